@@ -1,0 +1,96 @@
+"""The public nouns: what a migration found and what it changed. Frozen, and free of any stage's machinery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class Severity(str, Enum):
+    """How much a finding asks of its reader."""
+
+    REFUSED = "refused"  # the conversion was not made because of this
+    REVIEW = "review"  # converted, but a person should look (or must act for more than one process)
+    NOTE = "note"  # worth knowing; nothing to do
+
+
+class Confidence(str, Enum):
+    APPLIED = "applied"
+    REVIEW = "applied, please review"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something the tool did not, or could not, convert: where, why and what to do.
+
+    `line` and `column` are 1-based (column counts characters); `remedy` is one imperative sentence.
+    """
+
+    rule: str
+    line: int
+    column: int
+    reason: str
+    remedy: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One edit that was made. `line` is 1-based in the original text."""
+
+    rule: str
+    line: int
+    reason: str
+    confidence: Confidence = Confidence.APPLIED
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFact:
+    """What a value is in training, and how we know: "`net`, line 34: module, because line 41 ..."."""
+
+    name: str
+    role: str
+    line: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputError:
+    """A file that could not be read, parsed or written. One clear message; exit code 2."""
+
+    path: Path
+    reason: str
+    remedy: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.path, self.line, self.column) if part is not None)
+        return f"{where}: {self.reason}. {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What one file's migration came to. `before == after` when nothing was planned or all was refused.
+
+    Texts are decoded with "\\n" line ends and without a byte order mark; `sources` restores both on writing.
+    """
+
+    path: Path
+    before: str
+    after: str
+    changes: tuple[Change, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    roles: tuple[RoleFact, ...] = ()
+    trains: bool = False  # the file holds a training loop
+    error: InputError | None = None
+    extras: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.severity is Severity.REFUSED for finding in self.findings)

@@ -1,0 +1,74 @@
+# Digit classifier, plain MLP.
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(42)
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+print("Using device:", device)
+
+# hyper-parameters
+EPOCHS = 2
+BATCH_SIZE = 48
+LEARNING_RATE = 0.05
+MAX_NORM = 1.0
+PRINT_EVERY = 2
+
+# data: 187 images to train on, 147 to test on
+digits = load_digits()
+X = torch.from_numpy(digits.data).float() / 16
+y = torch.from_numpy(digits.target).long()
+train_data = TensorDataset(X[:187], y[:187])
+test_data = TensorDataset(X[187:334], y[187:334])
+trainloader = DataLoader(train_data, batch_size=BATCH_SIZE, shuffle=True)
+testloader = DataLoader(test_data, batch_size=32, shuffle=False)
+
+model = nn.Sequential(
+    nn.Linear(64, 32),
+    nn.ReLU(),
+    nn.Linear(32, 10),
+)
+model.to(device)
+
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+
+for epoch in range(EPOCHS):  # loop over the dataset several times
+    running_loss = 0.0
+    for i, data in enumerate(trainloader):
+        # data is a list of [inputs, labels]
+        inputs, labels = data[0].to(device), data[1].to(device)
+
+        optimizer.zero_grad()
+
+        # forward + backward + clip + step
+        outputs = model(inputs)
+        loss = criterion(outputs, labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+        optimizer.step()
+
+        running_loss += loss.item()
+        if i % PRINT_EVERY == PRINT_EVERY - 1:
+            print(f"[{epoch + 1}, {i + 1:3d}] loss: {running_loss / PRINT_EVERY:.4f}")
+            running_loss = 0.0
+
+print("Finished training")
+
+PATH = "./digits_mlp.pth"
+torch.save(model.state_dict(), PATH)
+
+# how well does it do on images it has not seen?
+correct = 0
+total = 0
+model.eval()
+with torch.no_grad():
+    for images, labels in testloader:
+        images, labels = images.to(device), labels.to(device)
+        outputs = model(images)
+        _, predicted = torch.max(outputs.data, 1)
+        total += labels.size(0)
+        correct += (predicted == labels).sum().item()
+
+print(f"Accuracy of the network on the {total} test images: {100 * correct / total:.2f} %")

@@ -1,0 +1,287 @@
+"""Processes, devices and the collectives between them: the only module that knows about devices.
+
+Everything else in the runtime asks a `Comm`. With one process no process group exists and every
+collective returns its input at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Protocol, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from crosstrain.config import Place, read_place
+
+T = TypeVar("T")
+
+
+class DistributedType(str, Enum):
+    """How a run is spread out, in Accelerate's words."""
+
+    NO = "NO"
+    MULTI_CPU = "MULTI_CPU"
+    MULTI_GPU = "MULTI_GPU"
+    MULTI_NPU = "MULTI_NPU"
+    MULTI_MLU = "MULTI_MLU"
+    MULTI_SDAA = "MULTI_SDAA"
+    MULTI_MUSA = "MULTI_MUSA"
+    MULTI_XPU = "MULTI_XPU"
+    MULTI_HPU = "MULTI_HPU"
+    MULTI_NEURON = "MULTI_NEURON"
+    FSDP = "FSDP"
+    DEEPSPEED = "DEEPSPEED"
+    MEGATRON_LM = "MEGATRON_LM"
+    XLA = "XLA"
+    TPU = "XLA"  # the older documented name of the same thing
+
+    def __str__(self) -> str:
+        return f"DistributedType.{self.name}"
+
+
+class Pending(Protocol):
+    """A collective that has been started."""
+
+    def wait(self) -> object: ...
+
+
+class Comm(Protocol):
+    """What the runtime needs of a backend. P is `world`; a *replica* is what holds one share of a batch."""
+
+    device: torch.device
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    replicas: int
+    distributed_type: DistributedType
+    backend: str | None
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """(world, *shape) in rank order; the same shape on every rank."""
+        ...
+
+    def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
+        """A new tensor, the same on every rank; op is "sum", "mean", "max" or "min"."""
+        ...
+
+    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        """In place; returns the tensor."""
+        ...
+
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+        """tensors[r] of rank src arrives in `out` of rank r; returns `out`."""
+        ...
+
+    def all_gather_object(self, obj: object) -> list[Any]: ...
+
+    def broadcast_object(self, obj: T, src: int = 0) -> T: ...
+
+    def barrier(self) -> None: ...
+
+    def start_average(self, tensor: Tensor) -> Pending:
+        """Begin averaging a gradient buffer over the ranks, in place."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group that this object started."""
+        ...
+
+
+_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+# torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
+_gather_single = cast(
+    "Callable[..., Any]",
+    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor,
+)
+
+
+class TorchComm:
+    """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and whatever registers there."""
+
+    def __init__(self, device: torch.device, place: Place, *, owns_group: bool, grouped: bool) -> None:
+        self.device = device
+        self.rank = place.rank
+        self.world = self.replicas = place.world
+        self.local_rank = place.local_rank
+        self.local_world = place.local_world
+        self.distributed_type = _distributed_type(device, place.world)
+        self.backend: str | None = dist.get_backend() if grouped else None
+        self._owns_group = owns_group
+        self._device_types = _group_device_types() if grouped else {device.type}
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        cpu: bool = False,
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchComm:
+        """Find this process's device and group: an existing group is joined, else the environment decides.
+
+        Raises RuntimeError when a launcher's variables are incomplete or the device does not exist.
+        """
+        if dist.is_available() and dist.is_initialized():
+            place = _joined_place()
+            return cls(_pick_device(cpu, place), place, owns_group=False, grouped=True)
+        place = read_place() or Place(0, 1, 0, 1)
+        device = _pick_device(cpu, place)
+        if place.world == 1:
+            return cls(device, place, owns_group=False, grouped=False)
+        _start_group(device, place, backend, init_method, timeout)
+        return cls(device, place, owns_group=True, grouped=True)
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        source = self._reachable(tensor.detach()).contiguous()
+        if self.world == 1:
+            return source.unsqueeze(0)
+        out = source.new_empty((self.world, *source.shape))
+        if source.numel():
+            _gather_single(out.view(-1), source.view(-1))
+        return out.to(tensor.device)
+
+    def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
+        if op not in (*_OPS, "mean"):
+            raise ValueError(f"reduction {op!r} is unknown; choose one of sum, mean, max, min.")
+        out = self._reachable(tensor.detach()).clone(memory_format=torch.contiguous_format)
+        if self.world > 1:
+            dist.all_reduce(out, op=_OPS["sum" if op == "mean" else op])
+        if op == "mean":
+            out = out / self.world
+        return out.to(tensor.device)
+
+    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        if self.world == 1:
+            return tensor
+        buffer = self._reachable(tensor.detach()).contiguous()
+        dist.broadcast(buffer, src=src)
+        if buffer.data_ptr() != tensor.data_ptr() or buffer.device != tensor.device:
+            with torch.no_grad():
+                tensor.copy_(buffer)
+        return tensor
+
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+        if self.world == 1:
+            assert tensors is not None, "the source of a scatter must bring the tensors"
+            return out.copy_(tensors[0])
+        parts = None
+        if self.rank == src:
+            assert tensors is not None, "the source of a scatter must bring the tensors"
+            parts = [self._reachable(part).contiguous() for part in tensors]
+        buffer = self._reachable(out).contiguous()
+        dist.scatter(buffer, parts, src=src)
+        if buffer is not out:
+            out.copy_(buffer)
+        return out
+
+    def all_gather_object(self, obj: object) -> list[Any]:
+        if self.world == 1:
+            return [obj]
+        out: list[Any] = [None] * self.world
+        dist.all_gather_object(out, obj)
+        return out
+
+    def broadcast_object(self, obj: T, src: int = 0) -> T:
+        if self.world == 1:
+            return obj
+        box = [obj]
+        dist.broadcast_object_list(box, src=src)
+        return box[0]
+
+    def barrier(self) -> None:
+        if self.world > 1:
+            dist.barrier(device_ids=None if self.device.index is None else [self.device.index])
+
+    def start_average(self, tensor: Tensor) -> Pending:
+        work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, async_op=True)
+        assert work is not None, "an asynchronous all_reduce must return its handle"
+        return work
+
+    def close(self) -> None:
+        if self._owns_group and dist.is_initialized():
+            dist.destroy_process_group()
+        self._owns_group = False
+
+    def _reachable(self, tensor: Tensor) -> Tensor:
+        """The tensor where the group's backend can take it: a group with nccl alone cannot see the CPU."""
+        return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
+
+
+def _joined_place() -> Place:
+    """Our place in a group that somebody else started; local numbers come from the environment if it agrees."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    said = read_place()
+    if said is not None and (said.rank, said.world) == (rank, world):
+        return said
+    count = max(1, torch.accelerator.device_count())
+    return Place(rank, world, local_rank=rank % count, local_world=min(world, count))
+
+
+def _pick_device(cpu: bool, place: Place) -> torch.device:
+    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return torch.device("cpu")
+    if place.world == 1 and "LOCAL_RANK" not in os.environ:
+        return torch.device(accelerator.type, torch.accelerator.current_device_index())
+    count = torch.accelerator.device_count()
+    if place.local_rank >= count:
+        raise RuntimeError(
+            f"process {place.local_rank} of this machine has no device of its own: there are {count} of type "
+            f"{accelerator.type!r}. Start at most {count} processes here, or use the CPU: "
+            f"`crosstrain launch --cpu`, or Accelerator(cpu=True)."
+        )
+    torch.accelerator.set_device_index(place.local_rank)
+    return torch.device(accelerator.type, place.local_rank)
+
+
+def _start_group(
+    device: torch.device,
+    place: Place,
+    backend: str | None,
+    init_method: str | None,
+    timeout: timedelta | None,
+) -> None:
+    if init_method is None and (place.master_addr is None or place.master_port is None):
+        raise RuntimeError(
+            f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: the "
+            f"{place.world} processes cannot find each other. Start the script with `crosstrain launch` or "
+            f"`torchrun`, or unset RANK and WORLD_SIZE to run one process."
+        )
+    if backend is None:
+        # Objects and CPU tensors travel by gloo even where the device has a backend of its own.
+        own = dist.get_default_backend_for_device(device)
+        backend = own if device.type == "cpu" else f"cpu:gloo,{device.type}:{own}"
+    if init_method is None:
+        init_method = f"tcp://{place.master_addr}:{place.master_port}"
+        if "RANK" in os.environ:
+            init_method = "env://"
+    try:
+        dist.init_process_group(
+            backend, init_method=init_method, rank=place.rank, world_size=place.world, timeout=timeout
+        )
+    except dist.DistError as error:
+        raise RuntimeError(
+            f"rank {place.rank} of {place.world} did not find the others at "
+            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, and is "
+            f"the port free and reachable?"
+        ) from error
+
+
+def _group_device_types() -> set[str]:
+    """The device types that the default group has a backend for, as torch spells them: "cpu:gloo,cuda:nccl"."""
+    pairs = (part.split(":") for part in dist.get_backend_config().split(","))
+    return {pair[0] for pair in pairs}
+
+
+def _distributed_type(device: torch.device, world: int) -> DistributedType:
+    if world == 1:
+        return DistributedType.NO
+    name = "GPU" if device.type in ("cuda", "mps") else device.type.upper()
+    return DistributedType.__members__.get(f"MULTI_{name}", DistributedType.MULTI_GPU)

@@ -1,0 +1,162 @@
+"""What the environment says about this run: where this process stands, and the launcher's defaults.
+
+Nothing here imports torch: the launcher and the command line read the same values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+CONFIG_VARIABLE = "CROSSTRAIN_CONFIG"
+PRECISIONS = ("no", "fp16", "bf16")
+_TRUE = {"1", "true", "yes", "on", "y", "t"}
+_FALSE = {"0", "false", "no", "off", "n", "f", ""}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process among all that were started together."""
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    master_addr: str | None = None
+    master_port: int | None = None
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """Defaults that the launcher hands to a script; ``None`` means: not said."""
+
+    cpu: bool | None = None
+    mixed_precision: str | None = None
+    split_batches: bool | None = None
+    even_batches: bool | Literal["weighted"] | None = None
+    gradient_accumulation_steps: int | None = None
+    fsdp: dict[str, Any] | None = field(default=None)
+    timeout: float | None = None
+
+
+def parse_flag(text: str, name: str) -> bool:
+    """``"true"``, ``"1"``, ``"no"`` ... as a bool; ValueError names the variable."""
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"{name}={text!r} is not a yes or a no; write true or false.")
+
+
+def read_place(env: Mapping[str, str] = os.environ) -> Place | None:
+    """Where this process stands: torchrun's variables, else SLURM's ``srun``; None for a plain ``python``.
+
+    Raises RuntimeError when the variables contradict each other.
+    """
+    if "RANK" in env and "WORLD_SIZE" in env:
+        place = _torchrun_place(env)
+    elif int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
+        place = _slurm_place(env)
+    else:
+        return None
+    if not 0 <= place.rank < place.world:
+        raise RuntimeError(
+            f"RANK={place.rank} and WORLD_SIZE={place.world} contradict each other: ranks run from 0 to "
+            f"{place.world - 1}. Start the script with `crosstrain launch` or `torchrun`."
+        )
+    return place
+
+
+def _torchrun_place(env: Mapping[str, str]) -> Place:
+    rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
+    port = env.get("MASTER_PORT")
+    return Place(
+        rank=rank,
+        world=world,
+        local_rank=int(env.get("LOCAL_RANK", rank)),
+        local_world=int(env.get("LOCAL_WORLD_SIZE", world)),
+        master_addr=env.get("MASTER_ADDR"),
+        master_port=int(port) if port else None,
+    )
+
+
+def _slurm_place(env: Mapping[str, str]) -> Place:
+    """``srun`` starts every process itself; the first host of the step serves as the meeting point."""
+    world = int(env["SLURM_STEP_NUM_TASKS"])
+    nodes = int(env.get("SLURM_STEP_NUM_NODES", env.get("SLURM_NNODES", "1")))
+    hosts = env.get("SLURM_STEP_NODELIST", env.get("SLURM_NODELIST", "localhost"))
+    port = env.get("MASTER_PORT") or str(15000 + int(env.get("SLURM_JOB_ID", "0")) % 15000)
+    return Place(
+        rank=int(env["SLURM_PROCID"]),
+        world=world,
+        local_rank=int(env.get("SLURM_LOCALID", "0")),
+        local_world=-(-world // nodes),
+        master_addr=env.get("MASTER_ADDR") or first_host(hosts),
+        master_port=int(port),
+    )
+
+
+def first_host(hosts: str) -> str:
+    """The first name in SLURM's compact host list: ``gpu[03-07,12],cpu1`` gives ``gpu03``."""
+    match = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,]*)", hosts.strip())
+    if match is None:
+        raise RuntimeError(f"cannot read the SLURM host list {hosts!r}; set MASTER_ADDR yourself.")
+    head, number, tail = match.groups()
+    return f"{head}{number or ''}{tail}"
+
+
+def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
+    """CROSSTRAIN_CONFIG (one JSON object), then the ACCELERATE_* variables that name the same options."""
+    values = _accelerate_values(env)
+    text = env.get(CONFIG_VARIABLE)
+    if text:
+        try:
+            said = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{CONFIG_VARIABLE} is not JSON ({error}): {text!r}") from None
+        if not isinstance(said, dict):
+            raise ValueError(f"{CONFIG_VARIABLE} must be one JSON object, not {text!r}")
+        known = {f.name for f in fields(LaunchConfig)}
+        if unknown := sorted(set(said) - known):
+            raise ValueError(f"{CONFIG_VARIABLE} has unknown options {unknown}; known are {sorted(known)}.")
+        values.update(said)
+    config = LaunchConfig(**values)
+    if config.mixed_precision is not None:
+        check_precision(config.mixed_precision)
+    return config
+
+
+def _accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if precision := env.get("ACCELERATE_MIXED_PRECISION"):
+        values["mixed_precision"] = precision.lower()
+    if steps := env.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"):
+        values["gradient_accumulation_steps"] = int(steps)
+    if cpu := env.get("ACCELERATE_USE_CPU"):
+        values["cpu"] = parse_flag(cpu, "ACCELERATE_USE_CPU")
+    return values
+
+
+def check_precision(precision: str) -> str:
+    """The precision, when it is one we compute in; errors name the choices."""
+    if precision == "fp8":
+        raise NotImplementedError(
+            "mixed_precision='fp8' is not part of crosstrain: use 'bf16', or torchao's float8 training "
+            "(torchao.float8.convert_to_float8_training) on the model before `prepare`."
+        )
+    if precision not in PRECISIONS:
+        raise ValueError(f"mixed_precision={precision!r} is unknown; choose one of {', '.join(PRECISIONS)}.")
+    return precision
+
+
+def debug_mode(env: Mapping[str, str] = os.environ) -> bool:
+    """Check shapes over the ranks before every collective (slower): CROSSTRAIN_DEBUG or Accelerate's switch."""
+    for name in ("CROSSTRAIN_DEBUG", "ACCELERATE_DEBUG_MODE"):
+        if name in env:
+            return parse_flag(env[name], name)
+    return False

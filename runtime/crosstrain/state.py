@@ -1,0 +1,408 @@
+"""The one run of this process, and Accelerate's three state classes as views on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import torch
+
+from crosstrain.comm import Comm, DistributedType, TorchComm
+from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
+
+if TYPE_CHECKING:
+    from crosstrain.data.active import ActiveLoaders
+    from crosstrain.utils.dataclasses import GradientAccumulationPlugin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Gradients:
+    """Where the run stands in its accumulation window, and which loaders are being iterated."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """No accumulation; loaders that are being iterated stay known (they leave by themselves)."""
+        self.sync_gradients = True
+        self.steps = 1
+        self.adjust_scheduler = True
+        self.sync_with_dataloader = True
+        self.sync_each_batch = False
+        self.scale_last_window = False
+
+    @cached_property
+    def active(self) -> ActiveLoaders:
+        from crosstrain.data.active import ActiveLoaders  # the data room imports torch.utils.data
+
+        return ActiveLoaders()
+
+    def configure(self, plugin: GradientAccumulationPlugin) -> None:
+        """Take over the accumulation options of a new Accelerator."""
+        self.steps = plugin.num_steps
+        self.adjust_scheduler = plugin.adjust_scheduler
+        self.sync_with_dataloader = plugin.sync_with_dataloader
+        self.sync_each_batch = plugin.sync_each_batch
+        self.scale_last_window = plugin.scale_last_window
+
+
+class Run:
+    """What this process has started: its place among the others, its precision, its accumulation window."""
+
+    def __init__(self) -> None:
+        self.gradients = Gradients()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._comm: Comm | None = None
+        self.launch = LaunchConfig()
+        self.mixed_precision: str | None = None
+        self.sharded = False
+        self.debug = False
+        self.gradients.reset()
+
+    @property
+    def comm(self) -> Comm:
+        """The backend; RuntimeError before the first Accelerator() or PartialState()."""
+        if self._comm is None:
+            raise RuntimeError(
+                "nothing has been started yet: construct Accelerator() (or PartialState()) before this call."
+            )
+        return self._comm
+
+    @property
+    def started(self) -> bool:
+        return self._comm is not None
+
+    def start(
+        self,
+        cpu: bool | None = None,
+        *,
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> Comm:
+        """Start the backend once; later calls return it."""
+        if self._comm is not None:
+            if cpu and self._comm.device != torch.device("cpu"):
+                raise ValueError(
+                    f"this process already runs on {self._comm.device}; cpu=True must be given to the first "
+                    f"Accelerator() or PartialState() of the process."
+                )
+            return self._comm
+        self.launch = read_launch_config()
+        self.debug = debug_mode()
+        if timeout is None and self.launch.timeout is not None:
+            timeout = timedelta(seconds=self.launch.timeout)
+        self._comm = TorchComm.start(
+            cpu=bool(self.launch.cpu if cpu is None else cpu),
+            backend=backend,
+            init_method=init_method,
+            timeout=timeout,
+        )
+        return self._comm
+
+    def settle_precision(self, wanted: str | None) -> str:
+        """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change later."""
+        if wanted is not None:
+            check_precision(wanted)
+        if self.mixed_precision is None:
+            self.mixed_precision = wanted or self.launch.mixed_precision or "no"
+        elif wanted is not None and wanted != self.mixed_precision:
+            raise ValueError(
+                f"mixed_precision={wanted!r} was asked for, but this process already runs with "
+                f"{self.mixed_precision!r}; one precision per process (AcceleratorState._reset_state() starts anew)."
+            )
+        return self.mixed_precision
+
+    def close(self) -> None:
+        """Leave the process group and forget everything: the next Accelerator() starts anew."""
+        if self._comm is not None:
+            self._comm.close()
+        self._forget()
+
+
+RUN = Run()
+
+
+class PartialState:
+    """Who this process is among the others: a view on the run, started on first use.
+
+    Args: ``cpu``: stay on the CPU even where an accelerator exists; ``backend``, ``init_method``, ``timeout``: for
+    torch.distributed, used by the construction that starts the run.
+    """
+
+    def __init__(self, cpu: bool | None = None, **kwargs: Any) -> None:
+        unknown = set(kwargs) - {"backend", "init_method", "timeout"}
+        if unknown:
+            raise TypeError(
+                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout."
+            )
+        RUN.start(cpu, **kwargs)
+
+    @staticmethod
+    def _reset_state() -> None:
+        """Forget the run (the process group too): for tests and notebooks."""
+        RUN.close()
+
+    @property
+    def initialized(self) -> bool:
+        return RUN.started
+
+    @property
+    def device(self) -> torch.device:
+        return RUN.comm.device
+
+    @property
+    def backend(self) -> str | None:
+        return RUN.comm.backend
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return RUN.comm.distributed_type
+
+    @property
+    def num_processes(self) -> int:
+        return RUN.comm.world
+
+    @property
+    def process_index(self) -> int:
+        return RUN.comm.rank
+
+    @property
+    def local_process_index(self) -> int:
+        return RUN.comm.local_rank
+
+    @property
+    def use_distributed(self) -> bool:
+        return RUN.comm.world > 1
+
+    @property
+    def is_main_process(self) -> bool:
+        return RUN.comm.rank == 0
+
+    @property
+    def is_local_main_process(self) -> bool:
+        return RUN.comm.local_rank == 0
+
+    @property
+    def is_last_process(self) -> bool:
+        return RUN.comm.rank == RUN.comm.world - 1
+
+    @property
+    def debug(self) -> bool:
+        return RUN.debug
+
+    @property
+    def default_device(self) -> torch.device:
+        return RUN.comm.device
+
+    def wait_for_everyone(self) -> None:
+        """Return when every process has come here."""
+        RUN.comm.barrier()
+
+    @contextmanager
+    def _first(self, goes_first: bool) -> Iterator[None]:
+        if not goes_first:
+            RUN.comm.barrier()
+        try:
+            yield
+        finally:
+            if goes_first:
+                RUN.comm.barrier()
+
+    @contextmanager
+    def main_process_first(self) -> Iterator[None]:
+        """The main process runs the body, then the others do; they are released even if it raises."""
+        with self._first(self.is_main_process):
+            yield
+
+    @contextmanager
+    def local_main_process_first(self) -> Iterator[None]:
+        """The same with one main process per machine."""
+        with self._first(self.is_local_main_process):
+            yield
+
+    def _only_if(self, here: Callable[[], bool], function: Callable[P, R]) -> Callable[P, R | None]:
+        @wraps(function)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            return function(*args, **kwargs) if here() else None
+
+        return guarded
+
+    def on_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
+        """Decorator: run on the main process; None elsewhere."""
+        return self._only_if(lambda: self.is_main_process, function)
+
+    def on_local_main_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
+        """Decorator: run once per machine; None elsewhere."""
+        return self._only_if(lambda: self.is_local_main_process, function)
+
+    def on_last_process(self, function: Callable[P, R]) -> Callable[P, R | None]:
+        """Decorator: run on the last process; None elsewhere."""
+        return self._only_if(lambda: self.is_last_process, function)
+
+    def on_process(
+        self, function: Callable[P, R] | None = None, process_index: int | None = None
+    ) -> Callable[..., Any]:
+        """Decorator, bare or with ``process_index``: run on that process; None elsewhere."""
+        if function is None:
+            return lambda inner: self.on_process(inner, process_index)
+        return self._only_if(lambda: self.process_index == (process_index or 0), function)
+
+    def on_local_process(
+        self, function: Callable[P, R] | None = None, local_process_index: int | None = None
+    ) -> Callable[..., Any]:
+        """Decorator, bare or with ``local_process_index``: run on that process of each machine; None elsewhere."""
+        if function is None:
+            return lambda inner: self.on_local_process(inner, local_process_index)
+        return self._only_if(lambda: self.local_process_index == (local_process_index or 0), function)
+
+    @contextmanager
+    def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
+        """Give this process its share of ``inputs``: see `crosstrain.ops.share`."""
+        from crosstrain.ops import share
+
+        yield share(inputs, RUN.comm.rank, RUN.comm.world, apply_padding)
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """print, once per machine."""
+        if self.is_local_main_process:
+            print(*args, **kwargs)
+
+    def set_device(self) -> None:
+        """Kept for compatibility: the device is chosen when the run starts."""
+
+    def destroy_process_group(self, group: Any | None = None) -> None:
+        """Leave the process group, when this run started it."""
+        RUN.comm.close()
+
+    def __repr__(self) -> str:
+        backend = f"  Backend: {self.backend}" if self.backend else ""
+        return (
+            f"Distributed environment: {self.distributed_type.name}{backend}\n"
+            f"Num processes: {self.num_processes}\n"
+            f"Process index: {self.process_index}\n"
+            f"Local process index: {self.local_process_index}\n"
+            f"Device: {self.device}\n"
+        )
+
+
+class AcceleratorState(PartialState):
+    """`PartialState` with the run's precision."""
+
+    def __init__(self, mixed_precision: str | None = None, cpu: bool | None = None, **kwargs: Any) -> None:
+        super().__init__(cpu, **kwargs)
+        RUN.settle_precision(mixed_precision)
+
+    @staticmethod
+    def _reset_state(reset_partial_state: bool = False) -> None:
+        """Forget the precision; with ``reset_partial_state`` the whole run."""
+        if reset_partial_state:
+            RUN.close()
+        else:
+            RUN.mixed_precision = None
+            RUN.sharded = False
+
+    @property
+    def mixed_precision(self) -> str:
+        return RUN.mixed_precision or "no"
+
+    @property
+    def distributed_type(self) -> DistributedType:
+        return DistributedType.FSDP if RUN.sharded else RUN.comm.distributed_type
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}\nMixed precision type: {self.mixed_precision}\n"
+
+
+class GradientState:
+    """The accumulation window and the active loader: a view on the run."""
+
+    def __init__(self, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> None:
+        if gradient_accumulation_plugin is not None:
+            RUN.gradients.configure(gradient_accumulation_plugin)
+
+    @staticmethod
+    def _reset_state() -> None:
+        """Back to no accumulation and no active loader."""
+        RUN.gradients.reset()
+
+    @property
+    def initialized(self) -> bool:
+        return True
+
+    @property
+    def sync_gradients(self) -> bool:
+        return RUN.gradients.sync_gradients
+
+    @property
+    def num_steps(self) -> int:
+        return RUN.gradients.steps
+
+    @property
+    def adjust_scheduler(self) -> bool:
+        return RUN.gradients.adjust_scheduler
+
+    @property
+    def sync_with_dataloader(self) -> bool:
+        return RUN.gradients.sync_with_dataloader
+
+    @property
+    def sync_each_batch(self) -> bool:
+        return RUN.gradients.sync_each_batch
+
+    @property
+    def active_dataloader(self) -> Any:
+        """The innermost loader that is being iterated, or None."""
+        return RUN.gradients.active.current
+
+    @property
+    def in_dataloader(self) -> bool:
+        return RUN.gradients.active.current is not None
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        current = RUN.gradients.active.current
+        return current is not None and current.end_of_dataloader
+
+    @property
+    def remainder(self) -> int:
+        """Real rows of the last global batch when it had to be completed, else -1."""
+        current = RUN.gradients.active.current
+        return -1 if current is None else current.remainder
+
+    @property
+    def plugin_kwargs(self) -> dict[str, Any]:
+        now = RUN.gradients
+        return {
+            "num_steps": now.steps,
+            "adjust_scheduler": now.adjust_scheduler,
+            "sync_with_dataloader": now.sync_with_dataloader,
+            "sync_each_batch": now.sync_each_batch,
+        }
+
+    def _set_sync_gradients(self, sync_gradients: bool) -> None:
+        RUN.gradients.sync_gradients = sync_gradients
+
+    def __repr__(self) -> str:
+        return (
+            f"Sync Gradients: {self.sync_gradients}\nAt end of current dataloader: {self.end_of_dataloader}\n"
+            f"Extra samples added: {self.remainder}\nGradient accumulation plugin: {self.plugin_kwargs}\n"
+        )
+
+
+def is_initialized() -> bool:
+    """Whether an Accelerator or a state object has been constructed."""
+    return RUN.started
+
+
+def quiet() -> bool:
+    """CROSSTRAIN_QUIET=1 turns the informational lines off."""
+    return os.environ.get("CROSSTRAIN_QUIET", "") not in ("", "0")

@@ -1,0 +1,115 @@
+"""Run a function on several processes that form a gloo group, and get their results back.
+
+The processes are forked from a server that has torch loaded, so that starting one costs milliseconds instead
+of two seconds. The function must be importable (a module-level function of a test module).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+_PRELOAD = ["torch", "torch.distributed", "torch.utils.data", "tests.support.preload"]
+
+
+def run_ranks(
+    fn: Callable[..., Any],
+    world: int,
+    *args: Any,
+    timeout: float = 120.0,
+    env: dict[str, str] | None = None,
+) -> list[Any]:
+    """``fn(*args)`` in ``world`` new processes with RANK, WORLD_SIZE and MASTER_* set; results in rank order.
+
+    The first failing rank's traceback is raised as RuntimeError; every process is gone when this returns.
+    ``world=1`` sets the variables too (a launcher with one process).
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOAD)
+    port = free_port()
+    pipes: list[Connection] = []
+    processes: list[BaseProcess] = []
+    try:
+        for rank in range(world):
+            receive, send = context.Pipe(duplex=False)
+            variables = _variables(rank, world, port) | (env or {})
+            process = context.Process(target=_child, args=(send, variables, fn, args), daemon=False)
+            process.start()
+            send.close()
+            pipes.append(receive)
+            processes.append(process)
+        return _collect(pipes, processes, time.monotonic() + timeout)
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        for pipe in pipes:
+            pipe.close()
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _variables(rank: int, world: int, port: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "CROSSTRAIN_QUIET": "1",
+    }
+
+
+def _child(
+    send: Connection, variables: dict[str, str], fn: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    os.environ.update(variables)
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        result = ("ok", fn(*args))
+    except BaseException:
+        result = ("error", traceback.format_exc())
+    try:
+        send.send(result)
+    except Exception:  # the result cannot be pickled: say that instead
+        send.send(("error", traceback.format_exc()))
+    send.close()
+    if torch.distributed.is_available() and torch.distributed.is_initialized() and result[0] == "ok":
+        torch.distributed.destroy_process_group()
+
+
+def _collect(pipes: list[Connection], processes: list[BaseProcess], deadline: float) -> list[Any]:
+    results: dict[int, Any] = {}
+    while len(results) < len(pipes):
+        waiting = {pipe: rank for rank, pipe in enumerate(pipes) if rank not in results}
+        ready = wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise TimeoutError(f"ranks {sorted(waiting.values())} did not finish in time")
+        for pipe in ready:
+            rank = waiting[pipe]  # type: ignore[index]
+            try:
+                kind, value = pipe.recv()  # type: ignore[union-attr]
+            except EOFError:
+                processes[rank].join(5)
+                raise RuntimeError(f"rank {rank} died with exit code {processes[rank].exitcode}") from None
+            if kind == "error":
+                raise RuntimeError(f"rank {rank} failed:\n{value}")
+            results[rank] = value
+    return [results[rank] for rank in range(len(pipes))]

@@ -1,0 +1,136 @@
+"""The `crosstrain` command. Importing it imports no torch: `--help` and wrong options answer at once."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Annotated, NoReturn
+
+import typer
+
+main = typer.Typer(
+    name="crosstrain",
+    help="Launch, check and describe distributed training.",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+
+@main.callback()
+def _group() -> None:
+    """Launch, check and describe distributed training."""
+
+
+class Precision(str, Enum):
+    """Values of `--mixed-precision`."""
+
+    NO = "no"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class Rendezvous(str, Enum):
+    """Values of `--rdzv-backend`."""
+
+    STATIC = "static"
+    C10D = "c10d"
+
+
+def _usage_error(command: str, message: object) -> NoReturn:
+    typer.echo(f"crosstrain {command}: {message}", err=True)
+    raise typer.Exit(2)
+
+
+# Options end at the script: everything after it is the script's, dashes and all.
+@main.command(context_settings={"allow_interspersed_args": False})
+def launch(
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run, then its own arguments."),
+    ],
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")
+    ] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Train on the CPU.")] = False,
+    num_processes: Annotated[
+        int | None,
+        typer.Option(help="Ranks, all machines together [default: one per visible device, else 1]."),
+    ] = None,
+    gpu_ids: Annotated[str | None, typer.Option(help="Devices to use, such as 0,2.")] = None,
+    mixed_precision: Annotated[
+        Precision | None, typer.Option(help="Accelerator(mixed_precision=...).")
+    ] = None,
+    gradient_accumulation_steps: Annotated[
+        int | None, typer.Option(min=1, help="Accelerator(gradient_accumulation_steps=...).")
+    ] = None,
+    split_batches: Annotated[
+        bool,
+        typer.Option(
+            "--split-batches", help="Split the script's batches over the ranks: the same training, faster."
+        ),
+    ] = False,
+    num_machines: Annotated[int, typer.Option(min=1, help="Machines that take part.")] = 1,
+    machine_rank: Annotated[int | None, typer.Option(help="Which of them this is, from 0.")] = None,
+    main_process_ip: Annotated[str | None, typer.Option(help="Address of machine 0.")] = None,
+    main_process_port: Annotated[int | None, typer.Option(help="Port of machine 0 [default: 29500].")] = None,
+    rdzv_backend: Annotated[
+        Rendezvous | None, typer.Option(help="How several machines find each other.")
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
+    ] = 0,
+    monitor_interval: Annotated[
+        float, typer.Option(min=0.01, help="Seconds between looks at the ranks.")
+    ] = 0.1,
+    log_dir: Annotated[
+        str | None, typer.Option(help="Keep each rank's output in files under this folder.")
+    ] = None,
+    tee: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank."
+        ),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the agent's own log.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show what would be run and where each value is from.")
+    ] = False,
+) -> None:
+    """Run a script on every device of this machine, or of several."""
+    from crosstrain.launch.options import LaunchOptions, UsageError, resolve
+    from crosstrain.launch.target import Target, TargetNotFoundError
+
+    options = LaunchOptions(
+        cpu=cpu,
+        num_processes=num_processes,
+        gpu_ids=gpu_ids,
+        mixed_precision=mixed_precision.value if mixed_precision else None,
+        gradient_accumulation_steps=gradient_accumulation_steps,
+        split_batches=split_batches,
+        num_machines=num_machines,
+        machine_rank=machine_rank,
+        main_process_ip=main_process_ip,
+        main_process_port=main_process_port,
+        rdzv_backend=rdzv_backend.value if rdzv_backend else None,
+        max_restarts=max_restarts,
+        monitor_interval=monitor_interval,
+        log_dir=log_dir,
+        tee=tee,
+    )
+    run = Target(target[0], is_module=module, arguments=tuple(target[1:]))
+    try:
+        run.check()
+        from crosstrain.launch import agent
+
+        resolved = resolve(options, agent.visible_devices())
+        agent.check_port(options)
+    except (UsageError, TargetNotFoundError) as error:
+        _usage_error("launch", error)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if print_config:
+        typer.echo(resolved.describe())
+        return
+    sys.exit(agent.launch(resolved, run, debug=debug))

@@ -1,0 +1,10 @@
+"""Starting training scripts: `crosstrain launch`, built on torch's elastic agent.
+
+* `options`: what the user asked for, checked against this machine, and the environment the ranks get;
+* `target`: a script or module and its arguments, run as `__main__` the way `python` would run it;
+* `worker`: the entry point of every rank;
+* `agent`: the process that starts the ranks, waits for them and ends them;
+* `failure`: which rank failed first, and what the user is told about it.
+
+Only `agent` imports torch.
+"""

@@ -1,0 +1,170 @@
+"""The process that starts the ranks with torch's elastic agent, waits for them and ends them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, not in its __all__
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    rendezvous_handler_registry,
+)
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from crosstrain.launch import failure, worker
+from crosstrain.launch.options import DEFAULT_PORT, Devices, LaunchOptions, Resolved, UsageError
+from crosstrain.launch.target import Target
+
+LOOPBACK = "127.0.0.1"
+LOCAL_BACKEND = "crosstrain-local"
+
+
+def visible_devices() -> Devices:
+    """The accelerators that torch sees, without creating a context on any of them."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return Devices()
+    return Devices(accelerator.type, torch.accelerator.device_count())
+
+
+def launch(resolved: Resolved, target: Target, *, debug: bool = False) -> int:
+    """Run the target on every rank of this machine and return the exit code for the shell.
+
+    0: every rank succeeded. A failure is told on stderr once and gives the code of the rank that failed
+    first; a signal n gives 128 + n. No rank is left when this returns, nor when this process is killed.
+    """
+    if not debug:
+        _quiet_agent()
+    os.environ.update(resolved.environment)
+    arguments = [
+        "-u",
+        str(Path(worker.__file__).resolve()),
+        "module" if target.is_module else "script",
+        target.name,
+        *target.arguments,
+    ]
+    try:
+        with ExitStack() as stack:
+            config = _launch_config(resolved, stack)
+            elastic_launch(config, sys.executable)(*arguments)
+    except ChildFailedError as error:
+        failures = failure.order_of_failure(error.failures)
+        print(failure.describe(failures, resolved.world_size), file=sys.stderr)
+        return failures[0].process_exit_code()
+    except (SignalException, KeyboardInterrupt) as error:
+        number = int(error.sigval) if isinstance(error, SignalException) else 2
+        print("crosstrain launch: stopped; every rank was ended.", file=sys.stderr)
+        return 128 + number
+    return 0
+
+
+def _quiet_agent() -> None:
+    """The agent's own log lines repeat, around the user's traceback, what `failure.describe` says."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
+    options = resolved.options
+    # Error files need a place also where nobody wants logs.
+    log_dir = options.log_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="crosstrain-"))
+    # Logs are kept where --log-dir says so; --tee shows them on the terminal as well.
+    redirect = Std.ALL if options.log_dir and not options.tee else Std.NONE
+    tee = Std.from_str(options.tee) if options.tee else Std.NONE
+    common = LaunchConfig(
+        min_nodes=options.num_machines,
+        max_nodes=options.num_machines,
+        nproc_per_node=resolved.num_processes,
+        run_id="crosstrain" if options.num_machines > 1 else uuid.uuid4().hex,
+        role="rank",
+        max_restarts=options.max_restarts,
+        monitor_interval=options.monitor_interval,
+        log_line_prefix_template="[${role_name} ${rank}] " if options.tee else None,
+        logs_specs=DefaultLogsSpecs(log_dir=log_dir, redirects=redirect, tee=tee),
+    )
+    if options.num_machines == 1:
+        rendezvous_handler_registry.register(LOCAL_BACKEND, LocalRendezvous)
+        common.rdzv_backend = LOCAL_BACKEND
+        common.rdzv_configs["port"] = options.main_process_port or 0
+        common.local_addr = LOOPBACK
+        return common
+    common.rdzv_backend = options.rdzv_backend or "static"
+    common.rdzv_endpoint = f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}"
+    if common.rdzv_backend == "static":
+        common.rdzv_configs["rank"] = options.machine_rank
+    return common
+
+
+class LocalRendezvous(RendezvousHandler):
+    """A rendezvous of one machine with itself: a fresh store on a loopback port for every (re)start.
+
+    torch's own backends listen on every interface, where anybody in the network can reach the store.
+    """
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._parameters = parameters
+        self._closed = False
+
+    def get_backend(self) -> str:
+        return LOCAL_BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, int(self._parameters.config["port"])))
+        listener.listen(socket.SOMAXCONN)
+        port = listener.getsockname()[1]
+        # The store closes the socket: it owns the descriptor from here on.
+        store = TCPStore(
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        )
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, port))
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def set_closed(self) -> None:
+        self._closed = True
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._parameters.run_id
+
+    def shutdown(self) -> bool:
+        self._closed = True
+        return True
+
+
+def check_port(options: LaunchOptions) -> None:
+    """Raise UsageError where `--main-process-port` of a single machine is taken, before anything starts."""
+    if options.num_machines > 1 or not options.main_process_port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, options.main_process_port))
+        except OSError as error:
+            raise UsageError(
+                f"--main-process-port {options.main_process_port}: {error.strerror}; "
+                "leave it out to get a free one"
+            ) from None

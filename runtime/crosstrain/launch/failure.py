@@ -1,0 +1,99 @@
+"""Which rank failed first, and what the user is told: one traceback, one line for each other rank."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+LINE_LIMIT = 100  # characters of another rank's error: usually only that its peer is gone
+
+
+class ProcessFailure(Protocol):
+    """The part of torch's `ProcessFailure` that is read here."""
+
+    exitcode: int
+    error_file_data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """How one rank ended. `exit_code` is negative for a signal; `traceback` may be empty."""
+
+    rank: int
+    exit_code: int
+    traceback: str
+    summary: str
+    time_ns: int
+    interrupted: bool
+
+    @classmethod
+    def read(cls, rank: int, failure: ProcessFailure) -> RankFailure:
+        """From what the agent collected; a rank's error file may be ours, torch's own, or missing."""
+        data = failure.error_file_data
+        message = data.get("message", "")
+        detail = message if isinstance(message, dict) else {}
+        extra = detail.get("extraInfo", {})
+        return cls(
+            rank=rank,
+            exit_code=failure.exitcode,
+            traceback=str(extra.get("py_callstack", "")),
+            summary=str(detail.get("message", "")).strip(),
+            time_ns=int(data.get("time_ns", int(extra.get("timestamp", 0)) * 10**9)),
+            interrupted=bool(data.get("interrupted", False)),
+        )
+
+    @property
+    def ended_by_agent(self) -> bool:
+        """The agent ends the ranks that are left with SIGTERM: they are a consequence, not a cause."""
+        return self.exit_code == -signal.SIGTERM and not self.traceback
+
+    @property
+    def died(self) -> bool:
+        """It ended without a Python exception: by a signal or by an exit code of its own."""
+        return not self.traceback
+
+    def ending(self) -> str:
+        """One line without the rank: `exited with code 3`, `was killed by SIGSEGV`, or the exception."""
+        if self.summary:
+            line = self.summary.splitlines()[-1]
+            return line if len(line) <= LINE_LIMIT else line[: LINE_LIMIT - 3] + "..."
+        if self.exit_code >= 0:
+            return f"exited with code {self.exit_code}"
+        name = signal.Signals(-self.exit_code).name
+        hint = " (often: out of memory)" if -self.exit_code == signal.SIGKILL else ""
+        return f"was killed by {name}{hint}"
+
+    def process_exit_code(self) -> int:
+        """The shell's convention: 128 + n for signal n."""
+        return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
+
+
+def order_of_failure(failures: Mapping[int, ProcessFailure]) -> list[RankFailure]:
+    """The failed ranks, the likely cause first; ranks that the agent ended are left out.
+
+    A rank that died without an exception comes first: its peers only notice that the connection is gone, and
+    their exceptions carry an earlier time than the agent's look at the dead one. Then by time.
+    """
+    ranks = [RankFailure.read(rank, failure) for rank, failure in failures.items()]
+    causes = [failure for failure in ranks if not failure.ended_by_agent] or ranks
+    return sorted(causes, key=lambda failure: (not failure.died, failure.time_ns, failure.rank))
+
+
+def describe(failures: list[RankFailure], world_size: int) -> str:
+    """The text for the terminal: the first failure in full, each other one in a line, equal ones together."""
+    first, *others = failures
+    same = [other.rank for other in others if other.summary and other.summary == first.summary]
+    ranks = ", ".join(str(rank) for rank in (first.rank, *same))
+    name = f"rank{'s' if same else ''} {ranks} of {world_size}"
+    if first.traceback:
+        lines = [first.traceback.rstrip("\n"), f"crosstrain launch: {name} failed with the error above."]
+    else:
+        lines = [f"crosstrain launch: {name} {first.ending()}."]
+    lines += [
+        f"  then rank {other.rank} {'failed: ' if other.summary else ''}{other.ending()}"
+        for other in others
+        if other.rank not in same
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,93 @@
+"""A script or module with its arguments, found and run as `__main__` exactly as `python` would."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class TargetNotFoundError(Exception):
+    """The script or module that the user named does not exist; the message says where it was looked for."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to run: the path of a script, or the dotted name of a module (`-m`), and its arguments."""
+
+    name: str
+    is_module: bool
+    arguments: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise TargetNotFoundError unless the target exists. Nothing of the user's is imported."""
+        if self.is_module:
+            _check_module(self.name)
+        elif not Path(self.name).exists():
+            raise TargetNotFoundError(f"no script {self.name!r} in {Path.cwd()}")
+        elif Path(self.name).is_dir():
+            raise TargetNotFoundError(
+                f"{self.name!r} is a directory: name the script in it, or use -m for a package"
+            )
+
+    def run(self) -> None:
+        """Run as `__main__` in a module of its own. `sys.argv` and `sys.path[0]` become the target's.
+
+        `sys.path[0]` is expected to be the runner's own entry and is replaced. The module stays in
+        `sys.modules` for good: exit handlers, pickling and spawned data loader workers look for it there.
+        """
+        if self.is_module:
+            sys.path[0] = str(Path.cwd())
+            spec = _main_spec(self.name)
+            filename = spec.origin or self.name
+            code = _module_code(spec)
+        else:
+            spec = None
+            filename = self.name
+            sys.path[0] = str(Path(filename).resolve().parent)
+            code = compile(Path(filename).read_bytes(), filename, "exec", dont_inherit=True)
+        sys.argv[:] = [filename, *self.arguments]
+        module = types.ModuleType("__main__")
+        module.__dict__.update(
+            __file__=filename,
+            __builtins__=builtins,
+            __spec__=spec,
+            __package__=spec.parent if spec else None,
+            __loader__=spec.loader if spec else None,
+        )
+        sys.modules["__main__"] = module
+        exec(code, module.__dict__)
+
+
+def _check_module(name: str) -> None:
+    """Follow the packages of a dotted name by their search paths, without importing any of them."""
+    locations: list[str] | None = [str(Path.cwd()), *sys.path]
+    parts = name.split(".")
+    for depth in range(len(parts)):
+        found = ".".join(parts[: depth + 1])
+        spec = importlib.machinery.PathFinder.find_spec(found, locations)
+        if spec is None:
+            raise TargetNotFoundError(f"no module {found!r} in {Path.cwd()} or on the module path")
+        locations = list(spec.submodule_search_locations or [])
+
+
+def _main_spec(name: str) -> importlib.machinery.ModuleSpec:
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        name += ".__main__"
+        spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise TargetNotFoundError(f"no module {name!r}")
+    return spec
+
+
+def _module_code(spec: importlib.machinery.ModuleSpec) -> types.CodeType:
+    get_code = getattr(spec.loader, "get_code", None)
+    code = get_code(spec.name) if get_code else None
+    if not isinstance(code, types.CodeType):
+        raise TargetNotFoundError(f"module {spec.name!r} has no Python code that could be run")
+    return code

@@ -1,0 +1,72 @@
+"""The entry point of every rank: `python worker.py script|module TARGET ARGUMENTS...`.
+
+A rank prints no traceback of its own: P ranks that fail together would print P of them, interleaved. It
+writes the traceback to the file the agent names in TORCHELASTIC_ERROR_FILE, in the form the agent reads
+(`torch.distributed.elastic.multiprocessing.errors`), with the time in nanoseconds beside it, because the
+agent's own time stamps are whole seconds and cannot tell which of several ranks failed first.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from crosstrain.launch.target import Target
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main() -> None:
+    die_with_parent()
+    faulthandler.enable(all_threads=True)
+    sys.excepthook = record_exception
+    kind, name, *arguments = sys.argv[1:]
+    Target(name, is_module=kind == "module", arguments=tuple(arguments)).run()
+
+
+def record_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """The rank's `sys.excepthook`: write the error file, or print as usual where nobody asked for one."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    text = clean_traceback(error)
+    if not path:
+        sys.stderr.write(text)
+        return
+    now = time.time_ns()
+    message = {
+        "message": "".join(traceback.format_exception_only(kind, error)).strip(),
+        "extraInfo": {"py_callstack": text, "timestamp": str(now // 10**9)},
+    }
+    record = {"message": message, "time_ns": now, "interrupted": issubclass(kind, KeyboardInterrupt)}
+    Path(path).write_text(json.dumps(record), encoding="utf-8")
+
+
+def clean_traceback(error: BaseException) -> str:
+    """The traceback as `python script.py` would print it: without the frames that started the script."""
+    own = str(Path(__file__).resolve().parent)
+    trace = error.__traceback__
+    while trace is not None and str(Path(trace.tb_frame.f_code.co_filename).resolve()).startswith(own):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
+
+
+def die_with_parent(death: signal.Signals = signal.SIGKILL) -> None:
+    """Ask Linux to end this process when its parent is gone, however the parent died. Elsewhere: nothing."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
+    if os.getppid() != parent:  # it died before we asked
+        os.kill(os.getpid(), death)
+
+
+if __name__ == "__main__":
+    main()

@@ -77,11 +77,11 @@ def main():
     parser = argparse.ArgumentParser("segmentation")
     parser.add_argument("-e", "--epochs", type=int, default=10)
     parser.add_argument("-b", "--batch-size", type=int, default=32)
-    parser.add_argument("-l", "--learning-rate", type=float, default=2e-3)
+    parser.add_argument("-l", "--learning-rate", type=float, default=0.02)
     parser.add_argument("-n", "--num-train", type=int, default=1400)
     args = parser.parse_args()
 
-    torch.manual_seed(21)
+    torch.manual_seed(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     train_set = NoisyStrokes(0, args.num_train, seed=1)
@@ -91,7 +91,7 @@ def main():
 
     net = MiniUNet(N_CLASSES)
     net.to(device=device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=args.learning_rate, eps=1e-4)
+    optimizer = torch.optim.Adam(net.parameters(), lr=args.learning_rate)
     criterion = nn.CrossEntropyLoss()
 
     for epoch in range(args.epochs):

@@ -1,0 +1,70 @@
+import torch
+import torch.nn as nn
+import torch.optim as optim
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+# settings
+gpu_ids = list(range(torch.cuda.device_count()))
+num_epochs = 2
+batch_size = 52
+learning_rate = 0.2
+
+torch.manual_seed(66)
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+class TwoLayerNet(nn.Module):
+    def __init__(self, hidden_size=30):
+        super(TwoLayerNet, self).__init__()
+        self.hidden_size = hidden_size
+        self.l1 = nn.Linear(64, hidden_size)
+        self.l2 = nn.Linear(hidden_size, 10)
+
+    def forward(self, x):
+        return self.l2(torch.relu(self.l1(x)))
+
+    def regularization(self):
+        return 1e-3 * (self.l1.weight.pow(2).sum() + self.l2.weight.pow(2).sum())
+
+
+data = load_digits()
+features = torch.tensor(data.data / 16.0, dtype=torch.float)
+targets = torch.tensor(data.target, dtype=torch.long)
+
+# Multiply the batch by the number of GPUs, DataParallel splits it again.
+train_loader = DataLoader(TensorDataset(features[:191], targets[:191]),
+                          batch_size=batch_size * max(1, len(gpu_ids)), shuffle=True)
+test_loader = DataLoader(TensorDataset(features[191:338], targets[191:338]), batch_size=32)
+
+model = TwoLayerNet()
+if len(gpu_ids) > 1:
+    print("Let's use", len(gpu_ids), "GPUs!")
+model = nn.DataParallel(model, device_ids=gpu_ids or None)
+model.to(device)
+
+criterion = nn.CrossEntropyLoss()
+optimizer = optim.SGD(model.parameters(), lr=learning_rate)
+
+for epoch in range(num_epochs):
+    model.train()
+    epoch_loss = 0.0
+    for x, y in train_loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        loss = criterion(model(x), y) + model.module.regularization()
+        loss.backward()
+        optimizer.step()
+        epoch_loss += loss.item()
+
+    model.eval()
+    correct, total = 0, 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            x, y = x.to(device), y.to(device)
+            correct += (model(x).argmax(dim=1) == y).sum().item()
+            total += y.size(0)
+    print("epoch %d  loss %.4f  accuracy %.2f%%" % (epoch + 1, epoch_loss / len(train_loader), 100.0 * correct / total))
+
+print("hidden units:", model.module.hidden_size)
+torch.save(model.module.state_dict(), "two_layer_net.pth")

@@ -1,0 +1,200 @@
+import argparse
+import os
+import random
+import shutil
+
+import torch
+import torch.backends.cudnn as cudnn
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn as nn
+import torch.nn.parallel
+import torch.optim
+import torch.utils.data
+import torch.utils.data.distributed
+from sklearn.datasets import load_digits
+
+parser = argparse.ArgumentParser(description='Digits training, one or many GPUs')
+parser.add_argument('-j', '--workers', default=0, type=int, metavar='N', help='number of data loading workers')
+parser.add_argument('--epochs', default=20, type=int, metavar='N')
+parser.add_argument('-b', '--batch-size', default=128, type=int, metavar='N',
+                    help='mini-batch size of all GPUs of the node together')
+parser.add_argument('--images', default=1400, type=int, metavar='N', help='how many images to train on')
+parser.add_argument('--lr', '--learning-rate', default=0.1, type=float, metavar='LR', dest='lr')
+parser.add_argument('--momentum', default=0.9, type=float, metavar='M')
+parser.add_argument('--wd', '--weight-decay', default=1e-4, type=float, metavar='W', dest='weight_decay')
+parser.add_argument('-p', '--print-freq', default=10, type=int, metavar='N')
+parser.add_argument('--world-size', default=1, type=int, help='number of nodes')
+parser.add_argument('--rank', default=0, type=int, help='node rank')
+parser.add_argument('--dist-url', default='tcp://127.0.0.1:23456', type=str)
+parser.add_argument('--dist-backend', default='nccl', type=str)
+parser.add_argument('--seed', default=None, type=int, help='seed for initializing training')
+parser.add_argument('--gpu', default=None, type=int, help='GPU id to use')
+parser.add_argument('--multiprocessing-distributed', action='store_true',
+                    help='one process for each GPU of this node')
+
+best_acc1 = 0
+
+
+def main():
+    args = parser.parse_args()
+
+    if args.seed is not None:
+        random.seed(args.seed)
+        torch.manual_seed(args.seed)
+        cudnn.deterministic = True
+
+    args.distributed = args.world_size > 1 or args.multiprocessing_distributed
+    ngpus_per_node = torch.cuda.device_count()
+
+    if args.multiprocessing_distributed:
+        # world_size was the number of nodes, from here on it is the number of processes
+        args.world_size = ngpus_per_node * args.world_size
+        mp.spawn(main_worker, nprocs=ngpus_per_node, args=(ngpus_per_node, args))
+    else:
+        main_worker(args.gpu, ngpus_per_node, args)
+
+
+def make_model():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 16, 10),
+    )
+
+
+def main_worker(gpu, ngpus_per_node, args):
+    global best_acc1
+    args.gpu = gpu
+
+    if args.gpu is not None:
+        print("Use GPU: {} for training".format(args.gpu))
+
+    if args.distributed:
+        if args.multiprocessing_distributed:
+            args.rank = args.rank * ngpus_per_node + gpu
+        dist.init_process_group(backend=args.dist_backend, init_method=args.dist_url,
+                                world_size=args.world_size, rank=args.rank)
+
+    model = make_model()
+    if args.distributed:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+
+    if not torch.cuda.is_available():
+        print('using CPU, this will be slow')
+    elif args.distributed:
+        if args.gpu is not None:
+            torch.cuda.set_device(args.gpu)
+            model.cuda(args.gpu)
+            # each process gets its share of the batch and of the workers
+            args.batch_size = int(args.batch_size / ngpus_per_node)
+            args.workers = int((args.workers + ngpus_per_node - 1) / ngpus_per_node)
+            model = nn.parallel.DistributedDataParallel(model, device_ids=[args.gpu])
+        else:
+            model.cuda()
+            model = nn.parallel.DistributedDataParallel(model)
+    elif args.gpu is not None:
+        torch.cuda.set_device(args.gpu)
+        model = model.cuda(args.gpu)
+    else:
+        model = nn.DataParallel(model).cuda()
+
+    if torch.cuda.is_available():
+        device = torch.device('cuda:{}'.format(args.gpu) if args.gpu is not None else 'cuda')
+    else:
+        device = torch.device('cpu')
+
+    criterion = nn.CrossEntropyLoss().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+    digits = load_digits()
+    x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    y = torch.tensor(digits.target)
+    train_dataset = torch.utils.data.TensorDataset(x[:args.images], y[:args.images])
+    val_dataset = torch.utils.data.TensorDataset(x[-147:], y[-147:])
+
+    if args.distributed:
+        train_sampler = torch.utils.data.distributed.DistributedSampler(train_dataset)
+        val_sampler = torch.utils.data.distributed.DistributedSampler(val_dataset, shuffle=False, drop_last=True)
+    else:
+        train_sampler = None
+        val_sampler = None
+
+    train_loader = torch.utils.data.DataLoader(
+        train_dataset, batch_size=args.batch_size, shuffle=(train_sampler is None),
+        num_workers=args.workers, pin_memory=torch.cuda.is_available(), sampler=train_sampler)
+
+    val_loader = torch.utils.data.DataLoader(
+        val_dataset, batch_size=args.batch_size, shuffle=False,
+        num_workers=args.workers, pin_memory=torch.cuda.is_available(), sampler=val_sampler)
+
+    for epoch in range(args.epochs):
+        if args.distributed:
+            train_sampler.set_epoch(epoch)
+
+        train(train_loader, model, criterion, optimizer, epoch, device, args)
+        acc1 = validate(val_loader, model, criterion, device, args)
+        scheduler.step()
+
+        is_best = acc1 > best_acc1
+        best_acc1 = max(acc1, best_acc1)
+
+        if not args.multiprocessing_distributed or (args.multiprocessing_distributed
+                                                    and args.rank % ngpus_per_node == 0):
+            save_checkpoint({
+                'epoch': epoch + 1,
+                'state_dict': model.state_dict(),
+                'best_acc1': best_acc1,
+                'optimizer': optimizer.state_dict(),
+                'scheduler': scheduler.state_dict(),
+            }, is_best)
+
+
+def train(train_loader, model, criterion, optimizer, epoch, device, args):
+    model.train()
+    for i, (images, target) in enumerate(train_loader):
+        images = images.to(device, non_blocking=True)
+        target = target.to(device, non_blocking=True)
+
+        output = model(images)
+        loss = criterion(output, target)
+
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+        if i % args.print_freq == 0:
+            print('Epoch: [{}][{}/{}]\tLoss {:.4e}'.format(epoch, i + 1, len(train_loader), loss.item()))
+
+
+def validate(val_loader, model, criterion, device, args):
+    model.eval()
+    correct = torch.zeros(1, device=device)
+    total = torch.zeros(1, device=device)
+    with torch.no_grad():
+        for images, target in val_loader:
+            images = images.to(device, non_blocking=True)
+            target = target.to(device, non_blocking=True)
+            output = model(images)
+            correct += (output.argmax(1) == target).sum()
+            total += target.size(0)
+    if args.distributed:
+        dist.all_reduce(correct)
+        dist.all_reduce(total)
+    acc1 = (100 * correct / total).item()
+    print(' * Acc@1 {:.3f}'.format(acc1))
+    return acc1
+
+
+def save_checkpoint(state, is_best, filename='checkpoint.pth.tar'):
+    torch.save(state, filename)
+    if is_best:
+        shutil.copyfile(filename, 'model_best.pth.tar')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,81 @@
+from copy import deepcopy
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn, optim
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class ModelEMA:
+    """Exponential moving average of everything in the model's state dict."""
+
+    def __init__(self, model, decay=0.9, device=None):
+        self.ema = deepcopy(model)
+        self.ema.eval()
+        self.decay = decay
+        self.device = device
+        if self.device is not None:
+            self.ema.to(device=device)
+        for p in self.ema.parameters():
+            p.requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, model):
+        msd = model.state_dict()
+        for k, ema_v in self.ema.state_dict().items():
+            model_v = msd[k].detach()
+            if self.device is not None:
+                model_v = model_v.to(self.device)
+            ema_v.copy_(ema_v * self.decay + (1.0 - self.decay) * model_v)
+
+
+def run_validation(net, loader, dev):
+    net.eval()
+    ok, n = 0, 0
+    with torch.no_grad():
+        for img, lab in loader:
+            img, lab = img.to(dev), lab.to(dev)
+            ok += net(img).argmax(1).eq(lab).sum().item()
+            n += lab.shape[0]
+    return ok / n
+
+
+def main(epochs=2, bs=52, lr=0.3):
+    torch.manual_seed(40)
+    dev = torch.device("cuda:0") if torch.cuda.is_available() else torch.device("cpu")
+
+    ds = load_digits()
+    img = torch.tensor(ds.data / 16, dtype=torch.float32)
+    lab = torch.tensor(ds.target)
+    train_dl = DataLoader(TensorDataset(img[:199], lab[:199]), bs, shuffle=True, drop_last=False)
+    val_dl = DataLoader(TensorDataset(img[199:346], lab[199:346]), bs)
+
+    net = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10))
+    net = net.to(dev)
+    ema = ModelEMA(net, decay=0.8, device=dev)
+    loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)
+    sgd = optim.SGD(net.parameters(), lr=lr, momentum=0.5)
+
+    best = -1
+    for ep in range(epochs):
+        net.train()
+        tot = torch.zeros((), device=dev)
+        for img, lab in train_dl:
+            img, lab = img.to(dev), lab.to(dev)
+            loss = loss_fn(net(img), lab)
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            ema.update(net)
+            tot += loss.detach()
+
+        acc, ema_acc = run_validation(net, val_dl, dev), run_validation(ema.ema, val_dl, dev)
+        print("epoch", ep, "loss %.4f" % (tot.item() / len(train_dl)), "acc %.4f" % acc, "ema acc %.4f" % ema_acc)
+
+        if ema_acc > best:
+            best = ema_acc
+            torch.save({"model": net.state_dict(), "ema": ema.ema.state_dict(), "acc": ema_acc}, "ema_best.pt")
+
+
+if __name__ == "__main__":
+    main()

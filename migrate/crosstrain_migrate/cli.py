@@ -1,0 +1,316 @@
+"""The `migrate` command: options in, an exit code out. Everything heavy is imported when it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crosstrain_migrate import __version__
+from crosstrain_migrate.outcome import FailOn, Mode
+from crosstrain_migrate.sources import STDIN, Unusable
+
+if TYPE_CHECKING:
+    from crosstrain_migrate.command import Request
+    from crosstrain_migrate.outcome import Outcome
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+class Format(str, Enum):
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+class Runtime(str, Enum):
+    CROSSTRAIN = "crosstrain"
+    ACCELERATE = "accelerate"
+
+
+def _option(text: str, *names: str, metavar: str | None = None) -> object:
+    return typer.Option(*names, help=text, metavar=metavar, show_default=False)
+
+
+Paths = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="PATHS", help="Scripts, directories, or - for standard input."),
+]
+Write = Annotated[bool, _option("Rewrite the files, all or none; --undo takes it back.", "--write")]
+Check = Annotated[bool, _option("Only say what would change; exit code 1 if anything.", "--check")]
+Diff = Annotated[
+    bool | None, _option("Show the diff (default: unless --write or --check).", "--diff/--no-diff")
+]
+Select = Annotated[
+    list[str] | None, _option("Only rules with these codes or prefixes: CT1,CT203.", metavar="CODES")
+]
+Ignore = Annotated[
+    list[str] | None, _option("Leave out rules with these codes or prefixes.", metavar="CODES")
+]
+Extend = Annotated[list[str] | None, _option("Add rules to what is selected.", metavar="CODES")]
+OutputFormat = Annotated[Format, _option("How to report (default: text).")]
+Output = Annotated[Path | None, _option("Write the report to this file.", metavar="FILE")]
+RuntimeName = Annotated[Runtime | None, _option("What migrated scripts import (default: crosstrain).")]
+Follow = Annotated[
+    bool | None, _option("Rewrite local modules that need it, too (default).", "--follow/--no-follow")
+]
+ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config")]
+Fail = Annotated[
+    list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
+]
+Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
+ListRules = Annotated[bool, _option("List the rules.", "--list-rules")]
+Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
+Version = Annotated[bool, _option("Show the version.", "--version")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Showing:
+    """Where the report goes, and what ends a run with 1."""
+
+    format: Format
+    output: Path | None
+    diff: bool
+    fail_on: frozenset[FailOn]
+
+
+@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+def migrate(
+    paths: Paths = None,
+    write: Write = False,
+    check: Check = False,
+    diff: Diff = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    extend_select: Extend = None,
+    output_format: OutputFormat = Format.TEXT,
+    output: Output = None,
+    runtime: RuntimeName = None,
+    follow: Follow = None,
+    config_file: ConfigFile = None,
+    fail_on: Fail = None,
+    explain: Explain = None,
+    list_rules: ListRules = False,
+    undo: Undo = False,
+    version: Version = False,
+) -> None:
+    """Rewrite plain PyTorch training scripts so that they train on any number of processes.
+
+    Without --write nothing is changed: the diff goes to standard output, everything else to standard error.
+
+    Exit codes: 0 done, or nothing to do; 1 --check found something to do, or a training script could not be
+    converted; 2 an option, the configuration or a file could not be used.
+    """
+    if version:
+        typer.echo(f"migrate (crosstrain) {__version__}")
+    elif explain is not None or list_rules:
+        typer.echo(_rule_page(explain), nl=False)
+    elif undo:
+        _end(_undo(paths or [Path()]))
+    else:
+        paths = _checked(paths or [], write=write, check=check)
+        mode = Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW
+        try:
+            request, fail_from_config = _configured(
+                paths,
+                mode,
+                config_file,
+                runtime,
+                follow,
+                _codes(select),
+                _codes(ignore),
+                _codes(extend_select),
+            )
+        except Unusable as problem:
+            _end(_failed(problem))
+        showing = _Showing(
+            output_format,
+            output,
+            diff if diff is not None else mode is Mode.PREVIEW and paths != [STDIN],
+            frozenset(fail_on or fail_from_config or _DEFAULT_FAIL_ON[mode]),
+        )
+        _end(_migrate_stdin(request, showing) if paths == [STDIN] else _migrate_files(request, showing))
+
+
+_DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
+    Mode.PREVIEW: (),
+    Mode.CHECK: (FailOn.EDITS, FailOn.REFUSED),
+    Mode.WRITE: (FailOn.REFUSED,),
+}
+
+
+def _checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
+    if not paths:
+        raise typer.BadParameter("name a script, a directory, or - for standard input", param_hint="PATHS")
+    if write and check:
+        raise typer.BadParameter("--check changes nothing; leave out one of the two", param_hint="--write")
+    if STDIN in paths and len(paths) > 1:
+        raise typer.BadParameter("- (standard input) stands alone", param_hint="PATHS")
+    return paths
+
+
+def _configured(
+    paths: list[Path],
+    mode: Mode,
+    config_file: Path | None,
+    runtime: Runtime | None,
+    follow: bool | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend: tuple[str, ...],
+) -> tuple[Request, tuple[FailOn, ...] | None]:
+    """The command line over the configuration file over the defaults. Raises `Unusable`."""
+    from crosstrain_migrate.command import Request
+    from crosstrain_migrate.config import load
+    from crosstrain_migrate.engine import Options
+
+    config = load(paths, config_file)
+    chosen = select or config.select or ()
+    options = Options(
+        runtime=runtime.value if runtime else config.runtime or Runtime.CROSSTRAIN.value,
+        # Without a selection every rule is on already.
+        select=(*chosen, *config.extend_select, *extend) if chosen else (),
+        ignore=(*config.ignore, *ignore),
+        follow=follow if follow is not None else config.follow is not False,
+    )
+    _check_codes((*chosen, *config.extend_select, *extend, *options.ignore))
+    fail_on = None if config.fail_on is None else tuple(FailOn(name) for name in config.fail_on)
+    return Request(tuple(paths), options, mode, config.exclude), fail_on
+
+
+def _codes(given: Iterable[str] | None) -> tuple[str, ...]:
+    return tuple(code.strip() for item in given or () for code in item.split(",") if code.strip())
+
+
+def _check_codes(codes: Iterable[str]) -> None:
+    codes = tuple(codes)
+    if not codes:
+        return
+    from crosstrain_migrate.rules import catalogue
+
+    known = [rule.code for rule in catalogue()]
+    for code in codes:
+        if not any(one.startswith(code) for one in known):
+            raise typer.BadParameter(f"no rule has the code {code!r}; migrate --list-rules shows them all")
+
+
+def _migrate_files(request: Request, showing: _Showing) -> int:
+    from crosstrain_migrate import transaction
+    from crosstrain_migrate.command import run
+    from crosstrain_migrate.engine import migrate_text
+
+    for restored in transaction.recover():
+        for file in restored.files:
+            _say(f"{file}: put back; an earlier migrate was killed while writing")
+        for file in restored.left_alone:
+            _say(
+                f"{file}: left as it is; an earlier migrate was killed while writing, and it was edited since"
+            )
+    outcome = run(request, migrate_text)
+    return _show(outcome, showing)
+
+
+def _migrate_stdin(request: Request, showing: _Showing) -> int:
+    from crosstrain_migrate.command import run_stdin
+    from crosstrain_migrate.engine import migrate_text
+
+    try:
+        file, outcome = run_stdin(sys.stdin.buffer, request.mode, request.options, migrate_text)
+    except Unusable as problem:
+        return _failed(problem)
+    if showing.format is Format.TEXT and not showing.diff and request.mode is not Mode.CHECK:
+        sys.stdout.buffer.write(file.after)
+    return _show(outcome, showing)
+
+
+def _show(outcome: Outcome, showing: _Showing) -> int:
+    from crosstrain_migrate import reports
+    from crosstrain_migrate.reports.text import messages
+
+    try:
+        if showing.format is Format.TEXT and showing.output is None:
+            if showing.diff:
+                reports.print_diff(outcome)
+        else:
+            _put(reports.render(outcome, showing.format.value), showing.output)
+            if showing.diff and showing.output is not None and showing.format is not Format.TEXT:
+                reports.print_diff(outcome)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
+        return 2
+    for message in messages(outcome):
+        _say(message)
+    return outcome.exit_code(showing.fail_on)
+
+
+def _put(report: bytes, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.buffer.write(report)
+        sys.stdout.buffer.flush()
+    else:
+        output.write_bytes(report)
+
+
+def _undo(places: list[Path]) -> int:
+    from crosstrain_migrate import transaction
+    from crosstrain_migrate.outcome import display_name
+
+    transaction.recover()
+    try:
+        files = transaction.undo(places)
+    except Unusable as problem:
+        return _failed(problem)
+    for file in files:
+        _say(f"put back {display_name(file)}")
+    return 0
+
+
+def _rule_page(code: str | None) -> str:
+    from crosstrain_migrate.pages import rule_page, rule_table
+
+    if code is None:
+        return rule_table()
+    page = rule_page(code)
+    if page is None:
+        raise typer.BadParameter(
+            f"no rule has the code {code!r}; --list-rules shows them all", param_hint="--explain"
+        )
+    return page
+
+
+def _failed(problem: Unusable) -> int:
+    _say(f"error: {problem.error}")
+    return 2
+
+
+def _say(message: str) -> None:
+    typer.echo(message.encode("utf-8", "backslashreplace").decode(), err=True)
+
+
+def _end(code: int) -> None:
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except BrokenPipeError:
+        # The reader has gone (`migrate . | head`). Python would complain once more when it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What one run came to, for the reports and the exit code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from crosstrain_migrate.results import FileResult, InputError, Severity
+from crosstrain_migrate.sources import STDIN, Source
+
+
+class Mode(str, Enum):
+    PREVIEW = "preview"  # show what would be done
+    CHECK = "check"  # only say whether something would be done
+    WRITE = "write"
+
+
+class FailOn(str, Enum):
+    """What makes a run end with exit code 1."""
+
+    EDITS = "edits"  # a file would be, or was, changed
+    REFUSED = "refused"  # a training script could not be converted
+    FINDINGS = "findings"  # anything a person should look at
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """One file that has something to say: as read, and what became of it."""
+
+    source: Source
+    result: FileResult
+
+    @property
+    def after(self) -> bytes:
+        """The bytes to write. Raises `sources.Unusable` where the file's encoding lacks a character."""
+        return self.source.encode(self.result.after) if self.result.changed else self.source.data
+
+    @property
+    def name(self) -> str:
+        return display_name(self.source.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`files` holds every file with changes, findings or training code; `untouched` counts the others too."""
+
+    files: tuple[Migrated, ...]
+    errors: tuple[InputError, ...]
+    untouched: int
+    mode: Mode
+    runtime: str
+
+    @property
+    def changed(self) -> tuple[Migrated, ...]:
+        return tuple(file for file in self.files if file.result.changed)
+
+    @property
+    def refused(self) -> tuple[Migrated, ...]:
+        return tuple(file for file in self.files if file.result.refused)
+
+    def exit_code(self, fail_on: frozenset[FailOn]) -> int:
+        """0 done, or nothing to do; 1 something in `fail_on` came up; 2 an input could not be used."""
+        if self.errors:
+            return 2
+        findings = (finding for file in self.files for finding in file.result.findings)
+        failed = (
+            (FailOn.EDITS in fail_on and bool(self.changed))
+            or (FailOn.REFUSED in fail_on and bool(self.refused))
+            or (FailOn.FINDINGS in fail_on and any(one.severity is not Severity.NOTE for one in findings))
+        )
+        return int(failed)
+
+    def summary(self) -> str:
+        """ "3 files would be changed, 1 refused, 12 untouched"."""
+        changed = len(self.changed)
+        verb = "changed" if self.mode is Mode.WRITE else "would be changed"
+        parts = [f"{changed} file{'' if changed == 1 else 's'} {verb}"]
+        if self.refused:
+            parts.append(f"{len(self.refused)} refused")
+        parts.append(f"{self.untouched} untouched")
+        if self.errors:
+            parts.append(f"{len(self.errors)} not usable")
+        return ", ".join(parts)
+
+
+def display_name(path: Path) -> str:
+    """Relative to the working directory for what lies below it, as readers, editors and `git apply` expect."""
+    if path == STDIN:
+        return "<stdin>"
+    if not path.is_absolute() and ".." not in path.parts:
+        return str(path)
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except (ValueError, OSError):
+        return str(path.absolute())

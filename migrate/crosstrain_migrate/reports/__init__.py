@@ -1,0 +1,28 @@
+"""How a run is shown. One module per format; each has `render(outcome) -> str | bytes`."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from crosstrain_migrate.outcome import Outcome
+
+
+def render(outcome: Outcome, name: str) -> bytes:
+    """The whole report in one of the formats of `--output-format`."""
+    report = import_module(f"crosstrain_migrate.reports.{name}").render(outcome)
+    # Names that are not valid UTF-8 must not stop a report.
+    return report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace")
+
+
+def print_diff(outcome: Outcome) -> None:
+    """The diff on standard output: bytes that `git apply` takes, or coloured on a terminal."""
+    if sys.stdout.isatty():
+        from crosstrain_migrate.reports.terminal import print_diff
+
+        print_diff(outcome)
+        return
+    from crosstrain_migrate.reports.text import render
+
+    sys.stdout.buffer.write(render(outcome))
+    sys.stdout.buffer.flush()

@@ -1,0 +1,29 @@
+"""The plain report: the diff for `git apply`, and findings as `path:line:col: CODE reason -> remedy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crosstrain_migrate.outcome import Mode, Outcome
+from crosstrain_migrate.reports.diff import unified
+
+
+def render(outcome: Outcome) -> bytes:
+    """One patch for all files, to be applied with -p1 in the working directory."""
+    return b"".join(
+        unified(file.name, file.source.data, file.after, file.result.changes) for file in outcome.changed
+    )
+
+
+def messages(outcome: Outcome) -> Iterator[str]:
+    """Everything but the diff: changed names and findings file by file, errors, the summary."""
+    for file in outcome.files:
+        if file.result.changed and outcome.mode is not Mode.PREVIEW:
+            verb = "changed" if outcome.mode is Mode.WRITE else "would change"
+            rules = ", ".join(sorted({change.rule for change in file.result.changes}))
+            yield f"{verb} {file.name}" + (f" ({rules})" if rules else "")
+        for finding in sorted(file.result.findings, key=lambda one: (one.line, one.column, one.rule)):
+            place = f"{file.name}:{finding.line}:{finding.column}"
+            yield f"{place}: {finding.rule} {finding.reason}  -> {finding.remedy}"
+    yield from (f"error: {error}" for error in outcome.errors)
+    yield outcome.summary()

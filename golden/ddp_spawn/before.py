@@ -1,5 +1,4 @@
 import argparse
-import os
 import random
 import shutil
 

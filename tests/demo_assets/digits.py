@@ -1,4 +1,5 @@
 """Train a small convolutional network on scikit-learn's 1,797 handwritten digits (8x8 pixels)."""
+
 import argparse
 
 import torch

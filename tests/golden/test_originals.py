@@ -1,0 +1,170 @@
+"""The originals of the golden corpus are what they claim: plain scripts as ordinary people write them.
+
+Nothing is run here: the verify engine runs every case before and after its migration.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tokenize
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+CASES = sorted(path.parent for path in GOLDEN.glob("*/run.toml"))
+
+THIRD_PARTY = {"torch", "numpy", "sklearn", "tqdm"}
+RANDOM_LAYERS = ("Dropout", "BatchNorm", "randn_like", "rand_like")
+TWO_PROCESSES = {"equal", "agree", "none"}
+EXPECT = {"converted", "nothing", "refused"}
+
+
+def entry(case: Path) -> Path:
+    """The script that is run: a single file, or train.py of a small tree."""
+    single = case / "before.py"
+    return single if single.exists() else case / "before" / "train.py"
+
+
+def sources(case: Path) -> list[Path]:
+    single = case / "before.py"
+    return [single] if single.exists() else sorted((case / "before").rglob("*.py"))
+
+
+def settings(case: Path) -> dict[str, Any]:
+    return tomllib.loads((case / "run.toml").read_text(encoding="utf-8"))
+
+
+def comments(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        return [t.string for t in tokenize.tokenize(file.readline) if t.type == tokenize.COMMENT]
+
+
+def local_modules(case: Path) -> set[str]:
+    root = entry(case).parent
+    return {p.stem for p in root.glob("*.py")} | {p.parent.name for p in root.glob("*/__init__.py")}
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """Name bound in the module -> top-level package it comes from ("." for a relative import)."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.split(".")[0]] = alias.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names[alias.asname or alias.name] = "." if node.level else (node.module or "").split(".")[0]
+    return names
+
+
+def used_names(tree: ast.Module) -> set[str]:
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
+        ):
+            used.update(ast.literal_eval(node.value))
+    return used
+
+
+def by_name(cases: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+case_by_name = by_name(CASES)
+plain_case_by_name = by_name([case for case in CASES if settings(case)["expect"] != "nothing"])
+equal_case_by_name = by_name([case for case in CASES if settings(case)["two_processes"] == "equal"])
+
+
+def test_every_folder_is_a_case() -> None:
+    folders = sorted(path for path in GOLDEN.iterdir() if path.is_dir())
+    assert folders == CASES, "a folder of golden/ has no run.toml"
+    assert len(CASES) >= 8
+
+
+@case_by_name
+def test_run_toml_says_how_the_case_is_run(case: Path) -> None:
+    run = settings(case)
+    assert set(run) == {"description", "args", "two_processes", "expect"}
+    assert run["description"] and "\n" not in run["description"]
+    assert all(isinstance(arg, str) for arg in run["args"])
+    assert run["two_processes"] in TWO_PROCESSES
+    assert run["expect"] in EXPECT
+    assert (run["two_processes"] == "none") == (run["expect"] == "refused")
+
+
+@case_by_name
+def test_arguments_are_options_of_the_script(case: Path) -> None:
+    literals = {
+        node.value
+        for path in sources(case)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    options = {arg for arg in settings(case)["args"] if arg.startswith("-")}
+    assert options <= literals
+
+
+@case_by_name
+def test_sources_compile_without_a_warning(case: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for path in sources(case):
+        compile(path.read_bytes(), str(path), "exec")
+    assert not [str(warning.message) for warning in recwarn]
+
+
+@case_by_name
+def test_imports_are_available_and_used(case: Path) -> None:
+    allowed = THIRD_PARTY | set(sys.stdlib_module_names) | local_modules(case) | {"."}
+    if settings(case)["expect"] == "nothing":
+        allowed.add("crosstrain")
+    for path in sources(case):
+        tree = ast.parse(path.read_bytes())
+        names = imported_names(tree)
+        assert set(names.values()) <= allowed, path
+        unused = set(names) - used_names(tree) - {"print_function"}
+        assert not unused, f"{path} imports {sorted(unused)} for nothing"
+
+
+@plain_case_by_name
+def test_originals_know_nothing_of_the_tool(case: Path) -> None:
+    for path in sources(case):
+        text = path.read_text(encoding="utf-8").lower()
+        found = [word for word in ("crosstrain", "accelerate", "accelerator", "migrate") if word in text]
+        assert not found, path
+
+
+@case_by_name
+def test_an_author_left_words(case: Path) -> None:
+    """Comments or docstrings exist to be lost: a corpus without them proves nothing about keeping them."""
+    words = [comment for path in sources(case) for comment in comments(path)]
+    words += [doc for path in sources(case) for doc in docstrings(path)]
+    assert words, "no comment and no docstring in the whole case"
+
+
+def docstrings(path: Path) -> list[str]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, kinds)]
+    return [doc for doc in map(ast.get_docstring, nodes) if doc]
+
+
+@equal_case_by_name
+def test_equality_on_two_processes_is_asked_only_where_it_can_hold(case: Path) -> None:
+    for path in sources(case):
+        tree = ast.parse(path.read_bytes())
+        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        random = [name for name in attributes if name.startswith(RANDOM_LAYERS)]
+        assert not random, f"{path} draws or normalises per rank: {random}"
+
+
+def test_comment_reader_reads_comments(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("# one\nx = '# no'  # two\n", encoding="utf-8")
+    assert comments(path) == ["# one", "# two"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -134,3 +136,89 @@ def launch(
         typer.echo(resolved.describe())
         return
     sys.exit(agent.launch(resolved, run, debug=debug))
+
+
+class Expectation(str, Enum):
+    """Values of `--expect`."""
+
+    EQUAL = "equal"
+    AGREE = "agree"
+
+
+class OutputFormat(str, Enum):
+    """Values of `--output-format`."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@main.command()
+def verify(
+    original: Annotated[Path, typer.Argument(help="The script as it was; it runs in one process.")],
+    migrated: Annotated[Path, typer.Argument(help="The script as it is now.")],
+    script_args: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]...", help="Arguments for both scripts, after --.")
+    ] = None,
+    processes: Annotated[str, typer.Option(help="Numbers of processes to try.")] = "1,2",
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="End the runs after so many optimizer steps.")
+    ] = None,
+    expect: Annotated[
+        Expectation,
+        typer.Option(
+            help="agree: several processes need only finish with equal ranks (dropout, batch statistics)."
+        ),
+    ] = Expectation.EQUAL,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for each run.")] = 300.0,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder that every run gets a copy of [default: the current one].")
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option(help="A name in that folder to link instead of copying: data only read."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Leave out printed lines that match this regular expression.")
+    ] = None,
+    output_format: Annotated[OutputFormat, typer.Option(help="What to print.")] = OutputFormat.TEXT,
+) -> None:
+    """Run two scripts on the CPU and compare how they train: losses, gradients, weights, printed lines.
+
+    This runs both scripts, in a copy of the folder. Exit code 0: the same; 1: different, failed or hung.
+    """
+    try:
+        numbers = [int(number) for number in processes.split(",")]
+    except ValueError:
+        _usage_error("verify", f"--processes {processes}: numbers separated by commas, such as 1,2")
+    try:
+        from crosstrain.verify import VerifyInputError
+        from crosstrain.verify import verify as run
+        from crosstrain.verify.client import ServerError
+    except ModuleNotFoundError as error:
+        _usage_error("verify", f"{error.name} is not installed: pip install 'crosstrain[verify]'")
+    try:
+        report = run(
+            original,
+            migrated,
+            args=script_args or [],
+            processes=numbers,
+            steps=steps,
+            expect=expect.value,
+            timeout=timeout,
+            folder=folder or Path.cwd(),
+            links=link or [],
+            ignore=ignore or [],
+        )
+    except (VerifyInputError, ServerError) as error:
+        _usage_error("verify", error)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    if output_format is OutputFormat.JSON:
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        from rich.console import Console
+
+        from crosstrain.verify.render import render
+
+        render(report, Console())
+    raise typer.Exit(report.exit_code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import tempfile
 import uuid
@@ -12,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, not in its __all__
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
@@ -24,11 +22,10 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from crosstrain.launch import failure, worker
+from crosstrain.launch import failure, loopback, worker
 from crosstrain.launch.options import DEFAULT_PORT, Devices, LaunchOptions, Resolved, UsageError
 from crosstrain.launch.target import Target
 
-LOOPBACK = "127.0.0.1"
 LOCAL_BACKEND = "crosstrain-local"
 
 
@@ -100,7 +97,7 @@ def _launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
         rendezvous_handler_registry.register(LOCAL_BACKEND, LocalRendezvous)
         common.rdzv_backend = LOCAL_BACKEND
         common.rdzv_configs["port"] = options.main_process_port or 0
-        common.local_addr = LOOPBACK
+        common.local_addr = loopback.ADDRESS
         return common
     common.rdzv_backend = options.rdzv_backend or "static"
     common.rdzv_endpoint = f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}"
@@ -110,10 +107,7 @@ def _launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
 
 
 class LocalRendezvous(RendezvousHandler):
-    """A rendezvous of one machine with itself: a fresh store on a loopback port for every (re)start.
-
-    torch's own backends listen on every interface, where anybody in the network can reach the store.
-    """
+    """A rendezvous of one machine with itself: a fresh store on a loopback port for every (re)start."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._parameters = parameters
@@ -127,16 +121,9 @@ class LocalRendezvous(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((LOOPBACK, int(self._parameters.config["port"])))
-        listener.listen(socket.SOMAXCONN)
-        port = listener.getsockname()[1]
-        # The store closes the socket: it owns the descriptor from here on.
-        store = TCPStore(
-            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, port))
+        listener, port = loopback.listen(int(self._parameters.config["port"]))
+        store = loopback.serve(listener)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(loopback.ADDRESS, port))
 
     def is_closed(self) -> bool:
         return self._closed
@@ -159,12 +146,11 @@ def check_port(options: LaunchOptions) -> None:
     """Raise UsageError where `--main-process-port` of a single machine is taken, before anything starts."""
     if options.num_machines > 1 or not options.main_process_port:
         return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, options.main_process_port))
-        except OSError as error:
-            raise UsageError(
-                f"--main-process-port {options.main_process_port}: {error.strerror}; "
-                "leave it out to get a free one"
-            ) from None
+    try:
+        listener, _ = loopback.listen(options.main_process_port)
+    except OSError as error:
+        raise UsageError(
+            f"--main-process-port {options.main_process_port}: {error.strerror}; "
+            "leave it out to get a free one"
+        ) from None
+    listener.close()

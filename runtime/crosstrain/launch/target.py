@@ -6,6 +6,7 @@ import builtins
 import importlib.machinery
 import importlib.util
 import sys
+import traceback
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,15 @@ class Target:
         )
         sys.modules["__main__"] = module
         exec(code, module.__dict__)
+
+
+def clean_traceback(error: BaseException) -> str:
+    """The traceback as `python script.py` would print it: without the frames that started the script."""
+    own = str(Path(__file__).resolve().parent.parent)
+    trace = error.__traceback__
+    while trace is not None and str(Path(trace.tb_frame.f_code.co_filename).resolve()).startswith(own):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def _check_module(name: str) -> None:

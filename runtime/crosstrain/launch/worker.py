@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from crosstrain.launch.target import Target
+from crosstrain.launch.target import Target, clean_traceback
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -45,15 +45,6 @@ def record_exception(kind: type[BaseException], error: BaseException, trace: Tra
     }
     record = {"message": message, "time_ns": now, "interrupted": issubclass(kind, KeyboardInterrupt)}
     Path(path).write_text(json.dumps(record), encoding="utf-8")
-
-
-def clean_traceback(error: BaseException) -> str:
-    """The traceback as `python script.py` would print it: without the frames that started the script."""
-    own = str(Path(__file__).resolve().parent)
-    trace = error.__traceback__
-    while trace is not None and str(Path(trace.tb_frame.f_code.co_filename).resolve()).startswith(own):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def die_with_parent(death: signal.Signals = signal.SIGKILL) -> None:

@@ -1,0 +1,153 @@
+"""The other end of the server: start it once, hand it jobs."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+# torch._dynamo: the first optimizer of a process imports it, which costs a second.
+PRELOAD = (
+    "torch",
+    "torch.distributed",
+    "torch.utils.data",
+    "torch._dynamo",
+    "numpy",
+    "crosstrain.accelerator",
+)
+# Launchers' variables around us must not make a single process believe that it is a rank.
+FOREIGN_PREFIXES = ("ACCELERATE_", "CROSSTRAIN_", "TORCHELASTIC_", "SLURM_", "PMI_", "OMPI_")
+FOREIGN = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+
+class ServerError(RuntimeError):
+    """The server could not start or went away; the message has what it said last."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. `out` holds a folder for each rank; `timeout` in seconds; `steps` None: to its end."""
+
+    script: str
+    args: tuple[str, ...]
+    cwd: str
+    out: str
+    world: int = 1
+    seed: int = 0
+    steps: int | None = None
+    timeout: float = 300.0
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How the job went as seen from outside; everything else is in the ranks' folders."""
+
+    timed_out: bool
+    seconds: float
+
+
+class Server:
+    """A running server process; `run` blocks until a job's last process is gone."""
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="crosstrain-server-")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "crosstrain.verify.server", *PRELOAD, *preload],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # An empty directory: `-m` puts it first on the path, where nothing of the user's may be found.
+            cwd=self._directory.name,
+            env=clean_environment(os.environ),
+            text=True,
+            encoding="utf-8",
+        )
+        self._ready = False
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, job: Job) -> JobResult:
+        if not self._ready:
+            self._answer()
+            self._ready = True
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asdict(job)) + "\n")
+        self._process.stdin.flush()
+        return JobResult(**self._answer())
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise ServerError(
+                f"the verify server ended with code {code} (its error, if it gave one, is above); "
+                "is torch installed? pip install 'crosstrain[verify]'"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End the server and whatever it runs."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._directory.cleanup()
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """One thread, one hash seed, no devices, no traces of a launcher; relative module paths made absolute."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name not in FOREIGN and not name.startswith(FOREIGN_PREFIXES)
+    }
+    if "PYTHONPATH" in kept:
+        kept["PYTHONPATH"] = os.pathsep.join(
+            str(Path(p).resolve()) for p in kept["PYTHONPATH"].split(os.pathsep)
+        )
+    return kept | {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "CUDA_VISIBLE_DEVICES": "",
+        "CROSSTRAIN_QUIET": "1",
+        **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
+    }
+
+
+_shared: dict[tuple[str, ...], Server] = {}
+
+
+def shared_server(preload: Sequence[str] = ()) -> Server:
+    """This process's server for these preloaded modules, started on first use and ended at exit."""
+    key = tuple(preload)
+    server = _shared.get(key)
+    if server is None or not server.alive:
+        server = _shared[key] = Server(preload)
+        atexit.register(server.close)
+    return server

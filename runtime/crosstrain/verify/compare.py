@@ -1,0 +1,259 @@
+"""The traces of two runs, compared: the first difference, and the largest error of each quantity."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstrain.verify.report import Difference
+from crosstrain.verify.tolerance import Tolerance, same
+from crosstrain.verify.traces import Event, RankTrace
+
+NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
+
+
+@dataclass
+class Comparison:
+    """The result: `difference` is None where the runs are the same; `largest` holds relative errors."""
+
+    difference: Difference | None = None
+    largest: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def saw(self, quantity: str, error: float, scale: float) -> None:
+        """Keep the largest relative error of a quantity."""
+        relative = error / scale if scale > 0 else (math.inf if error > 0 else 0.0)
+        self.largest[quantity] = max(self.largest.get(quantity, 0.0), relative)
+
+
+def compare(original: RankTrace, ranks: Sequence[RankTrace], ignore: Iterable[str] = ()) -> Comparison:
+    """The original against all ranks of a run: bit-identical for one rank, to tolerance for several.
+
+    `ignore`: regular expressions; a printed line in which one is found is left out on both sides.
+    """
+    result = Comparison()
+    tolerance = Tolerance(original.epsilon if len(ranks) > 1 else 0.0)
+    result.difference = ranks_disagree(ranks) or _compare_events(original, ranks, tolerance, result)
+    if result.difference is None:
+        result.difference = _compare_weights(original, ranks[0], tolerance, result)
+    if result.difference is None:
+        patterns = [re.compile(pattern) for pattern in ignore]
+        result.difference = _compare_lines(original, ranks[0], tolerance, patterns)
+    return result
+
+
+def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
+    """Ranks must do the same steps and end with the same bits in every weight."""
+    first = ranks[0]
+    for number, other in enumerate(ranks[1:], start=1):
+        ours = [event for event in first.events if event.kind == "step"]
+        theirs = [event for event in other.events if event.kind == "step"]
+        for step, (a, b) in enumerate(zip(ours, theirs, strict=False), start=1):
+            if not _identical(a, b):
+                what = "gradient norm" if not same(a.values[0], b.values[0], 0.0) else "learning rate"
+                return Difference(
+                    "ranks",
+                    step,
+                    f"rank 0: {_show(a.values)}",
+                    f"rank {number}: {_show(b.values)}",
+                    f"{what}s differ",
+                )
+        if len(ours) != len(theirs):
+            step = min(len(ours), len(theirs)) + 1
+            return Difference(
+                "ranks", step, f"rank 0: {len(ours)} steps", f"rank {number}: {len(theirs)} steps"
+            )
+        if first.weights.tobytes() != other.weights.tobytes():
+            return Difference("ranks", None, "rank 0", f"rank {number}", _where_weights_differ(first, other))
+    return None
+
+
+def _identical(a: Event, b: Event) -> bool:
+    return a.index == b.index and len(a.values) == len(b.values) and all(map(_bits_equal, a.values, b.values))
+
+
+def _bits_equal(a: float, b: float) -> bool:
+    return same(a, b, 0.0)
+
+
+def _where_weights_differ(a: RankTrace, b: RankTrace) -> str:
+    if a.weights.shape != b.weights.shape:
+        return f"{a.weights.size} and {b.weights.size} weights"
+    start = 0
+    for parameter in a.parameters:
+        end = start + _count(a, parameter.shape, start)
+        if a.weights[start:end].tobytes() != b.weights[start:end].tobytes():
+            worst = float(np.max(np.abs(a.weights[start:end] - b.weights[start:end])))
+            return f"final {parameter.name} differs by {worst:.3g}"
+        start = end
+    return "final weights differ"
+
+
+def _count(trace: RankTrace, shape: Sequence[int], start: int) -> int:
+    return min(math.prod(shape), trace.weights.size - start)
+
+
+def global_events(ranks: Sequence[RankTrace]) -> list[Event]:
+    """The events of the whole run: losses are means over the ranks, steps those of rank 0.
+
+    Raises ValueError where the ranks do not make the same sequence of backward passes and steps.
+    """
+    merged: list[Event] = []
+    for number, events in enumerate(zip_longest(*(rank.events for rank in ranks))):
+        present = [event for event in events if event is not None]
+        if len(present) < len(ranks) or len({(event.kind, event.index) for event in present}) > 1:
+            raise ValueError(f"event {number + 1}: " + ", ".join(_name(event) for event in events))
+        head = present[0]
+        if head.kind == "loss":
+            head = Event("loss", 0, (math.fsum(event.values[0] for event in present) / len(present),))
+        merged.append(head)
+    return merged
+
+
+def _compare_events(
+    original: RankTrace, ranks: Sequence[RankTrace], tolerance: Tolerance, result: Comparison
+) -> Difference | None:
+    try:
+        events = global_events(ranks)
+    except ValueError as error:
+        return Difference("ranks", None, "the same order on every rank", str(error))
+    step, largest = 1, 0.0
+    for expected, got in zip_longest(original.events, events):
+        if expected is None or got is None or (expected.kind, expected.index) != (got.kind, got.index):
+            return Difference("order", step, _name(expected), _name(got))
+        if expected.kind == "loss":
+            largest = max(largest, abs(expected.values[0]))
+            allowed = tolerance.loss(step, expected.values[0], largest)
+            difference = _compare_value("loss", step, expected.values[0], got.values[0], allowed, result)
+        else:
+            difference = _compare_step(step, expected, got, tolerance, result)
+            step += 1
+        if difference:
+            return difference
+    return None
+
+
+def _compare_step(
+    step: int, expected: Event, got: Event, tolerance: Tolerance, result: Comparison
+) -> Difference | None:
+    norm, *rates = expected.values
+    other_norm, *other_rates = got.values
+    difference = _compare_value(
+        "gradient norm", step, norm, other_norm, tolerance.gradient(step, norm), result
+    )
+    if difference is None and len(rates) != len(other_rates):
+        return Difference("learning rate", step, f"{len(rates)} groups", f"{len(other_rates)} groups")
+    for rate, other in zip(rates, other_rates, strict=False):
+        difference = difference or _compare_value(
+            "learning rate", step, rate, other, tolerance.rate(rate), result
+        )
+    return difference
+
+
+def _compare_value(
+    quantity: str, step: int, a: float, b: float, allowed: float, result: Comparison
+) -> Difference | None:
+    if same(a, b, allowed):
+        if math.isfinite(a):
+            result.saw(quantity, abs(a - b), abs(a))
+        return None
+    limit = f"allowed: {allowed:.1e}" if allowed else "must be identical"
+    return Difference(quantity, step, repr(a), repr(b), limit)
+
+
+def _compare_weights(
+    original: RankTrace, run: RankTrace, tolerance: Tolerance, result: Comparison
+) -> Difference | None:
+    shapes = [parameter.shape for parameter in original.parameters]
+    if shapes != [parameter.shape for parameter in run.parameters]:
+        return Difference(
+            "weights", None, f"{len(shapes)} parameters", f"{len(run.parameters)} parameters, or other shapes"
+        )
+    noise: list[str] = []
+    start = 0
+    for parameter in original.parameters:
+        end = start + _count(original, parameter.shape, start)
+        a, b = original.weights[start:end], run.weights[start:end]
+        start = end
+        if a.tobytes() == b.tobytes():
+            result.saw("weights", 0.0, 1.0)
+            continue
+        if tolerance.is_noise(parameter.signal):
+            noise.append(parameter.name)
+            continue
+        error = float(np.linalg.norm(a - b))
+        allowed = tolerance.weights(original.steps, parameter.moved, float(np.linalg.norm(a)))
+        if not error <= allowed:
+            limit = f"error {error:.3g} over a way of {parameter.moved:.3g}"
+            return Difference("weights", None, f"final {parameter.name}", _worst(a, b), limit)
+        result.saw("weights", error, parameter.moved)
+    if noise:
+        result.notes.append(f"gradient is rounding error only, not compared: {', '.join(noise)}")
+    return None
+
+
+def _worst(a: NDArray[np.float64], b: NDArray[np.float64]) -> str:
+    place = int(np.argmax(np.abs(a - b)))
+    return f"{float(a[place])!r} -> {float(b[place])!r} in element {place}"
+
+
+def _compare_lines(
+    original: RankTrace, run: RankTrace, tolerance: Tolerance, ignore: Sequence[re.Pattern[str]]
+) -> Difference | None:
+    def kept(lines: Sequence[str]) -> list[str]:
+        return [line for line in lines if not any(pattern.search(line) for pattern in ignore)]
+
+    for expected, got in zip_longest(kept(original.lines), kept(run.lines)):
+        if expected is None or got is None:
+            return Difference("printed line", None, repr(expected or "nothing"), repr(got or "nothing"))
+        if not same_line(expected, got, tolerance, original.steps):
+            return Difference("printed line", None, repr(expected), repr(got))
+    return None
+
+
+def same_line(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
+    """Whether two lines say the same: the same text, and numbers to tolerance (integers exactly).
+
+    Where numbers may differ, runs of blanks count as one: a column's padding follows its digits.
+    """
+    if a == b:
+        return True
+    if not tolerance.epsilon or _text(a) != _text(b):
+        return False
+    pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
+    return all(_same_number(x, y, tolerance, steps) for x, y in pairs)
+
+
+def _text(line: str) -> str:
+    return " ".join(NUMBER.sub(" # ", line).split())
+
+
+def _same_number(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
+    if _unit(a) == 0 and _unit(b) == 0:
+        return a == b
+    return same(float(a), float(b), tolerance.printed(steps, float(a), max(_unit(a), _unit(b))))
+
+
+def _unit(number: str) -> float:
+    """What one in the last digit counts; 0.0 for an integer."""
+    mantissa, _, exponent = number.lower().partition("e")
+    _, point, digits = mantissa.partition(".")
+    if not point and not exponent:
+        return 0.0
+    return float(10.0 ** (int(exponent or 0) - len(digits)))
+
+
+def _name(event: Event | None) -> str:
+    if event is None:
+        return "nothing more"
+    return "backward" if event.kind == "loss" else f"step of optimizer {event.index}"
+
+
+def _show(values: Sequence[float]) -> str:
+    return ", ".join(repr(value) for value in values)

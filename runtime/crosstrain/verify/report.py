@@ -1,0 +1,102 @@
+"""What `verify` returns: one verdict per number of processes, with the first difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+class Verdict(str, Enum):
+    """What a run turned out to be."""
+
+    RAN = "ran"  # the original, with which nothing is compared
+    IDENTICAL = "identical"  # every bit of every value
+    EQUAL = "equal"  # to the tolerance of `tolerance.py`
+    AGREE = "agree"  # only asked to finish with ranks that agree, and it did
+    DIFFERENT = "different"
+    FAILED = "failed"  # an exception or an exit code
+    HUNG = "hung"  # did not end in time
+    NO_STEPS = "no steps"  # never stepped an optimizer: nothing to compare
+
+    @property
+    def ok(self) -> bool:
+        return self in (Verdict.RAN, Verdict.IDENTICAL, Verdict.EQUAL, Verdict.AGREE)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first thing that differs.
+
+    quantity: "loss", "gradient norm", "learning rate", "weights", "printed line", "order" (of backward passes
+    and steps), "steps", "ranks" (they disagree among themselves). step: the optimizer step it belongs to,
+    from 1; None for weights and lines. original, migrated: the two values, as text.
+    """
+
+    quantity: str
+    step: int | None
+    original: str
+    migrated: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        where = f" at step {self.step}" if self.step is not None else ""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.quantity}{where}: {self.original} became {self.migrated}{detail}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the migrated script (or, in `Report.original`, of the original).
+
+    largest: for "loss", "gradient norm" and "weights" the largest relative error seen (weights: relative to
+    the way they moved). error: the traceback, or where each rank hung. seconds: wall time of the run.
+    """
+
+    processes: int
+    verdict: Verdict
+    steps: int = 0
+    difference: Difference | None = None
+    largest: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole answer. `original` is how the original itself went; without steps there are no `runs`."""
+
+    original_path: Path
+    migrated_path: Path
+    original: Run
+    runs: tuple[Run, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Every run is what was asked for."""
+        return self.original.verdict.ok and bool(self.runs) and all(run.verdict.ok for run in self.runs)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where `ok`, else 1."""
+        return 0 if self.ok else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, strings and numbers, for `json.dumps`."""
+        return {
+            "ok": self.ok,
+            "original_script": str(self.original_path),
+            "migrated_script": str(self.migrated_path),
+            "original": _plain(self.original),
+            "runs": [_plain(run) for run in self.runs],
+        }
+
+
+def _plain(run: Run) -> dict[str, Any]:
+    data = asdict(run)
+    data["verdict"] = run.verdict.value
+    data["notes"] = list(run.notes)
+    return data

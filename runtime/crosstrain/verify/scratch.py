@@ -1,0 +1,61 @@
+"""Where runs may write: a copy of the project for each, or an empty folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+# Nothing a training script reads, and often larger than all the rest.
+SKIPPED = frozenset(
+    {".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "env", "node_modules", "__pycache__"}
+    | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
+)
+SIZE_LIMIT = 1 << 30  # bytes
+
+
+class TooLargeError(Exception):
+    """The folder is larger than may be copied for every run; the message names what takes the space."""
+
+
+def copy_project(source: Path, target: Path, links: Iterable[str] = (), limit: int = SIZE_LIMIT) -> None:
+    """Copy a project's files to `target`, which must not exist.
+
+    Version control, environments and caches are left out. The top-level names in `links` become symbolic
+    links: for data that is only read. Raises TooLargeError above `limit` bytes, before anything is copied.
+    """
+    linked = frozenset(links)
+    sizes = {entry: _size(entry) for entry in source.iterdir() if entry.name not in SKIPPED | linked}
+    total = sum(sizes.values())
+    if total > limit:
+        largest = sorted(sizes, key=lambda entry: sizes[entry], reverse=True)[:3]
+        names = ", ".join(f"{entry.name} ({sizes[entry] / 1e6:,.0f} MB)" for entry in largest)
+        raise TooLargeError(
+            f"{source} holds {total / 1e9:.1f} GB, and every run gets a copy of it; largest: {names}. "
+            "Name folders that are only read with --link, or the part that is needed with --folder"
+        )
+    target.mkdir()
+    for entry in sizes:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, target / entry.name, symlinks=True, ignore=_skip)
+        else:
+            shutil.copy2(entry, target / entry.name, follow_symlinks=False)
+    for name in linked:
+        (target / name).symlink_to((source / name).resolve())
+
+
+def _skip(_: str, names: list[str]) -> set[str]:
+    return {name for name in names if name in SKIPPED}
+
+
+def _size(entry: Path) -> int:
+    if entry.is_symlink() or not entry.is_dir():
+        return entry.lstat().st_size
+    return sum(file.lstat().st_size for file in _files(entry))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for base, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        yield from (Path(base) / name for name in names)

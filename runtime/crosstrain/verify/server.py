@@ -1,0 +1,240 @@
+"""A process with torch loaded, from which runs are forked: each starts in milliseconds, in fresh state.
+
+It reads one job per line (JSON, see `client.Job`) and answers one line when every rank of it has ended.
+Ranks are session leaders, so that whatever they start dies with them. When the client goes away, the server
+ends the ranks and itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import importlib.util
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from crosstrain.launch.target import Target, clean_traceback
+from crosstrain.launch.worker import die_with_parent
+from crosstrain.verify import traces
+
+POLL_SECONDS = 0.005
+STACK_SECONDS = 0.5  # for hanging ranks to write down where they are
+
+
+def main(preload: Sequence[str]) -> None:
+    """Serve until stdin closes. In a forked rank this returns when the script has ended."""
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for name in preload:
+        # Only a head start: a script that needs a module which is not installed says so itself.
+        if importlib.util.find_spec(name):
+            importlib.import_module(name)
+    import torch
+
+    torch.set_num_threads(1)
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        started = time.monotonic()
+        reply = serve(job)
+        if reply is None:  # in a rank, whose script is done
+            return
+        reply["seconds"] = time.monotonic() - started
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Fork the job's ranks and wait for them; None in a forked rank when its script has ended."""
+    world = job["world"]
+    store: int | None = None
+    port = 0
+    if world > 1:
+        store, port = fork_store()
+    pids: list[int] = []
+    for rank in range(world):
+        pid = os.fork()
+        if pid == 0:
+            run_rank(job, rank, port)
+            return None
+        pids.append(pid)
+    try:
+        return wait(pids, job["timeout"])
+    finally:
+        if store is not None:
+            os.kill(store, signal.SIGKILL)
+            os.waitpid(store, 0)
+
+
+def fork_store() -> tuple[int, int]:
+    """The rendezvous of one run in a process of its own: (pid, port). The port is bound before it is told."""
+    from crosstrain.launch import loopback
+
+    listener, port = loopback.listen()
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent()
+        store = loopback.serve(listener)
+        while store:  # the store's thread serves; this one has nothing to do
+            signal.pause()
+    listener.close()
+    return pid, port
+
+
+def wait(pids: Sequence[int], timeout: float) -> dict[str, Any]:
+    """Until all ranks ended, one failed, or time is up; afterwards none of them, nor a child, is left."""
+    deadline = time.monotonic() + timeout
+    running = set(pids)
+    timed_out = failed = False
+    while running and not failed and not timed_out:
+        for pid in list(running):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                running.discard(pid)
+                failed = failed or status != 0
+        timed_out = time.monotonic() > deadline
+        if running and client_is_gone():
+            break
+        time.sleep(POLL_SECONDS)
+    if timed_out and running:
+        for pid in running:
+            os.kill(pid, signal.SIGUSR1)
+        time.sleep(STACK_SECONDS)
+    for pid in pids:
+        kill_session(pid)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)  # it may not have had the time to start its session
+        os.waitpid(pid, 0)
+    return {"timed_out": timed_out and bool(running)}
+
+
+def kill_session(pid: int) -> None:
+    """End a rank's process group; it may be gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def client_is_gone() -> bool:
+    """Nothing is sent while a job runs: a readable stdin is a closed one."""
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable)
+
+
+def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
+    """Become one rank of the job and run its script. The trace is written at interpreter exit.
+
+    Returns normally also when the script raised: the caller must return to the interpreter, which then waits
+    for threads and runs the script's own exit handlers as it does under `python script.py`.
+    """
+    folder = Path(job["out"]) / str(rank)
+    isolate(job, rank, port, folder)
+    recorder = Recorder(job, folder)
+    # Registered first, so it runs after every exit handler of the script.
+    atexit.register(recorder.leave)
+    target = Target(job["script"], is_module=False, arguments=tuple(job["args"]))
+    seed(job["seed"])
+    recorder.tracer.install()
+    try:
+        target.run()
+    except SystemExit as end:
+        recorder.exited(end)
+    except BaseException as error:
+        recorder.crashed(clean_traceback(error))
+
+
+def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
+    """Own session, own working directory, own output files, the environment of this rank."""
+    os.setsid()
+    die_with_parent()
+    os.chdir(job["cwd"])
+    os.environ.update(job["env"])
+    if job["world"] > 1:
+        os.environ.update(
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(job["world"]),
+            LOCAL_WORLD_SIZE=str(job["world"]),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+        )
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    sys.stdin = os.fdopen(0, encoding="utf-8")
+    for descriptor, name in ((1, traces.STDOUT_FILE), (2, traces.STDERR_FILE)):
+        file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, descriptor)
+        os.close(file)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    stack = os.open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+    faulthandler.enable(all_threads=True)
+    sys.dont_write_bytecode = True
+
+
+def seed(value: int) -> None:
+    """The same start for every run and rank, also for scripts that seed nothing."""
+    import numpy
+    import torch
+
+    random.seed(value)
+    numpy.random.seed(value)
+    torch.manual_seed(value)
+
+
+class Recorder:
+    """Ends a rank: writes its trace, waits for the others, leaves without the interpreter's slow shutdown."""
+
+    def __init__(self, job: Mapping[str, Any], folder: Path) -> None:
+        from crosstrain.verify.tracer import Tracer
+
+        self._folder = folder
+        self._world = job["world"]
+        self._ending: traces.Ending = "finished"
+        self._error = ""
+        self._time = 0
+        self.tracer = Tracer(job["steps"], self.stop)
+
+    def exited(self, end: SystemExit) -> None:
+        """`sys.exit()` with 0 or nothing is a normal end."""
+        if end.code not in (None, 0):
+            self.crashed(f"SystemExit: {end.code}\n")
+
+    def crashed(self, error: str) -> NoReturn:
+        """Leave at once: threads and exit handlers of a failed script may never end."""
+        self._ending, self._error, self._time = "crashed", error, time.time_ns()
+        self.leave()
+
+    def stop(self) -> NoReturn:
+        """Enough steps: leave from within the optimizer, where no `except` of the script is in the way."""
+        self._ending = "stopped"
+        self.leave()
+
+    def leave(self) -> NoReturn:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        traces.write(self._folder, self.tracer.trace(self._ending, self._error, self._time))
+        if self._ending == "crashed":
+            os._exit(1)
+        self._wait_for_others()
+        os._exit(0)
+
+    def _wait_for_others(self) -> None:
+        """A rank that leaves early tears down connections that the others may still be reading from."""
+        others = [self._folder.parent / str(rank) / traces.TRACE_FILE for rank in range(self._world)]
+        while not all(file.exists() for file in others):
+            time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

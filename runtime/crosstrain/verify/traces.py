@@ -1,0 +1,107 @@
+"""What a traced run leaves behind: one folder per rank, read and written without torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRACE_FILE = "trace.json"
+WEIGHTS_FILE = "weights.npy"
+STDOUT_FILE = "stdout.txt"
+STDERR_FILE = "stderr.txt"
+STACK_FILE = "stack.txt"
+
+# finished: the script ended by itself; stopped: ended after the steps asked for; crashed: an exception or an
+# exit code; unfinished: nothing was written, the process was ended from outside.
+Ending = Literal["finished", "stopped", "crashed", "unfinished"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that training did, in order.
+
+    kind "loss": `values` is (the sum of what was handed to backward,); `index` is 0.
+    kind "step": `values` is (gradient norm, learning rate of group 0, 1, ...); `index` is the optimizer's,
+    counted by first step. Numbers are exact doubles of the script's own values.
+    """
+
+    kind: Literal["loss", "step"]
+    index: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of one optimizer at the end of the run.
+
+    moved: the 2-norm of final minus first value. signal: the largest share, over the steps, that its gradient
+    had in the norm of all gradients (0.0: it never had one). epsilon: the machine epsilon of its dtype.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    epsilon: float
+    moved: float
+    signal: float
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """One rank of one run. `weights`: all parameters in order, flat, float64 (exact up to fp64)."""
+
+    ending: Ending
+    events: tuple[Event, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    loss_epsilon: float = 0.0
+    error: str = ""
+    time_ns: int = 0
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    lines: tuple[str, ...] = ()
+    stderr: str = ""
+    stack: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps that were executed and recorded."""
+        return sum(event.kind == "step" for event in self.events)
+
+    @property
+    def epsilon(self) -> float:
+        """Machine epsilon of the coarsest dtype that took part; 0.0 where nothing was recorded."""
+        return max([self.loss_epsilon, *(parameter.epsilon for parameter in self.parameters)])
+
+
+def write(folder: Path, trace: RankTrace) -> None:
+    """Write a rank's trace; the file `trace.json` appears last and whole."""
+    np.save(folder / WEIGHTS_FILE, trace.weights)
+    data = asdict(trace)
+    for name in ("weights", "lines", "stderr", "stack"):
+        del data[name]
+    partial = folder / (TRACE_FILE + ".part")
+    partial.write_text(json.dumps(data), encoding="utf-8")
+    partial.replace(folder / TRACE_FILE)
+
+
+def read(folder: Path) -> RankTrace:
+    """Read a rank's folder, also one whose rank was ended before it wrote its trace."""
+    printed: dict[str, Any] = {
+        "lines": tuple(_text(folder / STDOUT_FILE).splitlines()),
+        "stderr": _text(folder / STDERR_FILE),
+        "stack": _text(folder / STACK_FILE),
+    }
+    if not (folder / TRACE_FILE).exists():
+        return RankTrace("unfinished", **printed)
+    data = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
+    events = tuple(Event(e["kind"], e["index"], tuple(e["values"])) for e in data.pop("events"))
+    parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))
+    weights = np.load(folder / WEIGHTS_FILE)
+    return RankTrace(events=events, parameters=parameters, weights=weights, **data, **printed)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -7,6 +7,7 @@ collective returns its input at once.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from crosstrain.config import Place, read_place
+from crosstrain.frames import Frames, to_bytes
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class DistributedType(str, Enum):
     DEEPSPEED = "DEEPSPEED"
     MEGATRON_LM = "MEGATRON_LM"
     XLA = "XLA"
-    TPU = "XLA"  # the older documented name of the same thing
+    TPU = "XLA"  # noqa: PIE796 - the documented older name of the same thing
 
     def __str__(self) -> str:
         return f"DistributedType.{self.name}"
@@ -102,7 +104,11 @@ _gather_single = cast(
 
 
 class TorchComm:
-    """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and whatever registers there."""
+    """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and what else registers there.
+
+    Small CPU tensors, objects and barriers travel as frames (see `frames`); gradients have a group of their
+    own on the CPU, so that a rank which averages gradients never meets a rank which gathers metrics.
+    """
 
     def __init__(self, device: torch.device, place: Place, *, owns_group: bool, grouped: bool) -> None:
         self.device = device
@@ -114,6 +120,10 @@ class TorchComm:
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
         self._device_types = _group_device_types() if grouped else {device.type}
+        self._gradient_group: dist.ProcessGroup | None = None
+        self._frames = Frames(self.rank, self.world, self._gather_bytes)
+        if self.world > 1 and device.type == "cpu":
+            self._gradient_group = dist.new_group(backend=self.backend)
 
     @classmethod
     def start(
@@ -139,83 +149,130 @@ class TorchComm:
         return cls(device, place, owns_group=True, grouped=True)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        source = self._reachable(tensor.detach()).contiguous()
+        source = tensor.detach().contiguous()
         if self.world == 1:
             return source.unsqueeze(0)
-        out = source.new_empty((self.world, *source.shape))
-        if source.numel():
-            _gather_single(out.view(-1), source.view(-1))
-        return out.to(tensor.device)
+        if source.device.type == "cpu":
+            rows = self._frames.small("all_gather", to_bytes(source), _describe(source))
+            if rows is not None:
+                return rows.contiguous().view(-1).view(source.dtype).view(self.world, *source.shape)
+        reachable = self._reachable(source)
+        out = reachable.new_empty((self.world, *source.shape))
+        if out.numel():
+            _gather_single(out.view(-1), reachable.view(-1))
+        return out.to(source.device)
 
     def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
         if op not in (*_OPS, "mean"):
             raise ValueError(f"reduction {op!r} is unknown; choose one of sum, mean, max, min.")
-        out = self._reachable(tensor.detach()).clone(memory_format=torch.contiguous_format)
-        if self.world > 1:
+        source = tensor.detach().contiguous()
+        if self.world == 1:
+            return source.clone()
+        small = None
+        if source.device.type == "cpu":
+            small = self._frames.small(f"all_reduce({op})", to_bytes(source), _describe(source))
+        if small is not None:
+            rows = small.contiguous().view(-1).view(source.dtype).view(self.world, *source.shape)
+            out = _reduce_rows(rows, op)
+        else:
+            out = self._reachable(source).clone()
             dist.all_reduce(out, op=_OPS["sum" if op == "mean" else op])
-        if op == "mean":
-            out = out / self.world
-        return out.to(tensor.device)
+            out = out.to(source.device)
+        return out / self.world if op == "mean" else out
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         if self.world == 1:
             return tensor
-        buffer = self._reachable(tensor.detach()).contiguous()
+        source = tensor.detach().contiguous()
+        if source.device.type == "cpu":
+            rows = self._frames.small(f"broadcast from rank {src}", to_bytes(source), _describe(source))
+            if rows is not None:
+                value = rows[src].clone().view(source.dtype).view(source.shape)
+                return _overwrite(tensor, value) if self.rank != src else tensor
+        buffer = self._reachable(source)
         dist.broadcast(buffer, src=src)
-        if buffer.data_ptr() != tensor.data_ptr() or buffer.device != tensor.device:
-            with torch.no_grad():
-                tensor.copy_(buffer)
-        return tensor
+        return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
     def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+        if self.rank == src and tensors is None:
+            raise ValueError(f"rank {src} is the source of a scatter and brings no tensors")
         if self.world == 1:
-            assert tensors is not None, "the source of a scatter must bring the tensors"
-            return out.copy_(tensors[0])
-        parts = None
-        if self.rank == src:
-            assert tensors is not None, "the source of a scatter must bring the tensors"
-            parts = [self._reachable(part).contiguous() for part in tensors]
+            return out.copy_((tensors or [out])[0])
+        parts = [self._reachable(part).contiguous() for part in tensors or []]
         buffer = self._reachable(out).contiguous()
-        dist.scatter(buffer, parts, src=src)
-        if buffer is not out:
-            out.copy_(buffer)
-        return out
+        dist.scatter(buffer, parts if self.rank == src else None, src=src)
+        return out if _shares(buffer, out) else _overwrite(out, buffer)
 
     def all_gather_object(self, obj: object) -> list[Any]:
         if self.world == 1:
             return [obj]
-        out: list[Any] = [None] * self.world
-        dist.all_gather_object(out, obj)
-        return out
+        parts = self._frames.exchange("all_gather_object", _pickled(obj))
+        return [pickle.loads(part.numpy().tobytes()) for part in parts]
 
     def broadcast_object(self, obj: T, src: int = 0) -> T:
         if self.world == 1:
             return obj
-        box = [obj]
-        dist.broadcast_object_list(box, src=src)
-        return box[0]
+        mine = _pickled(obj) if self.rank == src else torch.empty(0, dtype=torch.uint8)
+        parts = self._frames.exchange(f"broadcast_object from rank {src}", mine)
+        return obj if self.rank == src else cast("T", pickle.loads(parts[src].numpy().tobytes()))
 
     def barrier(self) -> None:
         if self.world > 1:
-            dist.barrier(device_ids=None if self.device.index is None else [self.device.index])
+            self._frames.agree("wait_for_everyone")
 
     def start_average(self, tensor: Tensor) -> Pending:
-        work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, async_op=True)
+        op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
+        work = dist.all_reduce(tensor, op=op, group=self._gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
-        return work
+        return cast("Pending", work)
 
     def close(self) -> None:
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
         self._owns_group = False
 
+    def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
+        if "cpu" in self._device_types:
+            _gather_single(out, mine)
+        else:
+            there = out.to(self.device)
+            _gather_single(there, mine.to(self.device))
+            out.copy_(there)
+
     def _reachable(self, tensor: Tensor) -> Tensor:
         """The tensor where the group's backend can take it: a group with nccl alone cannot see the CPU."""
         return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
 
 
+def _describe(tensor: Tensor) -> str:
+    return f"of {tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _reduce_rows(rows: Tensor, op: str) -> Tensor:
+    """(world, ...) to (...): in rank order on every rank, so that all get the same bits."""
+    if op == "max":
+        return rows.amax(0)
+    if op == "min":
+        return rows.amin(0)
+    return rows.sum(0, dtype=rows.dtype)
+
+
+def _overwrite(tensor: Tensor, value: Tensor) -> Tensor:
+    with torch.no_grad():
+        tensor.copy_(value)
+    return tensor
+
+
+def _shares(a: Tensor, b: Tensor) -> bool:
+    return a.device == b.device and a.data_ptr() == b.data_ptr()
+
+
+def _pickled(obj: object) -> Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+
+
 def _joined_place() -> Place:
-    """Our place in a group that somebody else started; local numbers come from the environment if it agrees."""
+    """Our place in a group that was there before; local numbers are the environment's if it agrees."""
     rank, world = dist.get_rank(), dist.get_world_size()
     said = read_place()
     if said is not None and (said.rank, said.world) == (rank, world):
@@ -250,8 +307,8 @@ def _start_group(
 ) -> None:
     if init_method is None and (place.master_addr is None or place.master_port is None):
         raise RuntimeError(
-            f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: the "
-            f"{place.world} processes cannot find each other. Start the script with `crosstrain launch` or "
+            f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: "
+            f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` or "
             f"`torchrun`, or unset RANK and WORLD_SIZE to run one process."
         )
     if backend is None:
@@ -269,13 +326,13 @@ def _start_group(
     except dist.DistError as error:
         raise RuntimeError(
             f"rank {place.rank} of {place.world} did not find the others at "
-            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, and is "
-            f"the port free and reachable?"
+            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, "
+            f"and is the port free and reachable?"
         ) from error
 
 
 def _group_device_types() -> set[str]:
-    """The device types that the default group has a backend for, as torch spells them: "cpu:gloo,cuda:nccl"."""
+    """The device types that the default group has a backend for ("cpu:gloo,cuda:nccl" has two)."""
     pairs = (part.split(":") for part in dist.get_backend_config().split(","))
     return {pair[0] for pair in pairs}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from crosstrain.comm import DistributedType, TorchComm
 from crosstrain.config import first_host, read_launch_config, read_place
+
 from tests.support.ranks import run_ranks
 
 

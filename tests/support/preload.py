@@ -1,7 +1,6 @@
 """What the fork server imports once for all ranks of all tests."""
 
-import torch
-
 import crosstrain  # noqa: F401
+import torch
 
 torch.set_num_threads(1)

@@ -1,0 +1,258 @@
+"""Averaging the gradients of one model over the ranks, whatever method of the model produced the loss.
+
+Hooks on the parameters watch gradients arrive. They are copied into flat buckets, and a bucket is averaged
+while the rest of the backward pass still runs. Nothing wraps the model, so its attributes, keys, copies and
+methods are the user's own, and forward passes never communicate.
+
+Every rank starts the same buckets in the same order, also when some parameters got no gradient there. The
+last bucket carries one flag per parameter: it tells a rank whether a parameter that it did not use was used
+elsewhere, without a collective of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.autograd.function import BackwardCFunction
+
+from crosstrain.buckets import BUCKET_BYTES, CommHook, Slot, lay_out, sparse_parameters
+from crosstrain.comm import Comm
+
+logger = logging.getLogger(__name__)
+
+
+class GradientSync:
+    """Keeps the gradients of one model equal on all ranks.
+
+    While ``averaging`` is off, backward passes only mark what they touched; the next averaging takes it all.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        comm: Comm,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        hook: tuple[CommHook, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.averaging = True
+        self.managed = False  # inside Accelerator.backward, which calls finish() itself
+        self.stale = False  # some gradient is not averaged yet
+        self._comm = comm
+        self._bucket_bytes = bucket_bytes
+        self._hook = hook
+        self._lock = threading.Lock()
+        self._open = False  # a backward pass has reached the model and is not finished
+        self._eager = False  # buckets of this pass may start as soon as they are full
+        self._graph_task = -1
+        self._held: Any = None
+        self._reported = False
+        self._handles: list[Any] = []
+        self._slots: list[Slot] = []
+        self._next = 0
+        self._watch()
+
+    def _watch(self) -> None:
+        """Hook the parameters that are trainable now; all ranks do this at the same time."""
+        for handle in self._handles:
+            handle.remove()
+        seen = {slot.name: slot for slot in self._slots}
+        named = list(self.model.named_parameters())
+        self._frozen = [param for _, param in named if not param.requires_grad]
+        self._slots = [Slot(name, param) for name, param in reversed(named) if param.requires_grad]
+        self._check_alike()
+        for slot in self._slots:
+            before = seen.get(slot.name)
+            slot.touched = before.touched if before else slot.param.grad is not None
+        count = len(self._slots) + 1
+        self._buckets, riding = lay_out(
+            self._slots, sparse_parameters(self.model), self._bucket_bytes, 0 if self._hook else count
+        )
+        self._next = 0
+        self._flags_ride = riding is not None
+        device = self._slots[0].param.device if self._slots else self._comm.device
+        self._flags: Tensor = torch.zeros(count, device=device) if riding is None else riding
+        self._handles = [
+            slot.param.register_post_accumulate_grad_hook(partial(self._arrive, slot)) for slot in self._slots
+        ]
+
+    def _check_alike(self) -> None:
+        mine = [(slot.name, tuple(slot.param.shape), str(slot.param.dtype)) for slot in self._slots]
+        for rank, theirs in enumerate(self._comm.all_gather_object(mine)):
+            if theirs != mine:
+                odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
+                raise RuntimeError(
+                    f"{type(self.model).__name__} is not the same model on rank {rank} as on rank "
+                    f"{self._comm.rank}: {', '.join(odd[:5]) or 'the order of its parameters'} differ in "
+                    f"name, shape, dtype or requires_grad. Build and freeze the model alike on every rank."
+                )
+
+    def close(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # -- while a backward pass runs ---------------------------------------------------------------
+
+    def _arrive(self, slot: Slot, _param: Tensor) -> None:
+        with self._lock:
+            slot.touched = True
+            if not self._open:
+                self._begin()
+            elif not self.managed and self._graph_task != torch._C._current_graph_task_id():
+                self._finish_after_this_graph()
+            if not self._eager:
+                return
+            bucket = slot.bucket
+            if slot.arrived:
+                bucket.again = True  # a parameter of several reentrant checkpoints
+                return
+            slot.arrived = True
+            bucket.waiting -= 1
+            while self._next < len(self._buckets) and self._buckets[self._next].waiting == 0:
+                self._start_next()
+
+    def _begin(self) -> None:
+        self._open = True
+        self.stale = True
+        thawed = any(param.requires_grad for param in self._frozen)
+        self._eager = self.averaging and self._held is None and not thawed
+        if not self.managed:
+            self._finish_after_this_graph()
+
+    def _finish_after_this_graph(self) -> None:
+        """loss.backward() without the accelerator: the autograd engine tells us when it is done."""
+        self._graph_task = torch._C._current_graph_task_id()
+        Variable._execution_engine.queue_callback(self._graph_done)
+
+    def _graph_done(self) -> None:
+        if not _inside_custom_backward():  # else: the inner pass of a reentrant checkpoint
+            self.finish()
+
+    def _start_next(self) -> None:
+        if self._next == len(self._buckets) - 1 and self._flags_ride:
+            self._raise_flags()
+        self._buckets[self._next].start(self._comm, self._hook)
+        self._next += 1
+
+    # -- after a backward pass --------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The backward pass is over: average what it left, unless averaging is off or nothing was reached."""
+        if not self._open:
+            return
+        self._open = False
+        if self.averaging and self._held is None:
+            self.average()
+
+    def abandon(self) -> None:
+        """The backward pass raised: forget its half-started state (other ranks will notice by themselves)."""
+        self._open = False
+
+    def average(self) -> None:
+        """Average everything touched since the last time, now. Every rank must come here."""
+        if any(param.requires_grad for param in self._frozen):
+            self._watch()
+        if not self._buckets:
+            return
+        while self._next < len(self._buckets):
+            self._start_next()
+        alone = None
+        if not self._flags_ride:
+            self._raise_flags()
+            alone = self._comm.start_average(self._flags)
+        for bucket in self._buckets:
+            bucket.wait(self._comm, self._hook)
+        if alone is not None:
+            alone.wait()
+        missing = [slot for slot in self._slots if not slot.touched]
+        # Reading the flags waits for the device, so only a rank that misses something does it.
+        shares = self._flags.tolist() if missing else []
+        used = {slot.name for slot, share in zip(self._slots, shares, strict=False) if share > 0}
+        for bucket in self._buckets:
+            bucket.hand_out(used)
+            bucket.reset()
+        self._next = 0
+        self.stale = self._open = False
+        self.release()
+        if missing:
+            self._look_at(missing, used, frozen_share=shares[-1])
+
+    def _raise_flags(self) -> None:
+        """One flag per parameter that this rank used, and one if this rank has frozen any since the start."""
+        touched = [slot.touched for slot in self._slots]
+        if all(touched):
+            self._flags.fill_(1)
+            self._flags[-1:].zero_()
+            return
+        frozen = any(not slot.param.requires_grad for slot in self._slots)
+        values = torch.tensor([*touched, frozen], dtype=self._flags.dtype)
+        self._flags.copy_(values, non_blocking=True)
+
+    def _look_at(self, missing: list[Slot], used: set[str], frozen_share: float) -> None:
+        """Some parameters got no gradient: say so once, and stop carrying those that all ranks froze."""
+        if frozen_share > 1 - 0.5 / self._comm.world:
+            self._watch()
+            return
+        unused = [slot.name for slot in missing if slot.name not in used and slot.param.requires_grad]
+        if unused and not self._reported:
+            self._reported = True
+            logger.info(
+                "%s: no rank's loss depends on %s%s; they keep their values",
+                type(self.model).__name__,
+                ", ".join(unused[:5]),
+                " ..." if len(unused) > 5 else "",
+            )
+
+    # -- accumulation -----------------------------------------------------------------------------
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside stay local. So does one outside, for a loss that was made inside."""
+        before, self.averaging = self.averaging, False
+        was_stale, self.stale = self.stale, False
+        try:
+            yield
+        finally:
+            self.averaging = before
+            if before and not self.stale and self._held is None:
+                # No backward pass yet. A forward pass outside starts a new story; so do a step and a trigger.
+                self._held = self.model.register_forward_pre_hook(lambda *_: self.release())
+            self.stale = self.stale or was_stale
+
+    @contextmanager
+    def sync(self) -> Iterator[None]:
+        """Backward passes inside average, whatever the context their loss was made in."""
+        before, self.averaging = self.averaging, True
+        self.release()
+        try:
+            yield
+        finally:
+            self.averaging = before
+
+    def release(self) -> None:
+        """Losses made in an earlier `no_sync` no longer hold averaging back."""
+        if self._held is not None:
+            self._held.remove()
+            self._held = None
+
+
+def _inside_custom_backward() -> bool:
+    """Whether the autograd engine is running on behalf of a Python autograd function's backward."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is BackwardCFunction.apply.__code__:
+            return True
+        frame = frame.f_back
+    return False

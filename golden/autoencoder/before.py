@@ -45,7 +45,7 @@ def main(opts):
   test_loader = DataLoader(test_pixels, batch_size=32)
 
   ae = AutoEncoder(opts.code).to(dev)
-  optim = torch.optim.Adam(ae.parameters(), lr=opts.lr)
+  optim = torch.optim.Adam(ae.parameters(), lr=opts.lr, eps=1e-5)
   start_epoch = 0
 
   for epoch in range(start_epoch, opts.epochs):

@@ -29,8 +29,10 @@ class NoisyStrokes(Dataset):
 def double_conv(c_in, c_out):
     return nn.Sequential(
         nn.Conv2d(c_in, c_out, 3, padding=1),
+        nn.GroupNorm(4, c_out),
         nn.ReLU(inplace=True),
         nn.Conv2d(c_out, c_out, 3, padding=1),
+        nn.GroupNorm(4, c_out),
         nn.ReLU(inplace=True),
     )
 
@@ -77,7 +79,7 @@ def main():
     parser = argparse.ArgumentParser("segmentation")
     parser.add_argument("-e", "--epochs", type=int, default=10)
     parser.add_argument("-b", "--batch-size", type=int, default=32)
-    parser.add_argument("-l", "--learning-rate", type=float, default=0.02)
+    parser.add_argument("-l", "--learning-rate", type=float, default=0.3)
     parser.add_argument("-n", "--num-train", type=int, default=1400)
     args = parser.parse_args()
 
@@ -91,7 +93,7 @@ def main():
 
     net = MiniUNet(N_CLASSES)
     net.to(device=device)
-    optimizer = torch.optim.Adam(net.parameters(), lr=args.learning_rate)
+    optimizer = torch.optim.SGD(net.parameters(), lr=args.learning_rate, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
 
     for epoch in range(args.epochs):

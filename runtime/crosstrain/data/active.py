@@ -1,0 +1,64 @@
+"""The loaders that are being iterated: the innermost one is what `accumulate` and `backward` go by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .loader import Pass, PreparedLoader
+
+
+class ActiveLoaders:
+    """Passes that have begun and not ended, outermost first.
+
+    A pass enters with its first batch and leaves when it is exhausted, broken off, closed or failed, in
+    whatever order: leaving the inner loop gives the outer one back.
+    """
+
+    def __init__(self) -> None:
+        self._passes: list[Pass] = []
+
+    def enter(self, run: Pass) -> None:
+        self._passes.append(run)
+
+    def leave(self, run: Pass) -> None:
+        self._passes = [other for other in self._passes if other is not run]
+
+    @property
+    def current(self) -> PreparedLoader | None:
+        """The innermost loader that is being iterated, None outside every loop."""
+        return self._passes[-1].loader if self._passes else None
+
+    def __iter__(self) -> Iterator[PreparedLoader]:
+        return (run.loader for run in self._passes)
+
+    def __len__(self) -> int:
+        return len(self._passes)
+
+    def weight(self, rank: int) -> float:
+        """The factor of this rank's mean loss in a backward: 1.0 outside loops and for every loader but a
+        "weighted" one.
+
+        Raises RuntimeError when two loaders are being iterated whose batches weigh differently: a loss may
+        come from either or from both, and a guess would train wrongly without a word. The decision is made
+        from the weights of all ranks, so that either every rank raises or none does.
+        """
+        if not self._passes:
+            return 1.0
+        weights = {run.weights() for run in self._passes}
+        if len(weights) > 1:
+            names = ", ".join(_describe(run) for run in self._passes)
+            raise RuntimeError(
+                f'even_batches="weighted": {len(self._passes)} loaders are being iterated and their batches '
+                f"are split differently over the processes ({names}), so backward cannot know which one its "
+                "loss belongs to. Give both loaders the same batch size and number of samples (or "
+                "drop_last=True with a batch size that is a multiple of the processes), close an iterator "
+                "that is no longer used, or use even_batches=True."
+            )
+        return weights.pop()[rank]
+
+
+def _describe(run: Pass) -> str:
+    rows = "unknown" if run.counts is None else "+".join(map(str, run.counts.real))
+    return f"{type(run.loader.dataset).__name__} of {rows} rows"

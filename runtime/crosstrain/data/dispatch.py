@@ -1,0 +1,296 @@
+"""Dispatched loaders: process 0 reads, every process gets its part.
+
+A step is one header of fixed size, broadcast, and one flat buffer of bytes for each process, scattered. The
+header carries the step's number and kind, the counts of all ranks, who has its last batch in hand, and the
+shapes; how the tensors nest travels only when it changes. Batches that are more than plain tensors, or differ
+in shape from rank to rank, travel as pickled objects in the same buffers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from crosstrain.comm import Comm
+
+from .loader import Pass, PreparedLoader, Read, host
+from .rng import OrderRng, State, capture, restore
+from .rows import NotByRow, cut_rows, join_rows, rows_of
+from .samplers import samples
+from .shard import Counts, Dealing, cut, groups, steps
+from .wire import Flat, pack, pack_objects, unpack, unpack_object
+
+_SHAPES = 96  # numbers in a header that are left for shapes
+_STOP, _FLAT, _OBJECTS, _FAILED = range(4)
+
+
+class Step(NamedTuple):
+    """One step: what each rank gets (None: nothing), and which ranks have no batch after it."""
+
+    parts: list[Any]
+    counts: Counts
+    last: tuple[bool, ...]
+
+
+class Divider:
+    """Makes steps out of the whole batches that process 0 reads."""
+
+    def __init__(self, how: Dealing) -> None:
+        self._how = how
+        self._first: Any = None
+
+    def steps(self, batches: Iterator[Any], length: int | None) -> Iterator[Step]:
+        """The steps of one pass. Where their number is known, none is read ahead but behind the last."""
+        walk = groups(batches, 1 if self._how.split else self._how.parts)
+        made = (step for group in walk if (step := self._divide(group)) is not None)
+        ahead: list[tuple[list[Any], Counts]] = []
+        number = 0
+        while held := ahead or list(islice(made, 1)):
+            number += 1
+            sure = length is not None and number < length and self._how.even is not False
+            ahead = [] if sure else list(islice(made, 1))
+            following = ahead[0][1].rows if ahead else (1 if sure else 0,) * self._how.parts
+            yield Step(*held[0], last=tuple(rows == 0 for rows in following))
+
+    def _divide(self, group: list[Any]) -> tuple[list[Any], Counts] | None:
+        how = self._how
+        if self._first is None and how.even is True and not how.drop_last:
+            self._first = copy.deepcopy(group[0])  # the user may change the batch in place
+        held = [1 if (n := rows_of(batch)) is None else n for batch in group]
+        full = sum(held) if how.full is None else how.full
+        if how.drop_last and (sum(held) < full or (not how.split and len(group) < how.parts)):
+            return None
+        if not how.split and len(group) == how.parts and sum(held) >= full:
+            return group, Counts(tuple(held), tuple(held))
+        if not how.split and how.size is None:
+            return self._by_batch(group, held)
+        try:
+            return self._by_row(group, sum(held))
+        except NotByRow as error:
+            if not how.split:
+                return self._by_batch(group, held)
+            raise ValueError(
+                f"split_batches=True cannot cut a batch over {how.parts} processes: {error}."
+            ) from error
+
+    def _by_row(self, group: list[Any], n: int) -> tuple[list[Any], Counts]:
+        how = self._how
+        # A short step is completed to a multiple of the ranks, not to a full one: fewer rows are repeated.
+        piece = cut(n, how.parts, -(-n // how.parts) if how.even is True else how.width, how.even)
+        whole = join_rows(group)
+        short = max(hi for _, hi in piece.bounds) - n
+        if short > 0:
+            size = rows_of(self._first) or 1
+            fill = [cut_rows(self._first, 0, min(size, short - at)) for at in range(0, short, size)]
+            whole = join_rows([whole, *fill])
+        return [cut_rows(whole, lo, hi) if hi > lo else None for lo, hi in piece.bounds], piece.counts
+
+    def _by_batch(self, group: list[Any], held: list[int]) -> tuple[list[Any], Counts]:
+        missing = self._how.parts - len(group)
+        spare: Any = None
+        if self._how.even == "weighted":
+            spare = _first_row(group[0])
+        elif self._how.even:
+            spare = self._first
+        rows = 0 if spare is None else rows_of(spare) or 1
+        return group + [spare] * missing, Counts((*held, *(rows,) * missing), (*held, *(0,) * missing))
+
+
+class Channel:
+    """Carries the steps of one pass from process 0 to the others, in order."""
+
+    def __init__(self, comm: Comm, serial: int, device: torch.device) -> None:
+        self._comm = comm
+        self._serial = serial
+        self._number = 0
+        self._skeleton = b""
+        self._device = device
+
+    def send(self, step: Step) -> None:
+        """On process 0. What can fail happens before the others are told to expect anything."""
+        flat = pack(step.parts, step.counts.rows)
+        if flat is not None and len(flat.shapes) <= _SHAPES:
+            kind = _FLAT
+        else:
+            kind, flat = _OBJECTS, Flat(pack_objects(step.parts), self._skeleton, ())
+        size = max(map(len, flat.buffers))
+        renew = flat.skeleton != self._skeleton
+        self._announce(kind, size, int(renew), *step.counts.rows, *step.counts.real, *step.last, *flat.shapes)
+        if renew:
+            self._skeleton = self._comm.broadcast_object(flat.skeleton)
+        buffers = [_lengthen(buffer, size).to(self._comm.device) for buffer in flat.buffers]
+        self._comm.scatter(buffers, torch.empty_like(buffers[0]))
+
+    def stop(self) -> None:
+        """On process 0: the pass ends here, which no step has said before."""
+        self._announce(_STOP)
+
+    def fail(self, error: Exception) -> None:
+        """On process 0: the next step cannot be read."""
+        self._announce(_FAILED)
+        self._comm.broadcast_object(f"{type(error).__name__}: {error}")
+
+    def receive(self) -> tuple[Any, Step] | None:
+        """On the others: this process's part and the step without parts; None at the end of the pass.
+
+        Raises RuntimeError when process 0 failed, or sent another step than the one this process asks for.
+        """
+        comm, world = self._comm, self._comm.world
+        header = comm.broadcast(torch.empty(self._header, dtype=torch.int64, device=comm.device)).tolist()
+        serial, number, kind, size, renew, *rest = header
+        if (serial, number) != (self._serial, self._number):
+            raise RuntimeError(
+                f"process {comm.rank} asks for batch {self._number} of pass {self._serial} of a dispatched "
+                f"loader, and process 0 sent batch {number} of pass {serial}: the processes have left a loop "
+                "over it at different batches. Make every process take the same number of batches."
+            )
+        self._number += 1
+        if kind == _STOP:
+            return None
+        if kind == _FAILED:
+            raise RuntimeError(f"process 0 could not read the next batch: {comm.broadcast_object('')}")
+        if renew:
+            self._skeleton = comm.broadcast_object(b"")
+        buffer = comm.scatter(None, torch.empty(size, dtype=torch.uint8, device=comm.device))
+        counts = Counts(tuple(rest[:world]), tuple(rest[world : 2 * world]))
+        step = Step([], counts, tuple(map(bool, rest[2 * world : 3 * world])))
+        rows = counts.rows[comm.rank]
+        if rows == 0:
+            return None, step
+        if kind == _OBJECTS:
+            return unpack_object(buffer), step
+        return unpack(buffer.to(self._device), self._skeleton, rest[3 * world :], rows), step
+
+    @property
+    def _header(self) -> int:
+        return 5 + 3 * self._comm.world + _SHAPES
+
+    def _announce(self, kind: int, *values: int) -> None:
+        numbers = [self._serial, self._number, kind, *map(int, values)]
+        numbers += [0] * (self._header - len(numbers))
+        self._comm.broadcast(torch.tensor(numbers, dtype=torch.int64, device=self._comm.device))
+        self._number += 1
+
+
+class DispatchFeed:
+    """Process 0 iterates the user's loader; the others only receive."""
+
+    def __init__(
+        self,
+        raw: DataLoader[Any],
+        index_sampler: Any,
+        how: Dealing,
+        rng: OrderRng,
+        comm: Comm,
+        on_device: bool,
+    ) -> None:
+        self.how = how
+        self.rng = rng
+        self.index_sampler = index_sampler
+        self._raw = raw
+        self._comm = comm
+        self._device = comm.device if on_device else host()
+        self._serial = 0
+
+    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        channel = Channel(self._comm, self._serial, self._device)
+        self._serial += 1
+        if self._comm.rank:
+            return DispatchPass(loader, channel, None, {"generators": self.rng.generator_states()}, skip)
+        own = capture(("torch", "python", "numpy")) if skip else {}
+        start = self.rng.open(resume)
+        try:
+            made = Divider(self.how).steps(iter(read()), self._known_steps())
+            for _ in islice(made, skip):  # read, because the first batch may complete the last
+                pass
+        finally:
+            self.rng.close()
+            restore(own)
+        return DispatchPass(loader, channel, made, start, skip)
+
+    def length(self) -> int | None:
+        return None  # each step says who has its last batch
+
+    def __len__(self) -> int:
+        if not isinstance(self._raw.dataset, IterableDataset):
+            batches = self._raw._index_sampler
+            return steps(len(batches), self.how, samples(batches))
+        if self.how.size is None:
+            return steps(len(self._raw), self.how)
+        rows = len(self._raw.dataset)  # type: ignore[arg-type]
+        return steps(-(-rows // self.how.size), self.how, rows)
+
+    def _known_steps(self) -> int | None:
+        if self._raw.num_workers and isinstance(self._raw.dataset, IterableDataset):
+            return None  # workers may split the stream into more batches
+        try:
+            return len(self)
+        except (TypeError, NotImplementedError):
+            return None
+
+
+class DispatchPass(Pass):
+    """One pass of a dispatched loader; `made` are the steps on process 0, None elsewhere."""
+
+    def __init__(
+        self, loader: PreparedLoader, channel: Channel, made: Iterator[Step] | None, start: State, skip: int
+    ) -> None:
+        super().__init__(loader, iter(()), start, skip)
+        self._channel = channel
+        self._rank = loader._crosstrain.comm.rank
+        self._last = False
+        self.batches = self._received() if made is None else self._sent(made)
+
+    @property
+    def at_end(self) -> bool:
+        return self._last
+
+    def receive(self, item: Any) -> Any:
+        part, step = item
+        self.counts, self._last = step.counts, step.last[self._rank]
+        return part if self.place is None else self.place(part)
+
+    def _sent(self, made: Iterator[Step]) -> Iterator[Any]:
+        last = False
+        while not last:
+            try:
+                step = next(made, None)
+                if step is not None:
+                    self._channel.send(step)
+            except Exception as error:
+                self._channel.fail(error)
+                raise
+            if step is None:
+                return self._channel.stop()
+            last = all(step.last)
+            if step.parts[0] is not None:
+                yield step.parts[0], step
+
+    def _received(self) -> Iterator[Any]:
+        last = False
+        while not last:
+            received = self._channel.receive()
+            if received is None:
+                return
+            part, step = received
+            last = all(step.last)
+            if part is not None:
+                yield part, step
+
+
+def _first_row(batch: Any) -> Any:
+    try:
+        return cut_rows(batch, 0, 1)
+    except NotByRow:
+        return batch
+
+
+def _lengthen(buffer: Tensor, size: int) -> Tensor:
+    """Scatter wants one size for all."""
+    return buffer if len(buffer) == size else torch.cat([buffer, buffer.new_zeros(size - len(buffer))])

@@ -1,0 +1,94 @@
+"""Do all processes prepare the same loader? Asked once, at `prepare`, so that a split drawn differently is an
+error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from crosstrain.comm import Comm
+
+
+def check_same_loader(loader: DataLoader[Any], comm: Comm) -> None:
+    """Compare what decides about the batches over the processes.
+
+    Raises ValueError, on every process alike, naming what differs and where.
+    """
+    if comm.world == 1:
+        return
+    prints: list[dict[str, str]] = comm.all_gather_object(fingerprint(loader))
+    reference = prints[0]
+    for name in dict.fromkeys(name for one in prints for name in one):
+        values = [one.get(name, "absent") for one in prints]
+        odd = [rank for rank, value in enumerate(values) if value != values[0]]
+        if odd:
+            raise ValueError(
+                f"the loader over {reference['data set']} is not the same on all processes: its {name} is "
+                f"{values[0]} on process 0 and {values[odd[0]]} on process {odd[0]}. Training would miss "
+                "samples and mix up training and validation data. Construct Accelerator() before a random "
+                "split is drawn (it copies process 0's random state to all), or pass random_split and the "
+                "sampler a seeded generator."
+            )
+
+
+def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
+    """What decides about the batches, by name, short enough to compare and to print."""
+    found = {
+        "data set": _kinds(loader.dataset),
+        "length": _length(loader.dataset),
+        "batch size": str(loader.batch_size),
+        "drop_last": str(loader.drop_last),
+    }
+    if isinstance(loader.dataset, IterableDataset):
+        return found
+    found |= {"number of batches": _length(loader._index_sampler), "subset": _subset(loader.dataset)}
+    for owner in (loader.batch_sampler, loader.sampler):
+        for name in ("indices", "weights"):
+            values = getattr(owner, name, None)
+            if values is not None:
+                found[f"sampler's {name}"] = _digest(values)
+    if isinstance(loader.sampler, (list, tuple)):
+        found["sampler"] = _digest(loader.sampler)
+    return found
+
+
+def _subset(dataset: Any) -> str:
+    """The index lists of a chain of subsets."""
+    digests = []
+    while (inner := getattr(dataset, "dataset", None)) is not None:
+        if (indices := getattr(dataset, "indices", None)) is not None:
+            digests.append(_digest(indices))
+        dataset = inner
+    return ", ".join(digests) or "none"
+
+
+def _digest(values: Any) -> str:
+    """Length and a short hash of a list of numbers; only the type of what holds no numbers."""
+    try:
+        numbers = (
+            torch.as_tensor(values if isinstance(values, torch.Tensor) else list(values)).cpu().contiguous()
+        )
+    except (TypeError, ValueError, RuntimeError):
+        return type(values).__name__
+    content = hashlib.blake2b(numbers.numpy().tobytes(), digest_size=6).hexdigest()
+    return f"{numbers.numel()} values ({content})"
+
+
+def _length(holder: Any) -> str:
+    try:
+        return str(len(holder))
+    except (TypeError, NotImplementedError):
+        return "unknown"
+
+
+def _kinds(dataset: Any) -> str:
+    """Subset(MNIST): the types of a data set and of those it wraps."""
+    names: list[str] = []
+    while dataset is not None and len(names) < 5:
+        names.append(type(dataset).__name__)
+        dataset = getattr(dataset, "dataset", None)
+    return "(".join(names) + ")" * (len(names) - 1)

@@ -1,0 +1,297 @@
+"""The prepared loader: the user's DataLoader, its class and attributes, with this rank's batches on the
+device.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader
+
+from crosstrain.comm import Comm
+
+from .active import ActiveLoaders
+from .plan import DataPlan
+from .rng import OrderRng, State
+from .samplers import SeedableRandomSampler
+from .shard import Counts, Dealing
+
+Read = Callable[[], Iterator[Any]]
+"""Begins a pass over the user's own loader."""
+
+
+class Peekable:
+    """An iterator that can be asked whether it is exhausted: it then reads one item ahead, and only then."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+        self._ahead: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._ahead.pop() if self._ahead else next(self._source)
+
+    def exhausted(self) -> bool:
+        if not self._ahead:
+            self._ahead.extend(item for item, _ in zip(self._source, range(1), strict=False))
+        return not self._ahead
+
+
+class Pass:
+    """One iteration over a prepared loader.
+
+    batches: what is left to read. done: batches of the pass that were given out, skipped ones included.
+    length: batches of the whole pass on this rank, None when only reading can tell.
+    counts: rows of the batch in hand by rank, None when unknown. start: the random state the pass began in.
+    """
+
+    def __init__(self, loader: PreparedLoader, batches: Iterator[Any], start: State, done: int) -> None:
+        self.loader = loader
+        self.length = loader._crosstrain.feed.length()
+        self.batches = batches if self.length is not None else Peekable(batches)
+        self.start = start
+        self.done = done
+        self.counts: Counts | None = None
+        self.place = loader._crosstrain.place
+
+    def receive(self, item: Any) -> Any:
+        """The user's batch, from what was read."""
+        return item if self.place is None else self.place(item)
+
+    @property
+    def at_end(self) -> bool:
+        if isinstance(self.batches, Peekable):
+            return self.batches.exhausted()
+        return self.done == self.length
+
+    def weights(self) -> tuple[float, ...]:
+        prepared = self.loader._crosstrain
+        if prepared.plan.even_batches != "weighted" or self.counts is None:
+            return (1.0,) * prepared.comm.world
+        return self.counts.weights()
+
+
+class Feed(Protocol):
+    """Where a prepared loader's batches come from."""
+
+    how: Dealing
+    rng: OrderRng
+    index_sampler: Any
+
+    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        """Start a pass whose first `skip` batches are left out."""
+        ...
+
+    def length(self) -> int | None:
+        """Batches of a whole pass on this rank if they are known beyond doubt."""
+        ...
+
+    def __len__(self) -> int:
+        """Batches of a whole pass on this rank, as the data set's own length tells; TypeError without one."""
+        ...
+
+
+@dataclass
+class Progress:
+    """How far training has come with one loader; a loader and its `skip_first_batches` copies share it."""
+
+    epoch: int = 0
+    runs: list[Pass] = field(default_factory=list)
+    current: Pass | None = None
+    resume: tuple[int, State] | None = None
+
+
+@dataclass
+class Prepared:
+    """What preparation adds to a loader."""
+
+    comm: Comm
+    plan: DataPlan
+    active: ActiveLoaders
+    feed: Feed
+    place: Callable[[Any], Any] | None
+    progress: Progress
+    seedable: SeedableRandomSampler | None = None
+    skip: int = 0
+
+
+class PreparedLoader(DataLoader[Any]):
+    """A DataLoader of this rank's batches.
+
+    Never constructed by its `__init__`: `prepare_loader` makes a copy of the user's loader whose class
+    derives from this one and from the user's own, so attributes, `batch_size`, samplers and overridden
+    methods are the user's.
+    """
+
+    _crosstrain: Prepared
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        prepared = self._crosstrain
+        progress = prepared.progress
+        skip, resume = progress.resume or (0, None)
+        progress.resume = None
+        if prepared.seedable is not None:
+            prepared.seedable.set_epoch(progress.epoch)
+        # Begun here and not at the first batch: torch draws its worker seed and starts its workers in iter().
+        return self._run(prepared.feed.begin(self, super().__iter__, prepared.skip or skip, resume))
+
+    def _run(self, run: Pass) -> Iterator[Any]:
+        prepared = self._crosstrain
+        progress = prepared.progress
+        receive = run.receive
+        prepared.active.enter(run)
+        progress.runs.append(run)
+        try:
+            for item in run.batches:
+                run.done += 1
+                progress.current = run
+                yield receive(item)
+        finally:
+            prepared.active.leave(run)
+            progress.runs.remove(run)
+            progress.current = progress.runs[-1] if progress.runs else None
+        if run.length is not None and run.done != max(run.length, prepared.skip):
+            warnings.warn(
+                f"the loader over {type(self.dataset).__name__} said it had {run.length} batches and gave "
+                f"{run.done}: the last batch was not recognised as such (accumulation and metrics go by it). "
+                "Correct the length "
+                "of the data set or sampler.",
+                stacklevel=2,
+            )
+        progress.epoch += 1
+
+    def __len__(self) -> int:
+        prepared = self._crosstrain
+        return max(0, len(prepared.feed) - prepared.skip)
+
+    @property
+    def _index_sampler(self) -> Any:
+        """What torch's iterator draws index batches from; the user's samplers stay in their attributes."""
+        return self._crosstrain.feed.index_sampler
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """Whether the batch in hand is the last of its pass; where the length is unknown, asking reads one
+        ahead.
+        """
+        run = self._crosstrain.progress.current
+        return run is not None and run.at_end
+
+    @property
+    def remainder(self) -> int:
+        """Real rows of the last global batch when it is not a full one; 0 when it is, -1 when that is not
+        known.
+        """
+        run = self._crosstrain.progress.current
+        if run is None or run.counts is None:
+            return -1
+        full = self._crosstrain.feed.how.full
+        real = sum(run.counts.real)
+        return real if real < (sum(run.counts.rows) if full is None else full) else 0
+
+    def rows(self, rank: int) -> int | None:
+        """Rows that `rank` holds of the batch in hand, completion and filler included; None when unknown."""
+        run = self._crosstrain.progress.current
+        return None if run is None or run.counts is None else run.counts.rows[rank]
+
+    def real_rows(self, rank: int) -> int | None:
+        """Rows of `rank`'s batch in hand that belong to the pass; None when unknown."""
+        run = self._crosstrain.progress.current
+        return None if run is None or run.counts is None else run.counts.real[rank]
+
+    @property
+    def weight(self) -> float:
+        """What this rank's mean loss counts: real rows * P / all real rows with "weighted", else 1.0."""
+        run = self._crosstrain.progress.current
+        return 1.0 if run is None else run.weights()[self._crosstrain.comm.rank]
+
+    @property
+    def total_batch_size(self) -> int | None:
+        """Rows of a full step over all ranks; None when the batches have no common size."""
+        return self._crosstrain.feed.how.full
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Samples of the data set; TypeError where it has no length."""
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    @property
+    def epoch(self) -> int:
+        """Completed passes, or what `set_epoch` and a loaded state made of that."""
+        return self._crosstrain.progress.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next pass, here and in the samplers and the data set, where these have
+        `set_epoch`.
+
+        A position restored by `load_state_dict` stays in force for the epoch it was saved in, and is given up
+        for any other.
+        """
+        progress = self._crosstrain.progress
+        if epoch != progress.epoch:
+            progress.resume = None
+        progress.epoch = epoch
+        _forward_epoch(self.batch_sampler, epoch)
+        _forward_epoch(self.sampler, epoch)
+        _forward_epoch(self.dataset, epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The exact position: epoch, batches done in the pass under way, and the random state that pass began
+        in.
+
+        Tensors, numbers, strings and lists only, the same on every rank where the order is random.
+        """
+        progress = self._crosstrain.progress
+        how = self._crosstrain.feed.how
+        done, start = 0, None
+        if progress.current is not None:
+            done, start = progress.current.done, progress.current.start
+        elif progress.resume is not None:
+            done, start = progress.resume
+        return {
+            "epoch": progress.epoch,
+            "batches_done": done,
+            "start": start or {"generators": self._crosstrain.feed.rng.generator_states()},
+            "batches_per_step": 1 if how.split else how.parts,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken: the next pass starts at the next batch of the same order.
+
+        With another number of processes the position is kept in samples, rounded down to a whole step.
+        """
+        missing = {"epoch", "batches_done", "start", "batches_per_step"} - set(state)
+        if missing:
+            raise ValueError(f"this is not the state of a prepared loader: {sorted(missing)} missing")
+        how, progress = self._crosstrain.feed.how, self._crosstrain.progress
+        read = state["batches_done"] * state["batches_per_step"]
+        done, rest = divmod(read, 1 if how.split else how.parts)
+        if rest:
+            warnings.warn(
+                f"the state was saved with another number of processes, after {read} batches: the pass goes "
+                "on "
+                f"{rest} batches earlier, at step {done}.",
+                stacklevel=2,
+            )
+        progress.epoch = state["epoch"]
+        progress.resume = (done, state["start"]) if done else None
+        if not done:
+            self._crosstrain.feed.rng.set_generator_states(state["start"]["generators"])
+
+
+def _forward_epoch(holder: Any, epoch: int) -> None:
+    for owner in (holder, getattr(holder, "sampler", None)):
+        forward = getattr(owner, "set_epoch", None)
+        if callable(forward):
+            forward(epoch)
+
+
+def host() -> torch.device:
+    """Where loaders produce their tensors."""
+    return torch.default_generator.device

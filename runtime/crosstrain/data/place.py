@@ -1,0 +1,89 @@
+"""Nested batches: put their tensors on the device, cut them by row, join them. Containers keep their own
+types.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """The batch with fn(leaf) for every leaf; the same object where nothing changed.
+
+    Mappings, namedtuples, lists, tuples and dataclass instances are walked, and keep their types and other
+    attributes; tensors, what `is_leaf` claims, and everything else are leaves.
+    """
+    if isinstance(batch, Tensor) or (is_leaf is not None and is_leaf(batch)):
+        return fn(batch)
+    if isinstance(batch, Mapping):
+        new = {key: map_leaves(fn, value, is_leaf) for key, value in batch.items()}
+        return batch if all(new[key] is batch[key] for key in new) else _refill(batch, new)
+    if isinstance(batch, (list, tuple)):
+        values = [map_leaves(fn, value, is_leaf) for value in batch]
+        if all(value is old for value, old in zip(values, batch, strict=True)):
+            return batch
+        if hasattr(batch, "_fields"):
+            return type(batch)(*values)
+        return type(batch)(values)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        fields = {f.name: map_leaves(fn, getattr(batch, f.name), is_leaf) for f in dataclasses.fields(batch)}
+        if all(getattr(batch, name) is value for name, value in fields.items()):
+            return batch
+        new_batch = copy.copy(batch)
+        for name, value in fields.items():
+            object.__setattr__(new_batch, name, value)
+        return new_batch
+    return fn(batch)
+
+
+def _refill(batch: Mapping[Any, Any], new: dict[Any, Any]) -> Any:
+    """A mapping of the batch's own type with new values: a copy, since its constructor may want anything."""
+    if type(batch) is dict:
+        return new
+    if isinstance(batch, MutableMapping):
+        filled = copy.copy(batch)
+        for key, value in new.items():
+            filled[key] = value
+        return filled
+    return type(batch)(new)  # type: ignore[call-arg]
+
+
+class Placer:
+    """Sends a batch to a device: every tensor, and every object that knows how to move (it has a `to`
+    method).
+    """
+
+    def __init__(self, device: torch.device, non_blocking: bool = False) -> None:
+        self._device = device
+        self._non_blocking = non_blocking
+
+    def __call__(self, batch: Any) -> Any:
+        return map_leaves(self._move, batch, _can_move)
+
+    def _move(self, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf.to(self._device, non_blocking=self._non_blocking)
+        if not _can_move(leaf):
+            return leaf
+        if self._non_blocking and _takes_non_blocking(type(leaf)):
+            return leaf.to(self._device, non_blocking=True)
+        return leaf.to(self._device)
+
+
+def _can_move(value: Any) -> bool:
+    return callable(getattr(type(value), "to", None))
+
+
+def _takes_non_blocking(kind: type) -> bool:
+    try:
+        parameters = inspect.signature(kind.to).parameters  # type: ignore[attr-defined]
+    except (TypeError, ValueError):  # written in C: it does not say
+        return False
+    return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

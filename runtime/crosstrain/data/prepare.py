@@ -1,0 +1,205 @@
+"""`prepare_loader` and `skip_first_batches`: choose where a loader's batches come from, and dress it
+accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+
+from crosstrain.comm import Comm
+
+from .active import ActiveLoaders
+from .dispatch import DispatchFeed
+from .feeds import CountingCollate, MapFeed, NodeShardFeed, StreamFeed, StreamShard, StreamShardFeed
+from .fingerprint import check_same_loader
+from .loader import Feed, Prepared, PreparedLoader, Progress, host
+from .place import Placer
+from .plan import DataPlan
+from .rng import OrderRng
+from .samplers import Dealer, SeedableRandomSampler, SkipBatchSampler, generators, reach, seeded
+from .shard import Dealing
+from .workers import SeedByRank
+
+
+def prepare_loader(
+    loader: DataLoader[Any], comm: Comm, plan: DataPlan, active: ActiveLoaders
+) -> DataLoader[Any]:
+    """A loader of this rank's batches, an instance of the user's own class; the user's object stays as it is.
+
+    A loader that is prepared already is returned as it is. With more than one process every process must call
+    this.
+
+    Raises ValueError when the batch size cannot be split as the plan says, when the loader has a
+    DistributedSampler, and when it is not the same on all processes; TypeError when it is no DataLoader.
+    """
+    if isinstance(loader, PreparedLoader):
+        return loader
+    if not isinstance(loader, DataLoader):
+        raise TypeError(f"only a torch DataLoader can be prepared, not {type(loader).__name__}.")
+    _refuse_double_sharding(loader)
+    attributes = dict(vars(loader))
+    attributes["_iterator"] = None
+    seedable = _seed_order(attributes, loader, comm, plan) if plan.use_seedable_sampler else None
+    raw = _dressed(type(loader), attributes)
+    check_same_loader(raw, comm)
+    twin = dict(attributes)
+    feed = _choose_feed(raw, twin, comm, plan)
+    place = Placer(comm.device, plan.non_blocking) if plan.put_on_device and comm.device != host() else None
+    twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), seedable)
+    return _dressed(_class_with(PreparedLoader, type(loader)), twin)
+
+
+def skip_first_batches(loader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
+    """The same loader from batch `num_batches` on, for the epoch under way; the loader itself stays as it is.
+
+    For a prepared loader the number counts this rank's batches, from the start of the epoch: it is the
+    position, also where `load_state_dict` has set one already. Map-style data sets read nothing for what is
+    skipped.
+    """
+    if num_batches < 0:
+        raise ValueError(f"skip_first_batches: {num_batches} batches cannot be skipped; give 0 or more.")
+    attributes = dict(vars(loader))
+    attributes["_iterator"] = None
+    if isinstance(loader, PreparedLoader):
+        attributes["_crosstrain"] = replace(loader._crosstrain, skip=num_batches)
+        return _dressed(type(loader), attributes)
+    if isinstance(loader.dataset, IterableDataset):
+        attributes["_crosstrain_skip"] = num_batches
+        return _dressed(_class_with(SkippingLoader, type(loader)), attributes)
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    attributes[name] = SkipBatchSampler(attributes[name], num_batches)
+    return _dressed(type(loader), attributes)
+
+
+class SkippingLoader(DataLoader[Any]):
+    """An unprepared loader of a stream, without its first batches (they are read and dropped)."""
+
+    _crosstrain_skip: int
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return islice(super().__iter__(), self._crosstrain_skip, None)
+
+    def __len__(self) -> int:
+        return max(0, super().__len__() - self._crosstrain_skip)
+
+
+def _dressed(kind: type, attributes: dict[str, Any]) -> DataLoader[Any]:
+    """An instance with these attributes, made without the constructor: most cannot be set later."""
+    loader: DataLoader[Any] = object.__new__(kind)
+    vars(loader).update(attributes)
+    return loader
+
+
+_CLASSES: dict[tuple[type, type], type] = {}
+
+
+def _class_with(first: type, kind: type) -> type:
+    """The class that is both `first` and the user's own `kind`, whose name it keeps; made once."""
+    if (first, kind) not in _CLASSES:
+        names = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+        _CLASSES[first, kind] = type(kind.__name__, (first, kind), names)
+    return _CLASSES[first, kind]
+
+
+def _refuse_double_sharding(loader: DataLoader[Any]) -> None:
+    for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
+        if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+            raise ValueError(
+                f"the loader over {type(loader.dataset).__name__} has a DistributedSampler, and `prepare` "
+                "shards it once more: each process would see a part of its part. Remove the sampler "
+                "(shuffle=True keeps the order random), or do not prepare this loader."
+            )
+
+
+def _seed_order(
+    attributes: dict[str, Any], loader: DataLoader[Any], comm: Comm, plan: DataPlan
+) -> SeedableRandomSampler | None:
+    """Make the loader's random order a function of (seed, epoch); None when it has none."""
+    seed = torch.initial_seed() if plan.data_seed is None else plan.data_seed
+    if comm.world > 1:
+        seed = comm.broadcast_object(seed)
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    attributes[name] = batches = seeded(attributes[name], seed)
+    sampler = batches if name == "sampler" else getattr(batches, "sampler", None)
+    if not isinstance(sampler, SeedableRandomSampler):
+        return None
+    attributes["sampler"] = sampler
+    return sampler
+
+
+def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan) -> Feed:
+    """Decide how the batches reach each rank; `twin` are the prepared loader's attributes, to be adapted."""
+    stream = isinstance(raw.dataset, IterableDataset)
+    shards = (
+        comm.world > 1
+        and stream
+        and plan.dispatch_batches is not True
+        and _can_shard(raw.dataset, comm.world)
+    )
+    dispatch = plan.dispatch_batches or (plan.dispatch_batches is None and stream and not shards)
+    how = _dealing(raw, comm, plan)
+    if comm.world > 1 and dispatch:
+        rng = _order_rng(raw, comm, plan, everywhere=False)
+        sampler = raw._index_sampler
+        if not stream:
+            sampler = _dealer(raw, replace(how, parts=1, part=0), rng, comm)
+        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device)
+    rng = _order_rng(raw, comm, plan)
+    if not stream:
+        _seed_workers(twin, comm, plan)
+        return MapFeed(raw, _dealer(raw, how, rng, comm))
+    if comm.world == 1:
+        return StreamFeed(raw, how, rng)
+    if shards:
+        _seed_workers(twin, comm, plan)
+        twin["dataset"] = raw.dataset.shard(num_shards=comm.world, index=comm.rank)  # type: ignore[attr-defined]
+        return NodeShardFeed(raw, how, rng, comm)
+    # Every rank reads the same stream: its workers must draw the same numbers everywhere, so no SeedByRank
+    # here.
+    twin["dataset"] = shard = StreamShard(raw.dataset, how)
+    twin["collate_fn"] = CountingCollate(shard, raw.collate_fn)
+    return StreamShardFeed(raw, how, rng)
+
+
+def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> Dealing:
+    batches = raw._index_sampler
+    stream = isinstance(raw.dataset, IterableDataset)
+    size = raw.batch_size if stream or raw.batch_size is not None else getattr(batches, "batch_size", None)
+    drop_last = raw.drop_last or (not stream and bool(getattr(batches, "drop_last", False)))
+    return Dealing(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last)
+
+
+def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: bool = True) -> OrderRng:
+    if isinstance(raw.dataset, IterableDataset):
+        found = generators(raw, raw.dataset)
+        # The base seed of the workers is drawn from torch: a stream that every rank reads must be the same
+        # one.
+        return OrderRng(comm, found, "torch", plan.rng_types, everywhere=everywhere)
+    batches = raw._index_sampler
+    return OrderRng(comm, generators(raw, batches), reach(batches), plan.rng_types, everywhere=everywhere)
+
+
+def _dealer(raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> Dealer:
+    batches = raw._index_sampler
+    single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
+    check = how.parts > 1 and reach(batches) == "anything"
+    return Dealer(batches, how, rng, comm, single=single, check=check)
+
+
+def _seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:
+    if comm.world > 1 and twin["num_workers"] and plan.seed_workers_by_rank:
+        twin["worker_init_fn"] = SeedByRank(comm.rank, twin["worker_init_fn"])
+
+
+def _can_shard(dataset: Any, world: int) -> bool:
+    """Whether the stream offers shards for every process, in the manner of Hugging Face's IterableDataset."""
+    count = getattr(dataset, "num_shards", None) or getattr(dataset, "n_shards", None)
+    return callable(getattr(dataset, "shard", None)) and isinstance(count, int) and count >= world

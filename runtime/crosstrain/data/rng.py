@@ -1,0 +1,122 @@
+"""Random states around the drawing of an order: the same on every rank, and the same again after a resume.
+
+A sampler draws from its own generator, or from the process's global streams. While an order is drawn, every
+rank has process 0's state there (or, after a resume, the state in which the interrupted pass began);
+afterwards each rank has its own global streams back, because only the order is common: noise, dropout and
+augmentation are not.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from crosstrain.comm import Comm
+
+Reach: TypeAlias = Literal["nothing", "torch", "anything"]
+"""What an order may be drawn from: nothing (it is fixed), torch streams, or any stream of the process."""
+State: TypeAlias = dict[str, Any]
+"""Random states by stream: "torch", "python", "numpy", a device type, and "generators", a list."""
+
+
+def capture(streams: tuple[str, ...]) -> State:
+    """The current states of the named global streams, as tensors, numbers and strings only."""
+    state: State = {}
+    for name in streams:
+        if name == "torch":
+            state[name] = torch.get_rng_state()
+        elif name == "python":
+            version, words, gauss = random.getstate()
+            state[name] = [version, list(words), gauss]
+        elif name == "numpy":
+            if numpy := sys.modules.get("numpy"):
+                kind, words, *rest = numpy.random.get_state()
+                state[name] = [kind, words.tolist(), *rest]
+        else:
+            state[name] = torch.get_device_module(name).get_rng_state()
+    return state
+
+
+def restore(state: State) -> None:
+    """Put the global streams named in `state` into their states."""
+    for name, value in state.items():
+        if name == "torch":
+            torch.set_rng_state(value)
+        elif name == "python":
+            random.setstate((value[0], tuple(value[1]), value[2]))
+        elif name == "numpy":
+            if numpy := sys.modules.get("numpy"):
+                numpy.random.set_state(tuple(value))
+        elif name != "generators":
+            torch.get_device_module(name).set_rng_state(value)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two captured states are equal."""
+    return torch.equal(a, b) if isinstance(a, Tensor) else bool(a == b)
+
+
+class OrderRng:
+    """The random state in which one loader's order is drawn, pass after pass.
+
+    `open` is called before the sampler is iterated and `close` after its first batch; a second `open` in
+    between (worker processes make torch ask twice) changes nothing. `everywhere=False`: only one process
+    draws an order.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        generators: list[torch.Generator],
+        reach: Reach,
+        rng_types: tuple[str, ...] = (),
+        *,
+        everywhere: bool = True,
+    ) -> None:
+        self._comm = comm
+        self._generators = generators
+        self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
+        self._kept = tuple(name for name in rng_types if name != "generator")
+        self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
+        self._own: State | None = None
+        self._start: State | None = None
+
+    def generator_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+    def set_generator_states(self, states: list[Tensor]) -> None:
+        for generator, state in zip(self._generators, states, strict=False):
+            generator.set_state(state)
+
+    def open(self, resume: State | None = None) -> State:
+        """Install the state in which the order is drawn, and return it: what a resume of this pass needs."""
+        if self._start is not None:
+            return self._start
+        here = capture(self._streams) | {"generators": self.generator_states()}
+        start = resume or here
+        if self._common:
+            start = self._comm.broadcast_object(start)
+            self._keep_common_streams()
+        self._own = {
+            name: value for name, value in here.items() if name in start and not same(value, start[name])
+        }
+        restore({name: start[name] for name in self._own})
+        if "generators" in self._own:
+            self.set_generator_states(start["generators"])
+        self._start = start
+        return start
+
+    def close(self) -> None:
+        """Give this process its own global streams back; the generators go on from the common state."""
+        if self._own:
+            restore({name: value for name, value in self._own.items() if name not in self._kept})
+        self._own = self._start = None
+
+    def _keep_common_streams(self) -> None:
+        """Streams the user wants equal on all ranks: process 0's state, and no way back."""
+        if self._kept:
+            restore(self._comm.broadcast_object(capture(self._kept)))

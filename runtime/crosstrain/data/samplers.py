@@ -1,0 +1,215 @@
+"""What stands between a loader's own sampler and the batches that this rank reads."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from crosstrain.comm import Comm
+
+from .rng import OrderRng, Reach, State
+from .shard import Batch, Counts, Dealing, Dealt, cut, deal, steps
+
+
+class SeedableRandomSampler(RandomSampler):
+    """A random order that is a function of (seed, epoch): the same on every rank, whatever else draws
+    numbers.
+    """
+
+    def __init__(self, like: RandomSampler, seed: int) -> None:
+        super().__init__(like.data_source, like.replacement, like._num_samples, torch.Generator())
+        self.initial_seed = seed
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed(self.initial_seed + self.epoch)
+        return super().__iter__()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of the next pass."""
+        self.epoch = epoch
+
+
+class SkipBatchSampler(BatchSampler):
+    """A batch sampler without its first `skip_batches` batches; nothing is read for those."""
+
+    batch_size: int | None  # type: ignore[assignment]
+
+    def __init__(self, batch_sampler: Any, skip_batches: int = 0) -> None:
+        self.batch_sampler = batch_sampler
+        self.skip_batches = skip_batches
+        self.sampler = getattr(batch_sampler, "sampler", batch_sampler)
+        self.batch_size = getattr(batch_sampler, "batch_size", None)
+        self.drop_last = getattr(batch_sampler, "drop_last", False)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return islice(iter(self.batch_sampler), self.skip_batches, None)
+
+    def __len__(self) -> int:
+        return max(0, len(self.batch_sampler) - self.skip_batches)
+
+
+class Dealer:
+    """The index sampler of a prepared map-style loader: this rank's share of the user's own batches.
+
+    batches: the user's batch sampler, or the sampler of a loader with batch_size=None: then `single` is true
+    and
+        every index counts as a batch of one row.
+    check: compare the first step over the ranks, for samplers whose source of randomness is unknown.
+    skip, resume: where and in which random state the next pass starts; the loader sets them before each pass.
+    drawn: the pass that was begun last.
+    """
+
+    def __init__(
+        self, batches: Any, how: Dealing, rng: OrderRng, comm: Comm, *, single: bool, check: bool
+    ) -> None:
+        self.batches = batches
+        self.how = how
+        self.single = single
+        self.rng = rng
+        self.skip = 0
+        self.resume: State | None = None
+        self.drawn: Drawn | None = None
+        self._comm = comm
+        self._check = check
+
+    def __iter__(self) -> Iterator[Any]:
+        start = self.rng.open(self.resume)
+        # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
+        # would.
+        walk: Iterator[Any] = iter(self.batches)
+        if self.single:
+            walk = ([index] for index in walk)
+        self.drawn = Drawn(self, start, walk)
+        return self.drawn.own()
+
+    def __len__(self) -> int:
+        """Batches of a whole pass on this rank."""
+        return steps(len(self.batches), self.how, samples(self.batches))
+
+    def compare_first(self, walk: Iterator[Batch]) -> Iterator[Batch]:
+        """The same walk, after its first step was found equal on all ranks; RuntimeError if it is not."""
+        if not self._check:
+            return walk
+        head = list(islice(walk, 1 if self.how.split else self.how.parts))
+        try:
+            mine = [[int(index) for index in batch] for batch in head]
+        except (TypeError, ValueError):  # indices that are no numbers cannot be compared in general
+            mine = []
+        for rank, other in enumerate(self._comm.all_gather_object(mine)):
+            if other != mine:
+                raise RuntimeError(
+                    f"the sampler {type(self.batches).__name__} gives process {rank} another order than "
+                    f"process {self._comm.rank} (first batches {other} and {mine}): it draws from a source "
+                    "of its own that differs by process. Seed that source, or keep a torch.Generator in the "
+                    "sampler's attribute `generator`, which is copied from process 0 at the start of each "
+                    "pass."
+                )
+        return chain(head, walk)
+
+
+class Drawn:
+    """One pass of a `Dealer`: the counts of steps that were drawn and not yet consumed, and the state it
+    began in.
+    """
+
+    def __init__(self, dealer: Dealer, start: State, walk: Iterator[Batch]) -> None:
+        self.start = start
+        self.counts: deque[Counts] = deque()
+        self._dealer = dealer
+        self._walk = walk
+        self._skip = dealer.skip
+        self._steps: Iterator[Dealt] | None = None
+
+    def prime(self) -> Iterator[Dealt]:
+        """Draw the first step now, while the random state of the order is installed."""
+        if self._steps is None:
+            try:
+                walk = self._dealer.compare_first(self._walk)
+                dealt = islice(deal(walk, self._dealer.how), self._skip, None)
+                self._steps = chain(list(islice(dealt, 1)), dealt)
+            finally:
+                self._dealer.rng.close()
+        return self._steps
+
+    def own(self) -> Iterator[Any]:
+        """The index batches of this rank."""
+        single, counted = self._dealer.single, self.counts.append
+        for own, counts in self.prime():
+            if own is None:
+                return
+            counted(counts)
+            yield own[0] if single else own
+
+
+class RowRequests:
+    """The index sampler of a stream that yields this rank's rows only: always ask for one step's worth."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[list[None]]:
+        return repeat([None] * self._rows)
+
+
+def own_rows(how: Dealing) -> int:
+    """Rows that this rank holds in a full step of a stream."""
+    assert how.full is not None, "a stream without batches has no rows to count"
+    return cut(how.full, how.parts, how.width, how.even).counts.rows[how.part]
+
+
+def reach(batches: Any) -> Reach:
+    """What the order of this sampler or batch sampler may be drawn from."""
+    if isinstance(batches, SkipBatchSampler):
+        return reach(batches.batch_sampler)
+    if type(batches) is BatchSampler:
+        return reach(batches.sampler)
+    if type(batches) in (SequentialSampler, SeedableRandomSampler, list, tuple, range):
+        return "nothing"
+    if type(batches) in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
+        return "torch"
+    return "anything"
+
+
+def samples(batches: Any) -> int | None:
+    """Rows in one pass over a batch sampler, None where only the pass itself could tell."""
+    if type(batches) is not BatchSampler:
+        return None
+    try:
+        return len(batches.sampler)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def generators(*owners: Any) -> list[torch.Generator]:
+    """The torch generators that these objects, and the samplers inside them, draw from; each once."""
+    found: dict[int, torch.Generator] = {}
+    for owner in owners:
+        for holder in (owner, getattr(owner, "sampler", None), getattr(owner, "batch_sampler", None)):
+            generator = getattr(holder, "generator", None)
+            if isinstance(generator, torch.Generator):
+                found.setdefault(id(generator), generator)
+    return list(found.values())
+
+
+def seeded(batches: Any, seed: int) -> Any:
+    """A copy of the batch sampler (or sampler) whose random order is a function of (seed, epoch)."""
+    if type(batches) is RandomSampler:
+        return SeedableRandomSampler(batches, seed)
+    if isinstance(getattr(batches, "sampler", None), RandomSampler):
+        twin = copy.copy(batches)
+        twin.sampler = SeedableRandomSampler(batches.sampler, seed)
+        return twin
+    return batches

@@ -1,0 +1,49 @@
+"""Loader workers of different processes draw different numbers."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+
+import torch
+from torch.utils.data import get_worker_info
+
+_MASK = (1 << 63) - 1
+
+
+class SeedByRank:
+    """A `worker_init_fn` that mixes the process's rank into the worker's seed, then calls the user's own.
+
+    Torch seeds worker w of a loader with base_seed + w, and after `set_seed` the base seed is the same in
+    every process: all processes would augment alike. Process 0 keeps torch's seeds.
+    """
+
+    def __init__(self, rank: int, inner: Callable[[int], None] | None) -> None:
+        self.rank = rank
+        self.inner = inner
+
+    def __call__(self, worker: int) -> None:
+        if self.rank:
+            self._reseed()
+        if self.inner is not None:
+            self.inner(worker)
+
+    def _reseed(self) -> None:
+        seed = mix(torch.initial_seed(), self.rank)
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+        info = get_worker_info()
+        if info is not None:
+            # Data sets that seed themselves read it here; WorkerInfo refuses plain assignment.
+            object.__setattr__(info, "seed", seed)
+
+
+def mix(seed: int, rank: int) -> int:
+    """63 bits from a seed and a rank, far from those of neighbouring seeds and ranks (splitmix64)."""
+    value = (seed + rank * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return (value ^ (value >> 31)) & _MASK

@@ -107,6 +107,8 @@ class Server:
 
     def close(self) -> None:
         """End the server and whatever it runs."""
+        if not self._ready:  # still importing: it would not look at its stdin for seconds
+            self._process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

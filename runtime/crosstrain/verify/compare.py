@@ -55,15 +55,11 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
         ours = [event for event in first.events if event.kind == "step"]
         theirs = [event for event in other.events if event.kind == "step"]
         for step, (a, b) in enumerate(zip(ours, theirs, strict=False), start=1):
-            if not _identical(a, b):
-                what = "gradient norm" if not same(a.values[0], b.values[0], 0.0) else "learning rate"
-                return Difference(
-                    "ranks",
-                    step,
-                    f"rank 0: {_show(a.values)}",
-                    f"rank {number}: {_show(b.values)}",
-                    f"{what}s differ",
-                )
+            for what, mine, other_s in zip(step_quantities(a), a.values, b.values, strict=False):
+                if not same(mine, other_s, 0.0):
+                    return Difference(
+                        "ranks", step, f"rank 0: {mine!r}", f"rank {number}: {other_s!r}", f"{what}s differ"
+                    )
         if len(ours) != len(theirs):
             step = min(len(ours), len(theirs)) + 1
             return Difference(
@@ -74,12 +70,9 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
     return None
 
 
-def _identical(a: Event, b: Event) -> bool:
-    return a.index == b.index and len(a.values) == len(b.values) and all(map(_bits_equal, a.values, b.values))
-
-
-def _bits_equal(a: float, b: float) -> bool:
-    return same(a, b, 0.0)
+def step_quantities(event: Event) -> list[str]:
+    """What the values of a step are, in order."""
+    return ["gradient norm", "weight norm", *["learning rate"] * (len(event.values) - 2)]
 
 
 def _where_weights_differ(a: RankTrace, b: RankTrace) -> str:
@@ -142,18 +135,18 @@ def _compare_events(
 def _compare_step(
     step: int, expected: Event, got: Event, tolerance: Tolerance, result: Comparison
 ) -> Difference | None:
-    norm, *rates = expected.values
-    other_norm, *other_rates = got.values
-    difference = _compare_value(
-        "gradient norm", step, norm, other_norm, tolerance.gradient(step, norm), result
-    )
-    if difference is None and len(rates) != len(other_rates):
-        return Difference("learning rate", step, f"{len(rates)} groups", f"{len(other_rates)} groups")
-    for rate, other in zip(rates, other_rates, strict=False):
-        difference = difference or _compare_value(
-            "learning rate", step, rate, other, tolerance.rate(rate), result
-        )
-    return difference
+    if len(expected.values) != len(got.values):
+        groups = [f"{len(event.values) - 2} groups" for event in (expected, got)]
+        return Difference("learning rate", step, *groups)
+    norm, size, *rates = expected.values
+    allowed = [tolerance.gradient(step, norm), tolerance.size(step, size), *map(tolerance.rate, rates)]
+    for quantity, a, b, limit in zip(
+        step_quantities(expected), expected.values, got.values, allowed, strict=True
+    ):
+        difference = _compare_value(quantity, step, a, b, limit, result)
+        if difference:
+            return difference
+    return None
 
 
 def _compare_value(
@@ -253,7 +246,3 @@ def _name(event: Event | None) -> str:
     if event is None:
         return "nothing more"
     return "backward" if event.kind == "loss" else f"step of optimizer {event.index}"
-
-
-def _show(values: Sequence[float]) -> str:
-    return ", ".join(repr(value) for value in values)

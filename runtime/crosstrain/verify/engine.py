@@ -176,11 +176,15 @@ def _outcome(ranks: Sequence[RankTrace], timed_out: bool, timeout: float) -> Run
     if not steps:
         return Run(world, Verdict.NO_STEPS)
     notes = tuple(
-        f"rank {number} printed {len(trace.lines)} lines of its own: {trace.lines[0]!r}"
+        f"rank {number} printed {_lines(len(trace.lines))} of its own: {trace.lines[0]!r}"
         for number, trace in enumerate(ranks)
         if number and trace.lines
     )
     return Run(world, Verdict.RAN, steps, notes=notes)
+
+
+def _lines(number: int) -> str:
+    return "1 line" if number == 1 else f"{number} lines"
 
 
 def _position(rank: int, trace: RankTrace) -> str:

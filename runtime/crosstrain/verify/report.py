@@ -30,9 +30,9 @@ class Verdict(str, Enum):
 class Difference:
     """The first thing that differs.
 
-    quantity: "loss", "gradient norm", "learning rate", "weights", "printed line", "order" (of backward passes
-    and steps), "steps", "ranks" (they disagree among themselves). step: the optimizer step it belongs to,
-    from 1; None for weights and lines. original, migrated: the two values, as text.
+    quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
+    "order" (of backward passes and steps) or "ranks" (they disagree among themselves). step: the optimizer
+    step it belongs to, from 1; None for weights and lines. original, migrated: the two values, as text.
     """
 
     quantity: str

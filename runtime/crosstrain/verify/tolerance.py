@@ -20,6 +20,8 @@ coarsest dtype that took part in the original (parameters, losses, autocast) and
   `16 sqrt(e)` (6e-3 for fp32), plus `e k` of the weight itself for rounding each update.
   A parameter whose gradient was never above `64 e` of the whole gradient (a bias in front of a
   normalisation) is all rounding error: it is left out.
+* The norm of all weights before a step is there to name the step at which one process's weights part from
+  the original's, or one rank's from another's: `16 sqrt(e)` of itself.
 * A printed number is off by what a loss is, times four for what is computed from it, or by one unit of
   its last printed digit.
 
@@ -45,6 +47,10 @@ class Tolerance:
     def gradient(self, step: int, norm: float) -> float:
         """Allowed absolute error of a gradient norm."""
         return 4 * 256 * self.epsilon * step * norm
+
+    def size(self, step: int, norm: float) -> float:
+        """Allowed absolute error of the norm of all weights before a step."""
+        return 16 * math.sqrt(self.epsilon) * norm if self.epsilon else 0.0
 
     def rate(self, value: float) -> float:
         """Allowed absolute error of a learning rate."""

@@ -94,7 +94,8 @@ class Tracer:
             share = math.sqrt(square) / norm if norm > 0 else 0.0
             self._signal[parameter] = max(self._signal.get(parameter, 0.0), share)
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-        self._events.append(Event("step", self._optimizers.index(optimizer), (norm, *rates)))
+        size = math.sqrt(math.fsum(_square_norm(parameter) for parameter in parameters))
+        self._events.append(Event("step", self._optimizers.index(optimizer), (norm, size, *rates)))
 
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
@@ -152,10 +153,10 @@ def epsilon(tensor: Tensor) -> float:
     return 0.0
 
 
-def _square_norm(gradient: Tensor | None) -> float:
-    if gradient is None:
+def _square_norm(tensor: Tensor | None) -> float:
+    if tensor is None:  # a parameter without a gradient
         return 0.0
-    values = gradient.detach()
+    values = tensor.detach()
     if values.is_sparse:
         values = values.coalesce().values()
     return float(values.abs().double().square().sum())

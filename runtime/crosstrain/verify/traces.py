@@ -26,8 +26,8 @@ class Event:
     """One thing that training did, in order.
 
     kind "loss": `values` is (the sum of what was handed to backward,); `index` is 0.
-    kind "step": `values` is (gradient norm, learning rate of group 0, 1, ...); `index` is the optimizer's,
-    counted by first step. Numbers are exact doubles of the script's own values.
+    kind "step": `values` is (gradient norm, norm of the weights before the step, learning rate of group 0,
+    1, ...); `index` is the optimizer's, counted by first step.
     """
 
     kind: Literal["loss", "step"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -245,8 +245,6 @@ def _show(outcome: Outcome, showing: _Showing) -> int:
             if showing.diff and showing.output is not None and showing.format is not Format.TEXT:
                 reports.print_diff(outcome)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
         return 2
     for message in messages(outcome):
@@ -304,12 +302,10 @@ def _end(code: int) -> None:
 
 def main() -> None:
     """The console script."""
-    try:
-        app()
-    except BrokenPipeError:
-        # The reader has gone (`migrate . | head`). Python would complain once more when it closes the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    if hasattr(signal, "SIGPIPE"):
+        # A reader that has gone (`migrate . | head`) ends us quietly, as it ends `git diff`.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    app()
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class Outcome:
 
 
 def display_name(path: Path) -> str:
-    """Relative to the working directory for what lies below it, as readers, editors and `git apply` expect."""
+    """Relative to the working directory for what lies below it: as editors and `git apply` expect."""
     if path == STDIN:
         return "<stdin>"
     if not path.is_absolute() and ".." not in path.parts:

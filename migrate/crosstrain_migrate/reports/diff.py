@@ -77,6 +77,12 @@ def unified(name: str, before: bytes, after: bytes, changes: Sequence[Change] = 
     return b"".join([b"diff --git ", old, b" ", new, b"\n--- ", old, tab, b"\n+++ ", new, tab, b"\n", *parts])
 
 
+def unified_text(name: str, before: str, after: str, changes: Sequence[Change] = ()) -> str:
+    """The same for readers: decoded, with "\\n" line ends."""
+    patch = unified(name, before.encode(errors="replace"), after.encode(errors="replace"), changes)
+    return patch.decode(errors="surrogateescape")
+
+
 def _patch_name(side: str, name: str) -> bytes:
     """`side/name`, quoted as git quotes when it holds characters that would break the header."""
     path = f"{side}/{name.lstrip('/')}"

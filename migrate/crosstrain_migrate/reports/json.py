@@ -1,0 +1,77 @@
+"""The report for other programs. Version 1; a key is never renamed or removed without a new version.
+
+    {"schema": "crosstrain-migrate", "version": 1,
+     "tool": "crosstrain 0.1.0",
+     "runtime": "crosstrain" | "accelerate",
+     "mode": "preview" | "check" | "write",
+     "summary": {"changed": int, "refused": int, "untouched": int, "errors": int},
+     "files": [{"path": str,          relative to the working directory where it lies below it
+                "changed": bool, "refused": bool,
+                "trains": bool,       it holds a training loop
+                "changes":  [{"rule": str, "line": int, "reason": str, "confidence": str}],
+                "findings": [{"rule": str, "line": int, "column": int, "reason": str, "remedy": str,
+                              "severity": "refused" | "review" | "note"}],
+                "roles":    [{"name": str, "role": str, "line": int, "evidence": str}],
+                "facts": {str: str},  what else the migration found out
+                "diff": str}],        unified, empty when not changed
+     "errors": [{"path": str, "line": int | null, "column": int | null, "reason": str, "remedy": str}]}
+
+Lines and columns are 1-based and speak of the text before; columns count characters. `files` holds every file
+with changes, findings or training code.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from crosstrain_migrate import __version__
+from crosstrain_migrate.outcome import Migrated, Outcome, display_name
+from crosstrain_migrate.reports.diff import unified_text
+from crosstrain_migrate.results import InputError
+
+VERSION = 1
+
+
+def render(outcome: Outcome) -> str:
+    """The whole report as one JSON document."""
+    return json.dumps(document(outcome), indent=2, ensure_ascii=False) + "\n"
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """The report as plain dictionaries and lists."""
+    return {
+        "schema": "crosstrain-migrate",
+        "version": VERSION,
+        "tool": f"crosstrain {__version__}",
+        "runtime": outcome.runtime,
+        "mode": outcome.mode.value,
+        "summary": {
+            "changed": len(outcome.changed),
+            "refused": len(outcome.refused),
+            "untouched": outcome.untouched,
+            "errors": len(outcome.errors),
+        },
+        "files": [_file(file) for file in outcome.files],
+        "errors": [_error(error) for error in outcome.errors],
+    }
+
+
+def _file(file: Migrated) -> dict[str, Any]:
+    result = file.result
+    return {
+        "path": file.name,
+        "changed": result.changed,
+        "refused": result.refused,
+        "trains": result.trains,
+        "changes": [asdict(change) for change in result.changes],
+        "findings": [asdict(finding) for finding in result.findings],
+        "roles": [asdict(role) for role in result.roles],
+        "facts": dict(result.extras),
+        "diff": unified_text(file.name, file.source.text, result.after, result.changes),
+    }
+
+
+def _error(error: InputError) -> dict[str, Any]:
+    return {**asdict(error), "path": display_name(error.path)}

@@ -1,0 +1,130 @@
+"""Comments with which an author keeps the tool away.
+
+- `# migrate: skip` at the end of a line: nothing in that statement (for a compound one: in its header);
+  alone on a line: nothing in the statement below;
+- `# migrate: off` and `# migrate: on` around a block; `off` without `on` holds to the end of the file;
+- `# migrate: skip-file` anywhere: nothing in the file.
+
+`skip`, `off` and `skip-file` may name codes or their prefixes (`# migrate: skip CT2,CT401`): only those rules
+keep away then. A reason may follow (`# migrate: skip CT4 -- every rank logs to its own file`).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from crosstrain_migrate.results import Finding, Severity
+
+UNUSED = "CT001"
+
+_COMMENT = re.compile(
+    r"#\s*migrate:\s*(?P<verb>[\w-]+)(?:\s+(?P<codes>CT\d*(?:\s*,\s*CT\d*)*)(?![\w,]))?(?P<rest>.*)",
+    re.IGNORECASE,
+)
+_VERBS = ("skip", "skip-file", "off", "on")
+_END = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Lines `first` to `last` where the rules that `codes` begin (all, when empty) keep away."""
+
+    line: int
+    column: int
+    comment: str
+    first: int
+    last: int
+    codes: tuple[str, ...]
+
+    def covers(self, line: int, code: str) -> bool:
+        return self.first <= line <= self.last and (not self.codes or code.startswith(self.codes))
+
+
+@dataclass(slots=True)
+class Suppressions:
+    """A file's suppression comments. Remembers which were needed, so that the others can be reported."""
+
+    regions: tuple[_Region, ...] = ()
+    problems: tuple[Finding, ...] = ()
+    _needed: set[int] = field(default_factory=set)
+
+    def allows(self, line: int, code: str) -> bool:
+        """May rule `code` edit or report something in line `line` (1-based) of the original?"""
+        covering = [region.line for region in self.regions if region.covers(line, code)]
+        self._needed.update(covering)
+        return not covering
+
+    def unused(self) -> tuple[Finding, ...]:
+        """Comments that kept nothing away, or that cannot be understood.
+
+        Ask after all rules have run; it means nothing when only some rules were selected.
+        """
+        idle = (region for region in self.regions if region.line not in self._needed)
+        return self.problems + tuple(
+            Finding(
+                UNUSED,
+                region.line,
+                region.column,
+                f"`{region.comment}` keeps nothing away",
+                "Remove the comment.",
+                Severity.NOTE,
+            )
+            for region in idle
+        )
+
+
+def suppressions(text: str) -> Suppressions:
+    """Reads the comments of a text that parses."""
+    if "migrate:" not in text.lower():
+        return Suppressions()
+    regions: list[_Region] = []
+    problems: list[Finding] = []
+    off: list[_Region] = []
+    for line, column, comment, first, last in _comments(text):
+        found = _COMMENT.search(comment)
+        if found is None:
+            continue
+        verb = found["verb"].lower()
+        codes = tuple(code.strip().upper() for code in (found["codes"] or "").split(",") if code.strip())
+        rest = found["rest"].strip()
+        if verb not in _VERBS or rest[:1].isalnum():
+            problems.append(_not_understood(line, column, comment))
+        elif verb == "skip":
+            regions.append(_Region(line, column, comment, first, last, codes))
+        elif verb == "skip-file":
+            regions.append(_Region(line, column, comment, 1, _END, codes))
+        elif verb == "off":
+            off.append(_Region(line, column, comment, line, _END, codes))
+        elif off:
+            regions += [_Region(one.line, one.column, one.comment, one.first, line, one.codes) for one in off]
+            off = []
+        else:
+            problems.append(_not_understood(line, column, comment))
+    return Suppressions((*regions, *off), tuple(problems))
+
+
+def _not_understood(line: int, column: int, comment: str) -> Finding:
+    remedy = "Write # migrate: skip, off, on or skip-file, then codes, then a reason after --."
+    return Finding(UNUSED, line, column, f"`{comment}` is not understood", remedy, Severity.REVIEW)
+
+
+def _comments(text: str) -> Iterator[tuple[int, int, str, int, int]]:
+    """(line, column, comment, first, last): each comment, and the lines of the statement it speaks of."""
+    waiting: list[tuple[int, int, str]] = []
+    start: int | None = None
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            if token.type == tokenize.COMMENT:
+                waiting.append((token.start[0], token.start[1] + 1, token.string.rstrip()))
+            elif token.type == tokenize.NEWLINE:
+                yield from ((*comment, start or token.start[0], token.end[0]) for comment in waiting)
+                waiting, start = [], None
+            elif token.type not in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
+                start = start or token.start[0]
+    except (tokenize.TokenError, SyntaxError):
+        pass  # the parser has read the text, so nothing but its very end can be at fault
+    yield from ((*comment, comment[0], comment[0]) for comment in waiting)

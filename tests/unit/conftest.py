@@ -1,0 +1,83 @@
+"""A core that is small enough to see through: these tests are about what surrounds the real one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from crosstrain_migrate.results import Change, FileResult, Finding, Severity
+
+
+@dataclass(frozen=True)
+class Options:
+    runtime: str = "crosstrain"
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    follow: bool = True
+
+
+def migrate_text(path: Path, text: str, options: Options) -> FileResult:
+    """Renames `torch_old` to `torch_new`, refuses `refuse_me`, notes `note_me`, fails on `crash_me`."""
+    if "crash_me" in text:
+        raise KeyError("crash_me")
+    compile(text, str(path), "exec", dont_inherit=True)
+    lines = text.split("\n")
+    changes = tuple(
+        Change("CT101", number, f"torch_new for {options.runtime}")
+        for number, line in enumerate(lines, 1)
+        if "torch_old" in line
+    )
+    findings = tuple(
+        Finding("CT901", number, line.index(word) + 1, f"{word} is here", "Look at it.", severity)
+        for number, line in enumerate(lines, 1)
+        for word, severity in (("refuse_me", Severity.REFUSED), ("note_me", Severity.NOTE))
+        if word in line
+    )
+    after = text.replace("torch_old", "torch_new")
+    return FileResult(path, text, after, changes, findings, trains="torch" in text)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Puts the small core in the place of the real one."""
+    module = ModuleType("crosstrain_migrate.engine")
+    module.__dict__.update(Options=Options, migrate_text=migrate_text)
+    monkeypatch.setitem(sys.modules, "crosstrain_migrate.engine", module)
+    return module
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: bytes
+    err: str
+
+
+@pytest.fixture
+def migrate(
+    engine: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., Ran]:
+    """Runs the command in this process, in the current directory, with a state directory of its own."""
+    from crosstrain_migrate.cli import app
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+    def run(*arguments: str | Path) -> Ran:
+        capfdbinary.readouterr()
+        try:
+            app([str(one) for one in arguments])
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        sys.stdout.flush()
+        captured = capfdbinary.readouterr()
+        return Ran(code, captured.out, captured.err.decode())
+
+    return run

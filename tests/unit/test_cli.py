@@ -1,0 +1,241 @@
+"""The command: what goes where, and with which exit code."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.conftest import Ran
+
+Migrate = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    monkeypatch.chdir(repo)
+    return repo
+
+
+def _write(repo: Path, **files: str) -> None:
+    for name, text in files.items():
+        (repo / f"{name}.py").write_text(text)
+
+
+def _stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+
+
+def test_without_write_the_diff_is_on_stdout_and_nothing_changes(migrate: Migrate, repo: Path) -> None:
+    _write(repo, train="import torch_old\n", other="x = 1\n")
+    ran = migrate("train.py", "other.py")
+    assert ran.code == 0
+    assert (
+        b"--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,1 @@ CT101\n-import torch_old\n+import torch_new\n"
+        in ran.out
+    )
+    assert ran.err == "1 file would be changed, 1 untouched\n"
+    assert (repo / "train.py").read_text() == "import torch_old\n"
+
+
+def test_the_diff_goes_straight_into_git(migrate: Migrate, repo: Path) -> None:
+    (repo / "sub").mkdir()
+    (repo / "sub" / "a b.py").write_bytes(b"import torch_old\r\nx = 1")
+    _write(repo, b="x = 1\nimport torch_old")
+    ran = migrate(".")
+    subprocess.run(["git", "apply", "-"], input=ran.out, check=True)
+    assert (repo / "sub" / "a b.py").read_bytes() == b"import torch_new\r\nx = 1"
+    assert (repo / "b.py").read_text() == "x = 1\nimport torch_new"
+
+
+def test_check_names_each_file_and_exits_with_1(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\n", b="torch_old\n", c="torch_new\n")
+    ran = migrate("--check", "a.py", "b.py", "c.py")
+    assert (ran.code, ran.out) == (1, b"")
+    assert ran.err == (
+        "would change a.py (CT101)\nwould change b.py (CT101)\n2 files would be changed, 1 untouched\n"
+    )
+    assert migrate("--check", "c.py").code == 0
+
+
+def test_write_changes_the_files_and_undo_takes_it_back(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\n", b="x = 1\n")
+    ran = migrate("--write", ".")
+    assert (ran.code, ran.out) == (0, b"")
+    assert ran.err == "changed a.py (CT101)\n1 file changed, 1 untouched\n"
+    assert (repo / "a.py").read_text() == "torch_new\n"
+    assert migrate("--write", ".").err == "0 files changed, 2 untouched\n"
+    ran = migrate("--undo")
+    assert (ran.code, ran.err) == (0, "put back a.py\n")
+    assert (repo / "a.py").read_text() == "torch_old\n"
+    ran = migrate("--undo")
+    assert ran.code == 2
+    assert "holds no file that migrate wrote" in ran.err
+
+
+def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migrate, repo: Path) -> None:
+    _write(repo, good="torch_old\n", broken="torch = (\n", crash="crash_me\n")
+    (repo / "latin.py").write_bytes(b"s = 'torch \xe9'\n")
+    ran = migrate("--write", "missing.py", "broken.py", "latin.py", "crash.py", "good.py")
+    assert ran.code == 2
+    assert (repo / "good.py").read_text() == "torch_new\n"
+    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert errors == [
+        "error: missing.py: does not exist. Check the name and the directory you are in.",
+        "error: broken.py:1:9: does not parse: '(' was never closed. Correct the syntax, then run again.",
+        "error: latin.py:1:12: is not utf-8 text (byte 0xe9). "
+        "Save it as UTF-8, or name its encoding in the first line: # -*- coding: latin-1 -*-",
+        "error: crash.py: migrate failed on this file (KeyError: 'crash_me'); it was not changed. "
+        "Please report it with the traceback above.",
+    ]
+    assert ran.err.endswith("1 file changed, 0 untouched, 4 not usable\n")
+    assert "Traceback" in ran.err
+
+
+def test_refusals_and_notes_are_one_line_each(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch = 1\nx = refuse_me\n", b="x = note_me\n")
+    ran = migrate("a.py", "b.py")
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        "a.py:2:5: CT901 refuse_me is here  -> Look at it.",
+        "b.py:1:5: CT901 note_me is here  -> Look at it.",
+        "0 files would be changed, 1 refused, 1 untouched",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code"),
+    [
+        ("refuse_me", [], 0),
+        ("refuse_me", ["--check"], 1),
+        ("refuse_me", ["--write"], 1),
+        ("refuse_me", ["--check", "--fail-on", "edits"], 0),
+        ("torch_old", ["--write"], 0),
+        ("torch_old", ["--write", "--fail-on", "edits"], 1),
+        ("torch_old", ["--check", "--fail-on", "refused"], 0),
+        ("torch_old", ["--fail-on", "edits"], 1),
+        ("note_me", ["--check"], 0),
+        ("note_me", ["--fail-on", "findings"], 0),
+        ("refuse_me", ["--fail-on", "findings"], 1),
+        ("refuse_me", ["--check", "--fail-on", "edits", "--fail-on", "refused"], 1),
+    ],
+)
+def test_exit_codes(migrate: Migrate, repo: Path, text: str, arguments: list[str], code: int) -> None:
+    _write(repo, a=f"x = {text}\n")
+    assert migrate("a.py", *arguments).code == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "name a script"),
+        (["--write", "--check", "a.py"], "--check changes nothing"),
+        (["-", "a.py"], "stands alone"),
+        (["a.py", "--output-format", "xml"], "xml"),
+        (["a.py", "--runtime", "ray"], "ray"),
+        (["a.py", "--config", "none.toml"], "none.toml"),
+    ],
+)
+def test_usage_errors_exit_with_2(migrate: Migrate, arguments: list[str], says: str) -> None:
+    ran = migrate(*arguments)
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_options_reach_the_core_and_override_the_configuration(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\n")
+    (repo / "pyproject.toml").write_text(
+        '[tool.crosstrain.migrate]\nruntime = "accelerate"\nfail-on = ["edits"]\n'
+    )
+    ran = migrate("a.py", "--output-format", "json")
+    assert b"torch_new for accelerate" in ran.out
+    assert ran.code == 1
+    assert (
+        b"torch_new for crosstrain"
+        in migrate("a.py", "--output-format", "json", "--runtime", "crosstrain").out
+    )
+
+
+# --- standard input ---
+
+
+def test_stdin_gives_the_migrated_text_in_its_own_bytes(
+    migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stdin(monkeypatch, b"\xef\xbb\xbfx = torch_old\r\n")
+    ran = migrate("-")
+    assert (ran.code, ran.out) == (0, b"\xef\xbb\xbfx = torch_new\r\n")
+
+
+def test_stdin_with_diff_gives_the_diff(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
+    _stdin(monkeypatch, b"x = torch_old\n")
+    assert b"-x = torch_old\n+x = torch_new\n" in migrate("-", "--diff").out
+
+
+def test_stdin_is_given_back_when_there_is_nothing_to_do(
+    migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stdin(monkeypatch, b"x = refuse_me\n")
+    ran = migrate("-", "--write")
+    assert (ran.code, ran.out) == (1, b"x = refuse_me\n")
+    assert ran.err.startswith("<stdin>:1:5: CT901")
+
+
+def test_stdin_that_is_not_python_gives_nothing_but_a_message(
+    migrate: Migrate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stdin(monkeypatch, b"x = (\n")
+    ran = migrate("-")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "does not parse" in ran.err
+
+
+def test_stdin_check(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
+    _stdin(monkeypatch, b"x = torch_old\n")
+    ran = migrate("-", "--check")
+    assert (ran.code, ran.out) == (1, b"")
+
+
+# --- processes of their own ---
+
+
+def test_starting_is_lean() -> None:
+    code = "import sys, crosstrain_migrate.cli; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {"torch", "libcst", "rich", "jinja2", "pathspec", "tomllib", "numpy", "json", "multiprocessing"}
+    assert not heavy & set(modules)
+
+
+def test_help_and_version() -> None:
+    help_text = subprocess.run(["migrate", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--runtime" in help_text
+    assert (
+        "crosstrain"
+        in subprocess.run(["migrate", "--version"], capture_output=True, text=True, check=True).stdout
+    )
+
+
+@pytest.mark.parametrize("way", ["typer.echo(text)", "sys.stdout.buffer.write(text.encode())"])
+def test_a_reader_that_goes_away_is_no_error(way: str) -> None:
+    code = (
+        "import sys, typer; from crosstrain_migrate import cli\n"
+        "def page(code):\n"
+        f"    for text in ['x' * 1000] * 1000: {way}\n"
+        "cli._rule_page = page; sys.argv = ['migrate', '--list-rules']; cli.main()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == -signal.SIGPIPE

@@ -1,0 +1,129 @@
+"""The diff is one that git and patch apply, for any file."""
+
+from __future__ import annotations
+
+import codecs
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.reports.diff import hunks, unified
+from crosstrain_migrate.results import Change
+
+CASES = [
+    pytest.param(b"a\nb\nc\n", b"a\nB\nc\n", id="plain"),
+    pytest.param(b"a\r\nb\r\nc\r\n", b"a\r\nB\r\nc\r\n", id="crlf"),
+    pytest.param(b"a\r\nb\nc\r\n", b"a\r\nB\nc\r\nd\r\n", id="mixed"),
+    pytest.param(b"a\nb", b"a\nB", id="no-final-newline"),
+    pytest.param(b"a\nb", b"a\nb\nc", id="line-after-no-final-newline"),
+    pytest.param(b"a\nb", b"b\na", id="no-final-newline-in-the-middle"),
+    pytest.param(b"", b"a\n", id="from-empty"),
+    pytest.param(b"a\n", b"", id="to-empty"),
+    pytest.param("s = 'é'\nx\n".encode("latin-1"), "s = 'é'\ny = 'ü'\n".encode("latin-1"), id="latin-1"),
+    pytest.param(codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n", id="bom"),
+    pytest.param(
+        "a\u2028b\n\x0c\nc\n".encode(), "a\u2028b\n\x0c\nd\n".encode(), id="form-feed-and-separators"
+    ),
+    pytest.param(b"-- a\n++ b\n", b"-- b\n++ a\n", id="lines-like-headers"),
+    pytest.param(
+        b"".join(b"%d\n" % n for n in range(100)),
+        b"".join(b"%d\n" % n for n in range(100) if n % 17),
+        id="many-hunks",
+    ),
+]
+
+
+def _apply(command: list[str], root: Path, patch: bytes) -> None:
+    done = subprocess.run(command, cwd=root, input=patch, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode() + patch.decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    "command", [["git", "apply", "-"], ["patch", "-p1", "--binary", "--quiet"]], ids=["git", "patch"]
+)
+@pytest.mark.parametrize(("before", "after"), CASES)
+def test_applied_it_gives_the_migrated_bytes(
+    tmp_path: Path, command: list[str], before: bytes, after: bytes
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_bytes(before)
+    _apply(command, tmp_path, unified("train.py", before, after))
+    if command[0] == "patch" and not after:
+        assert not file.exists() or file.read_bytes() == b""  # patch removes what it empties
+    else:
+        assert file.read_bytes() == after
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a b.py",
+        "a\tb.py",
+        'a"b.py',
+        "a\\b.py",
+        "é.py",
+        "a\nb.py",
+        "deep/er/x.py",
+        "-x.py",
+        "a'b.py",
+        b"\xff.py",
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "command", [["git", "apply", "-"], ["patch", "-p1", "--quiet"]], ids=["git", "patch"]
+)
+def test_any_file_name_is_found_again(tmp_path: Path, command: list[str], name: str | bytes) -> None:
+    if isinstance(name, bytes):
+        name = name.decode("utf-8", "surrogateescape")
+    if command[0] == "patch" and "\n" in name:
+        pytest.skip("patch refuses names with line breaks")
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"a\n")
+    _apply(command, tmp_path, unified(name, b"a\n", b"b\n"))
+    assert file.read_bytes() == b"b\n"
+
+
+def test_several_files_make_one_patch(tmp_path: Path) -> None:
+    texts = {f"{name}.py": (f"{name}\r\n".encode(), f"{name} new".encode()) for name in "abc"}
+    for name, (before, _) in texts.items():
+        (tmp_path / name).write_bytes(before)
+    patch = b"".join(unified(name, before, after) for name, (before, after) in texts.items())
+    _apply(["git", "apply", "-"], tmp_path, patch)
+    assert {name: (tmp_path / name).read_bytes() for name in texts} == {
+        name: after for name, (_, after) in texts.items()
+    }
+
+
+def test_random_edits_round_trip(tmp_path: Path) -> None:
+    random.seed(1)
+    for turn in range(40):
+        end = random.choice([b"\n", b"\r\n"])
+        lines = [random.choice([b"", b"x", b"y = 1", b"  z"]) for _ in range(random.randrange(60))]
+        other = [line for line in lines if random.random() > 0.2]
+        for _ in range(random.randrange(6)):
+            other.insert(random.randrange(len(other) + 1), b"new %d" % turn)
+        before, after = end.join(lines), end.join(other)
+        file = tmp_path / "train.py"
+        file.write_bytes(before)
+        if patch := unified("train.py", before, after):
+            _apply(["git", "apply", "-"], tmp_path, patch)
+            assert file.read_bytes() == after
+        else:
+            assert before == after
+
+
+def test_nothing_changed_is_no_patch() -> None:
+    assert unified("train.py", b"a\n", b"a\n") == b""
+
+
+def test_each_change_is_named_at_the_hunk_it_made() -> None:
+    before = b"".join(b"%d\n" % number for number in range(1, 101))
+    after = (
+        before.replace(b"\n10\n", b"\nten\n").replace(b"\n50\n", b"\n").replace(b"\n90\n", b"\n90\nmore\n")
+    )
+    changes = [Change("CT3", 90, "c"), Change("CT1", 10, "a"), Change("CT2", 50, "b"), Change("CT4", 51, "d")]
+    assert [hunk.rules for hunk in hunks(before, after, changes)] == [("CT1",), ("CT2", "CT4"), ("CT3",)]
+    assert b"@@ -7,7 +7,7 @@ CT1\n" in unified("x", before, after, changes)

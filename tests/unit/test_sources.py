@@ -1,0 +1,279 @@
+"""Reading: the same bytes come back, and what cannot be read says so with a place and a remedy."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate import sources
+from crosstrain_migrate.discovery import Found, discover
+from crosstrain_migrate.results import InputError
+
+
+def _read(place: Path, data: bytes) -> sources.Source:
+    file = place / "train.py"
+    file.write_bytes(data)
+    return sources.read(file)
+
+
+def _problem(place: Path, data: bytes) -> InputError:
+    with pytest.raises(sources.Unusable) as raised:
+        _read(place, data)
+    return raised.value.error
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        pytest.param(b"x = 1\n", "x = 1\n", id="plain"),
+        pytest.param(b"", "", id="empty"),
+        pytest.param(b"x = 1", "x = 1", id="no-final-newline"),
+        pytest.param(b"x = 1\r\ny = 2\r\n", "x = 1\ny = 2\n", id="crlf"),
+        pytest.param(b"x = 1\r\ny = 2", "x = 1\ny = 2", id="crlf-no-final-newline"),
+        pytest.param(b"x = 1\ry = 2\r", "x = 1\ny = 2\n", id="cr"),
+        pytest.param(b"x = 1\r\ny = 2\nz = 3\r", "x = 1\ny = 2\nz = 3\n", id="mixed"),
+        pytest.param(codecs.BOM_UTF8 + b"x = 1\r\n", "x = 1\n", id="bom"),
+        pytest.param(
+            "# -*- coding: latin-1 -*-\ns = 'é'\n".encode("latin-1"),
+            "# -*- coding: latin-1 -*-\ns = 'é'\n",
+            id="latin-1",
+        ),
+        pytest.param(
+            "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n".encode("cp1252"),
+            "#!/usr/bin/python\n# coding: cp1252\ns = '€'\n",
+            id="cookie-second-line",
+        ),
+        pytest.param(
+            b"# vim: set fileencoding=euc-jp :\ns = '\xa4\xa2'\n",
+            "# vim: set fileencoding=euc-jp :\ns = 'あ'\n",
+            id="euc-jp",
+        ),
+        pytest.param(b"x = 1\n\x0c\ny = 2\n", "x = 1\n\x0c\ny = 2\n", id="form-feed"),
+        pytest.param(
+            "s = 'a\u2028b\x0bc\x85d'\n".encode(), "s = 'a\u2028b\x0bc\x85d'\n", id="only-python-line-ends"
+        ),
+    ],
+)
+def test_text_is_what_python_reads_and_goes_back_to_the_same_bytes(
+    tmp_path: Path, data: bytes, text: str
+) -> None:
+    source = _read(tmp_path, data)
+    assert source.text == text
+    assert source.encode(source.text) == data
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b"a\r\nb\r\n", b"new\r\na\r\nb\r\n", id="crlf"),
+        pytest.param(codecs.BOM_UTF8 + b"a\nb\n", codecs.BOM_UTF8 + b"new\na\nb\n", id="bom-stays-first"),
+        pytest.param(b"a\r\nb\nc\r\n", b"new\r\na\r\nb\nc\r\n", id="mixed-lines-keep-theirs"),
+    ],
+)
+def test_an_inserted_line_takes_the_files_own_line_end(tmp_path: Path, data: bytes, expected: bytes) -> None:
+    source = _read(tmp_path, data)
+    assert source.encode("new\n" + source.text) == expected
+
+
+def test_a_replaced_line_keeps_its_line_end_in_a_mixed_file(tmp_path: Path) -> None:
+    source = _read(tmp_path, b"a\r\nb\nc\r\nd")
+    assert source.encode("a\nB\nnew\nc\nd") == b"a\r\nB\nnew\nc\r\nd"
+
+
+def test_a_character_that_the_encoding_lacks_is_refused_with_its_line(tmp_path: Path) -> None:
+    source = _read(tmp_path, b"# coding: latin-1\nx = 1\n")
+    with pytest.raises(sources.Unusable) as raised:
+        source.encode(source.text + "s = '\u20ac'\n")
+    assert raised.value.error.line == 3
+    assert "UTF-8" in raised.value.error.remedy
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column", "reason"),
+    [
+        pytest.param(b"x = 1\n\0\n", 2, None, "not text", id="binary"),
+        pytest.param(b"x = 1\ns = '\xe9'\n", 2, 6, "not utf-8", id="latin-1-without-cookie"),
+        pytest.param(b"# a\n# b\n# c\ns = 'ab\xe9'\n", 4, 8, "not utf-8", id="far-down"),
+        pytest.param(b"# coding: klingon\n", 1, 11, "klingon", id="unknown-encoding"),
+        pytest.param(codecs.BOM_UTF8 + b"# coding: latin-1\n", 1, 11, "latin-1", id="bom-and-another-cookie"),
+        pytest.param(b"# coding: hex\n41\n", 1, 11, "hex", id="not-a-text-encoding"),
+    ],
+)
+def test_what_is_not_text_says_where(
+    tmp_path: Path, data: bytes, line: int, column: int | None, reason: str
+) -> None:
+    problem = _problem(tmp_path, data)
+    assert (problem.line, problem.column) == (line, column)
+    assert reason in problem.reason
+    assert problem.remedy.endswith((".", "-*-"))
+
+
+def test_missing_broken_link_and_special_files_are_told_apart(tmp_path: Path) -> None:
+    missing, link, fifo = tmp_path / "no.py", tmp_path / "link.py", tmp_path / "fifo.py"
+    link.symlink_to("gone.py")
+    os.mkfifo(fifo)
+    reasons = []
+    for path in (missing, link, fifo):
+        with pytest.raises(sources.Unusable) as raised:
+            sources.read(path)
+        reasons.append(raised.value.error.reason)
+    assert reasons == [
+        "does not exist",
+        "is a link to gone.py, which does not exist",
+        "is not a regular file",
+    ]
+
+
+def test_a_loop_of_links_is_an_input_error(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.py"
+    loop.symlink_to("loop.py")
+    with pytest.raises(sources.Unusable):
+        sources.read(loop)
+
+
+def test_a_file_over_ten_megabytes_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "big.py"
+    with file.open("wb") as stream:
+        stream.truncate(sources.MAX_BYTES + 1)
+    with pytest.raises(sources.Unusable, match=r"10\.5 MB"):
+        sources.read(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("print 'hello'\n", "is Python 2", id="print"),
+        pytest.param("try:\n    pass\nexcept IOError, error:\n    pass\n", "is Python 2", id="except-comma"),
+        pytest.param("mode = 0777\n", "is Python 2", id="octal"),
+        pytest.param("raise ValueError, 'no'\n", "is Python 2", id="raise-comma"),
+        pytest.param("if a <> b:\n    pass\n", "is Python 2", id="not-equal"),
+        pytest.param("def f(:\n    pass\n", "does not parse", id="broken"),
+        pytest.param("%matplotlib inline\n", "notebook commands", id="magic"),
+        pytest.param("x = f(\n", "does not parse", id="unclosed"),
+    ],
+)
+def test_syntax_errors_say_what_kind_of_file_it_is(text: str, says: str) -> None:
+    with pytest.raises(SyntaxError) as raised:
+        ast.parse(text)
+    problem = sources.syntax_problem(Path("train.py"), text, raised.value)
+    assert says in problem.reason
+    assert problem.line is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "type Batch = tuple[int, int]\n",
+        "def first[T](items: list[T]) -> T: ...\n",
+        "template = t'{x}'\n",
+    ],
+)
+def test_newer_syntax_names_the_python_to_use(text: str) -> None:
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        problem = sources.syntax_problem(Path("train.py"), text, error)
+        assert "uses syntax of Python 3.1" in problem.reason
+        assert "Run migrate with Python 3.1" in problem.remedy
+    else:
+        pytest.skip("this Python knows it")
+
+
+def test_nesting_that_the_parser_cannot_follow_is_an_input_error() -> None:
+    text = "(" * 5000 + ")" * 5000
+    with pytest.raises((SyntaxError, RecursionError, MemoryError)) as raised:
+        ast.parse(text)
+    assert str(sources.syntax_problem(Path("deep.py"), text, raised.value)).startswith("deep.py")
+
+
+# --- discovery ---
+
+
+def _tree(root: Path, *files: str) -> None:
+    for file in files:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text("import torch\n")
+
+
+def _found(*paths: Path, exclude: tuple[str, ...] = ()) -> list[str]:
+    found = list(discover(paths, exclude))
+    return [str(one.path.relative_to(paths[0])) for one in found if isinstance(one, Found)]
+
+
+def test_directories_are_walked_in_order_without_other_peoples_code(tmp_path: Path) -> None:
+    _tree(
+        tmp_path,
+        "b.py",
+        "a/c.py",
+        ".venv/x.py",
+        "my-env/lib/x.py",
+        "a/__pycache__/x.py",
+        "a/notes.txt",
+        "build/x.py",
+    )
+    (tmp_path / "my-env" / "pyvenv.cfg").touch()
+    assert _found(tmp_path) == ["a/c.py", "b.py"]
+
+
+def test_a_file_named_twice_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _tree(tmp_path, "a.py")
+    (tmp_path / "link.py").symlink_to("a.py")
+    monkeypatch.chdir(tmp_path)
+    found = list(discover([Path("a.py"), Path("./a.py"), Path("link.py"), Path()]))
+    assert found == [Found(Path("a.py"), named=True)]
+
+
+def test_links_are_not_followed_out_of_the_directory(tmp_path: Path) -> None:
+    _tree(tmp_path, "outside/x.py", "inside/a.py")
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "inside" / "link.py").symlink_to(tmp_path / "outside" / "x.py")
+    assert _found(tmp_path / "inside") == ["a.py"]
+
+
+def test_a_directory_without_python_says_so(tmp_path: Path) -> None:
+    (problem,) = discover([tmp_path])
+    assert isinstance(problem, InputError)
+    assert problem.reason == "holds no Python files"
+
+
+def test_a_named_file_is_never_left_out(tmp_path: Path) -> None:
+    _tree(tmp_path, ".venv/x.py", "script")
+    paths = [tmp_path / ".venv" / "x.py", tmp_path / "script"]
+    assert [one.path for one in discover(paths) if isinstance(one, Found)] == paths
+
+
+def test_exclude_patterns_are_those_of_gitignore(tmp_path: Path) -> None:
+    _tree(tmp_path, "a.py", "third_party/b.py", "x/third_party/c.py", "gen/d_pb2.py")
+    assert _found(tmp_path, exclude=("/third_party", "*_pb2.py")) == ["a.py", "x/third_party/c.py"]
+
+
+def test_ignore_files_mean_what_git_means(tmp_path: Path) -> None:
+    files = [
+        "keep.py", "out.py", "sub/out.py", "sub/kept.py", "sub/deep/x.py", "sub/deep/y.py",
+        "logs/a.py", "logs/b/c.py", "rooted.py", "sub/rooted.py", "data/one.py", "data/two.py", "excluded.py",
+    ]  # fmt: skip
+    _tree(tmp_path, *files)
+    (tmp_path / ".gitignore").write_text(
+        "out.py\nlogs/\n/rooted.py\ndata/*\n!data/two.py\nsub/**/x.py\n# note\n\n"
+    )
+    (tmp_path / "sub" / ".gitignore").write_text("!out.py\nkept.py\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".git" / "info" / "exclude").write_text("excluded.py\n")
+    listing = ["git", "-C", tmp_path, "ls-files", "--others", "--exclude-standard", "--", "*.py"]
+    expected = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
+    assert sorted(_found(tmp_path)) == sorted(expected)
+    # From a directory inside, the files above it still hold.
+    assert sorted(_found(tmp_path / "sub")) == sorted(
+        name.removeprefix("sub/") for name in expected if name.startswith("sub/")
+    )
+
+
+def test_naming_an_ignored_directory_means_it(tmp_path: Path) -> None:
+    _tree(tmp_path, "ignored/a.py")
+    (tmp_path / ".gitignore").write_text("ignored/\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    assert _found(tmp_path / "ignored") == ["a.py"]

@@ -1,0 +1,278 @@
+"""Writing: whole files, all or none, through failures, Ctrl-C and a real SIGKILL; and back again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate import transaction
+from crosstrain_migrate.sources import Unusable
+from crosstrain_migrate.transaction import Replacement
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "crosstrain" / "migrate"
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    for name in "abc":
+        (repo / f"{name}.py").write_bytes(f"old {name}\n".encode())
+    return repo
+
+
+def _replacements(repo: Path) -> list[Replacement]:
+    files = sorted(repo.glob("*.py"))
+    return [
+        Replacement(file, file, file.read_bytes(), file.read_bytes().replace(b"old", b"new"))
+        for file in files
+    ]
+
+
+def _texts(repo: Path) -> str:
+    return "".join(file.read_text() for file in sorted(repo.glob("*.py")))
+
+
+OLD, NEW = "old a\nold b\nold c\n", "new a\nnew b\nnew c\n"
+
+
+def _only_scripts(repo: Path) -> bool:
+    return sorted(file.name for file in repo.iterdir()) == ["a.py", "b.py", "c.py"]
+
+
+def test_all_files_are_written_with_their_modes_and_nothing_else_stays(repo: Path) -> None:
+    (repo / "a.py").chmod(0o755)
+    (repo / "b.py").chmod(0o600)
+    transaction.write(_replacements(repo))
+    assert _texts(repo) == NEW
+    assert [(repo / name).stat().st_mode & 0o777 for name in ("a.py", "b.py")] == [0o755, 0o600]
+    assert _only_scripts(repo)
+
+
+def test_a_link_stays_a_link_and_its_target_is_rewritten(repo: Path) -> None:
+    link = repo.parent / "link.py"
+    link.symlink_to("repo/a.py")
+    transaction.write([Replacement(link, Path(os.path.realpath(link)), b"old a\n", b"new a\n")])
+    assert link.is_symlink()
+    assert (repo / "a.py").read_text() == "new a\n"
+
+
+def test_a_file_changed_since_it_was_read_stops_the_whole_write(repo: Path) -> None:
+    replacements = _replacements(repo)
+    (repo / "b.py").write_text("edited meanwhile\n")
+    with pytest.raises(Unusable, match=r"b\.py: changed on disk"):
+        transaction.write(replacements)
+    assert _texts(repo) == "old a\nedited meanwhile\nold c\n"
+    assert _only_scripts(repo)
+
+
+def test_a_change_between_staging_and_renaming_takes_back_what_was_renamed(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replacements = _replacements(repo)
+    rename = Path.replace
+
+    def edit_next(self: Path, target: Path) -> Path:
+        if Path(target).name == "a.py":
+            (repo / "b.py").write_text("edited meanwhile\n")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", edit_next)
+    with pytest.raises(Unusable, match="changed on disk"):
+        transaction.write(replacements)
+    assert _texts(repo) == "old a\nedited meanwhile\nold c\n"
+    assert _only_scripts(repo)
+
+
+def test_a_read_only_file_is_not_written_even_by_root(repo: Path) -> None:
+    (repo / "c.py").chmod(0o444)
+    with pytest.raises(Unusable, match=r"c\.py: is read-only.*chmod u\+w"):
+        transaction.write(_replacements(repo))
+    assert _texts(repo) == OLD
+
+
+def test_a_deleted_file_stops_the_write(repo: Path) -> None:
+    replacements = _replacements(repo)
+    (repo / "c.py").unlink()
+    with pytest.raises(Unusable, match=r"c\.py"):
+        transaction.write(replacements)
+    assert _texts(repo) == "old a\nold b\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_failure_at_any_rename_puts_everything_back(
+    repo: Path, state: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, at: int
+) -> None:
+    replacements = _replacements(repo)
+    rename = Path.replace
+    turns = iter(range(100))
+
+    def failing(self: Path, target: Path) -> Path:
+        if Path(target).parent == repo and next(turns) == at:
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", failing)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else Unusable):
+        transaction.write(replacements)
+    assert _texts(repo) == OLD
+    assert _only_scripts(repo)
+    assert not list(state.iterdir())
+
+
+def test_a_full_disk_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
+    """A real one: a small file system, mounted where that is allowed."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], capture_output=True
+    ).returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    try:
+        file = disk / "train.py"
+        file.write_bytes(b"old\n")
+        with pytest.raises(Unusable, match="No space left"):
+            transaction.write([Replacement(file, file, b"old\n", b"x" * 100_000)])
+        assert file.read_bytes() == b"old\n"
+        assert list(disk.iterdir()) == [file]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_state_directory_that_cannot_be_made_says_what_to_set(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/state")
+    with pytest.raises(Unusable, match="Set XDG_STATE_HOME"):
+        transaction.write(_replacements(repo))
+    assert _texts(repo) == OLD
+
+
+_KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    from crosstrain_migrate import transaction
+    from crosstrain_migrate.transaction import Replacement
+
+    repo, at = Path(sys.argv[1]), int(sys.argv[2])
+    rename, turns = Path.replace, iter(range(100))
+
+    def replace(self, target):
+        if next(turns) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(self, target)
+
+    Path.replace = replace
+    files = sorted(repo.glob("*.py"))
+    transaction.write(
+        [Replacement(f, f, f.read_bytes(), f.read_bytes().replace(b"old", b"new")) for f in files]
+    )
+"""
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_after_a_kill_every_file_is_whole_and_the_next_run_puts_all_back(
+    repo: Path, state: Path, at: int
+) -> None:
+    """Renames in order: journal (staging), journal (renaming), a, b, c, journal (done)."""
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(_KILLED), repo, str(at)])
+    assert killed.returncode == -signal.SIGKILL
+    assert _texts(repo) == "".join(
+        ("new" if number < at - 2 else "old") + f" {name}\n" for number, name in enumerate("abc")
+    )
+    restored = transaction.recover()
+    assert _texts(repo) == OLD
+    assert _only_scripts(repo)
+    assert [file.name for one in restored for file in one.files] == [
+        f"{name}.py" for name in "abc"[: max(at - 2, 0)]
+    ]
+    assert transaction.recover() == []
+
+
+def test_recovery_leaves_a_file_alone_that_was_edited_since(repo: Path) -> None:
+    subprocess.run([sys.executable, "-c", textwrap.dedent(_KILLED), repo, "4"])
+    (repo / "a.py").write_text("mine\n")
+    (restored,) = transaction.recover()
+    assert _texts(repo) == "mine\nold b\nold c\n"
+    assert [file.name for file in restored.left_alone] == ["a.py"]
+
+
+def test_recovery_does_not_touch_a_write_that_is_still_going_on(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.replace
+    seen: list[object] = []
+
+    def look(self: Path, target: Path) -> Path:
+        done = rename(self, target)
+        if Path(target).name == "b.py":
+            other = "from crosstrain_migrate import transaction; print(transaction.recover())"
+            seen.append(
+                subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout.strip()
+            )
+        return done
+
+    monkeypatch.setattr(Path, "replace", look)
+    transaction.write(_replacements(repo))
+    assert seen == ["[]"]
+    assert _texts(repo) == NEW
+
+
+# --- undo ---
+
+
+def test_undo_brings_the_last_write_back_and_then_the_one_before(repo: Path) -> None:
+    transaction.write(_replacements(repo))
+    file = repo / "a.py"
+    transaction.write([Replacement(file, file, b"new a\n", b"newest a\n")])
+    assert transaction.undo([repo]) == (file,)
+    assert _texts(repo) == NEW
+    assert len(transaction.undo([repo])) == 3
+    assert _texts(repo) == OLD
+    with pytest.raises(Unusable, match="holds no file that migrate wrote"):
+        transaction.undo([repo])
+
+
+def test_undo_concerns_the_directory_it_is_asked_for(repo: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_bytes(b"old\n")
+    transaction.write(_replacements(repo))
+    transaction.write([Replacement(other, other, b"old\n", b"new\n")])
+    transaction.undo([repo])
+    assert (_texts(repo), other.read_text()) == (OLD, "new\n")
+
+
+def test_undo_does_not_overwrite_later_work(repo: Path) -> None:
+    transaction.write(_replacements(repo))
+    (repo / "b.py").write_text("mine\n")
+    with pytest.raises(Unusable, match=r"b\.py: was edited after the write"):
+        transaction.undo([repo])
+    assert _texts(repo) == "new a\nmine\nnew c\n"
+
+
+def test_a_killed_undo_is_taken_back_and_can_be_asked_again(repo: Path) -> None:
+    transaction.write(_replacements(repo))
+    script = textwrap.dedent(_KILLED).partition("files = ")[0] + "transaction.undo([repo])\n"
+    killed = subprocess.run([sys.executable, "-c", script, repo, "3"])
+    assert killed.returncode == -signal.SIGKILL
+    transaction.recover()
+    assert _texts(repo) == NEW
+    transaction.undo([repo])
+    assert _texts(repo) == OLD
+
+
+def test_only_the_last_writes_are_kept(repo: Path, state: Path) -> None:
+    file = repo / "a.py"
+    for number in range(25):
+        transaction.write([Replacement(file, file, file.read_bytes(), f"text {number}\n".encode())])
+    assert len(list(state.iterdir())) == 20

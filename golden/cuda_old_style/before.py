@@ -68,7 +68,7 @@ def train(epoch):
         pred = output.data.max(1)[1]  # index of the largest score
         correct += pred.eq(target.data).cpu().sum().item()
         total += target.size(0)
-        print('epoch %d batch %d/%d | Loss: %.3f | Acc: %.3f%% (%d/%d)' % (
+        print('epoch %d, %d/%d: loss so far %.3f, right so far %.3f%% (%d/%d)' % (
             epoch, batch_idx + 1, len(train_loader), train_loss / (batch_idx + 1),
             100. * correct / total, correct, total))
 
@@ -88,7 +88,7 @@ def test(epoch):
         correct += pred.eq(target.data.view_as(pred)).cpu().sum().item()
 
     test_loss /= len(test_loader.dataset)
-    print('epoch %d test | Average loss: %.4f, Accuracy: %d/%d (%.2f%%)' % (
+    print('epoch %d, test: loss %.4f, right %d/%d (%.2f%%)' % (
         epoch, test_loss, correct, len(test_loader.dataset), 100. * correct / len(test_loader.dataset)))
 
 

@@ -13,24 +13,24 @@ import torch.utils.data
 import torch.utils.data.distributed
 from sklearn.datasets import load_digits
 
-parser = argparse.ArgumentParser(description='Digits training, one or many GPUs')
-parser.add_argument('-j', '--workers', default=0, type=int, metavar='N', help='number of data loading workers')
-parser.add_argument('--epochs', default=20, type=int, metavar='N')
-parser.add_argument('-b', '--batch-size', default=128, type=int, metavar='N',
-                    help='mini-batch size of all GPUs of the node together')
-parser.add_argument('--images', default=1400, type=int, metavar='N', help='how many images to train on')
-parser.add_argument('--lr', '--learning-rate', default=0.1, type=float, metavar='LR', dest='lr')
-parser.add_argument('--momentum', default=0.9, type=float, metavar='M')
-parser.add_argument('--wd', '--weight-decay', default=1e-4, type=float, metavar='W', dest='weight_decay')
-parser.add_argument('-p', '--print-freq', default=10, type=int, metavar='N')
-parser.add_argument('--world-size', default=1, type=int, help='number of nodes')
-parser.add_argument('--rank', default=0, type=int, help='node rank')
+parser = argparse.ArgumentParser(description='Digits on no GPU, one GPU, or all of them')
+parser.add_argument('-j', '--workers', default=0, type=int, help='worker processes of the loaders')
+parser.add_argument('--epochs', default=20, type=int)
+parser.add_argument('-b', '--batch-size', default=128, type=int,
+                    help='images in one step, over all GPUs of this machine')
+parser.add_argument('--images', default=1400, type=int, help='how many images to train on')
+parser.add_argument('--lr', default=0.1, type=float)
+parser.add_argument('--momentum', default=0.9, type=float)
+parser.add_argument('--wd', default=1e-4, type=float, dest='weight_decay')
+parser.add_argument('-p', '--print-freq', default=10, type=int)
+parser.add_argument('--world-size', default=1, type=int, help='how many machines')
+parser.add_argument('--rank', default=0, type=int, help='which of the machines this one is')
 parser.add_argument('--dist-url', default='tcp://127.0.0.1:23456', type=str)
 parser.add_argument('--dist-backend', default='nccl', type=str)
-parser.add_argument('--seed', default=None, type=int, help='seed for initializing training')
-parser.add_argument('--gpu', default=None, type=int, help='GPU id to use')
+parser.add_argument('--seed', default=None, type=int, help='makes a run repeatable')
+parser.add_argument('--gpu', default=None, type=int, help='train on this GPU only')
 parser.add_argument('--multiprocessing-distributed', action='store_true',
-                    help='one process for each GPU of this node')
+                    help='start a process for every GPU of this machine')
 
 best_acc1 = 0
 
@@ -47,7 +47,7 @@ def main():
     ngpus_per_node = torch.cuda.device_count()
 
     if args.multiprocessing_distributed:
-        # world_size was the number of nodes, from here on it is the number of processes
+        # counts machines until here, processes from here on
         args.world_size = ngpus_per_node * args.world_size
         mp.spawn(main_worker, nprocs=ngpus_per_node, args=(ngpus_per_node, args))
     else:
@@ -70,7 +70,7 @@ def main_worker(gpu, ngpus_per_node, args):
     args.gpu = gpu
 
     if args.gpu is not None:
-        print("Use GPU: {} for training".format(args.gpu))
+        print('training on GPU', args.gpu)
 
     if args.distributed:
         if args.multiprocessing_distributed:
@@ -83,14 +83,14 @@ def main_worker(gpu, ngpus_per_node, args):
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
     if not torch.cuda.is_available():
-        print('using CPU, this will be slow')
+        print('no GPU here, training on the CPU')
     elif args.distributed:
         if args.gpu is not None:
             torch.cuda.set_device(args.gpu)
             model.cuda(args.gpu)
-            # each process gets its share of the batch and of the workers
-            args.batch_size = int(args.batch_size / ngpus_per_node)
-            args.workers = int((args.workers + ngpus_per_node - 1) / ngpus_per_node)
+            # the processes of a machine share its batch and its workers
+            args.batch_size = args.batch_size // ngpus_per_node
+            args.workers = -(-args.workers // ngpus_per_node)
             model = nn.parallel.DistributedDataParallel(model, device_ids=[args.gpu])
         else:
             model.cuda()
@@ -140,12 +140,13 @@ def main_worker(gpu, ngpus_per_node, args):
         scheduler.step()
 
         is_best = acc1 > best_acc1
-        best_acc1 = max(acc1, best_acc1)
+        if is_best:
+            best_acc1 = acc1
 
-        if not args.multiprocessing_distributed or (args.multiprocessing_distributed
-                                                    and args.rank % ngpus_per_node == 0):
+        # one process of every machine writes
+        if not args.multiprocessing_distributed or args.rank % ngpus_per_node == 0:
             save_checkpoint({
-                'epoch': epoch + 1,
+                'next_epoch': epoch + 1,
                 'state_dict': model.state_dict(),
                 'best_acc1': best_acc1,
                 'optimizer': optimizer.state_dict(),
@@ -167,7 +168,7 @@ def train(train_loader, model, criterion, optimizer, epoch, device, args):
         optimizer.step()
 
         if i % args.print_freq == 0:
-            print('Epoch: [{}][{}/{}]\tLoss {:.4e}'.format(epoch, i + 1, len(train_loader), loss.item()))
+            print('epoch {} batch {} of {}: loss {:.4f}'.format(epoch, i + 1, len(train_loader), loss.item()))
 
 
 def validate(val_loader, model, criterion, device, args):
@@ -185,14 +186,14 @@ def validate(val_loader, model, criterion, device, args):
         dist.all_reduce(correct)
         dist.all_reduce(total)
     acc1 = (100 * correct / total).item()
-    print(' * Acc@1 {:.3f}'.format(acc1))
+    print('validation accuracy {:.3f}'.format(acc1))
     return acc1
 
 
-def save_checkpoint(state, is_best, filename='checkpoint.pth.tar'):
+def save_checkpoint(state, is_best, filename='last.pth.tar'):
     torch.save(state, filename)
     if is_best:
-        shutil.copyfile(filename, 'model_best.pth.tar')
+        shutil.copyfile(filename, 'best.pth.tar')
 
 
 if __name__ == '__main__':

@@ -160,9 +160,7 @@ def main():
     max_train_steps = args.num_train_epochs * len(train_dataloader)
     lr_scheduler = get_linear_schedule(optimizer, args.warmup_steps, max_train_steps)
 
-    print("***** Running training *****")
-    print(f"  Num examples = {len(train_dataloader.dataset)}")
-    print(f"  Total optimization steps = {max_train_steps}")
+    print(f"{len(train_dataloader.dataset)} examples, {max_train_steps} steps")
 
     completed_steps = 0
     for epoch in range(args.num_train_epochs):
@@ -193,7 +191,7 @@ def main():
         print(f"epoch {epoch}: step {completed_steps} train_loss {total_loss.item() / len(train_dataloader):.4f} "
               f"eval_loss {eval_loss / n:.4f} accuracy {right / n:.4f} lr {lr_scheduler.get_last_lr()[0]:.2e}")
 
-    torch.save(model.state_dict(), "pytorch_model.bin")
+    torch.save(model.state_dict(), "classifier.bin")
 
 
 if __name__ == "__main__":

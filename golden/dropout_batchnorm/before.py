@@ -20,7 +20,7 @@ config = {
 
 
 class AverageMeter(object):
-    """Computes and stores the average and current value"""
+    """The latest value of a quantity and its running average"""
 
     def __init__(self, name):
         self.name = name

@@ -10,23 +10,17 @@ class ModelEMA:
     """Exponential moving average of everything in the model's state dict."""
 
     def __init__(self, model, decay=0.9, device=None):
-        self.ema = deepcopy(model)
-        self.ema.eval()
         self.decay = decay
-        self.device = device
-        if self.device is not None:
-            self.ema.to(device=device)
-        for p in self.ema.parameters():
-            p.requires_grad_(False)
+        self.ema = deepcopy(model).eval()
+        if device is not None:  # the average may live elsewhere, on the CPU for example
+            self.ema.to(device)
+        self.ema.requires_grad_(False)
 
     @torch.no_grad()
     def update(self, model):
-        msd = model.state_dict()
-        for k, ema_v in self.ema.state_dict().items():
-            model_v = msd[k].detach()
-            if self.device is not None:
-                model_v = model_v.to(self.device)
-            ema_v.copy_(ema_v * self.decay + (1.0 - self.decay) * model_v)
+        now = model.state_dict()
+        for name, average in self.ema.state_dict().items():
+            average.lerp_(now[name].to(average.device), 1.0 - self.decay)
 
 
 def run_validation(net, loader, dev):

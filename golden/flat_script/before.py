@@ -34,15 +34,15 @@ model.to(device)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
 
-for epoch in range(EPOCHS):  # loop over the dataset several times
+for epoch in range(EPOCHS):  # every image once per epoch
     running_loss = 0.0
     for i, data in enumerate(trainloader):
-        # data is a list of [inputs, labels]
+        # images and their labels
         inputs, labels = data[0].to(device), data[1].to(device)
 
         optimizer.zero_grad()
 
-        # forward + backward + clip + step
+        # clip before the step, after backward
         outputs = model(inputs)
         loss = criterion(outputs, labels)
         loss.backward()
@@ -54,7 +54,7 @@ for epoch in range(EPOCHS):  # loop over the dataset several times
             print(f"[{epoch + 1}, {i + 1:3d}] loss: {running_loss / PRINT_EVERY:.4f}")
             running_loss = 0.0
 
-print("Finished training")
+print("done with training")
 
 PATH = "./digits_mlp.pth"
 torch.save(model.state_dict(), PATH)
@@ -71,4 +71,4 @@ with torch.no_grad():
         total += labels.size(0)
         correct += (predicted == labels).sum().item()
 
-print(f"Accuracy of the network on the {total} test images: {100 * correct / total:.2f} %")
+print(f"{correct} of {total} test images right: {100 * correct / total:.2f} %")

@@ -47,29 +47,21 @@ class GCN(nn.Module):
         return F.log_softmax(self.gc2(x, adj), dim=1)
 
 
-def train_iter(epoch, model, optimizer, criterion, inputs, target, mask_train, mask_val, print_every):
+def step(model, optimizer, criterion, graph, labels, nodes):
     model.train()
+    loss = criterion(model(*graph)[nodes], labels[nodes])
     optimizer.zero_grad()
-    output = model(*inputs)
-    loss = criterion(output[mask_train], target[mask_train])
     loss.backward()
     optimizer.step()
 
-    loss_train, acc_train = test(model, criterion, inputs, target, mask_train)
-    loss_val, acc_val = test(model, criterion, inputs, target, mask_val)
-    if epoch % print_every == 0:
-        print(f'Epoch: {epoch:4d} loss_train: {loss_train:.4f} acc_train: {acc_train:.4f} '
-              f'loss_val: {loss_val:.4f} acc_val: {acc_val:.4f}')
 
-
-def test(model, criterion, inputs, target, mask):
+def score(model, criterion, graph, labels, nodes):
+    """Loss and accuracy on some of the nodes; the whole graph goes through the network all the same."""
     model.eval()
     with torch.no_grad():
-        output = model(*inputs)
-        output, target = output[mask], target[mask]
-        loss = criterion(output, target)
-        acc = (output.argmax(dim=1) == target).float().sum() / len(target)
-    return loss.item(), acc.item()
+        log_probs = model(*graph)[nodes]
+    hits = (log_probs.argmax(dim=1) == labels[nodes]).float()
+    return criterion(log_probs, labels[nodes]).item(), hits.mean().item()
 
 
 if __name__ == '__main__':
@@ -88,7 +80,7 @@ if __name__ == '__main__':
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
-    print(f'Using {device} device')
+    print('graph network on', device)
 
     features, labels, adj_mat = load_graph(args.nodes, args.neighbours)
     features, labels, adj_mat = features.to(device), labels.to(device), adj_mat.to(device)
@@ -100,8 +92,11 @@ if __name__ == '__main__':
     optimizer = torch.optim.Adam(gcn.parameters(), lr=args.lr, weight_decay=args.l2)
     criterion = nn.NLLLoss()
 
-    for epoch in range(args.epochs):
-        train_iter(epoch + 1, gcn, optimizer, criterion, (features, adj_mat), labels, idx_train, idx_val, args.print_every)
+    graph = (features, adj_mat)
+    for epoch in range(1, args.epochs + 1):
+        step(gcn, optimizer, criterion, graph, labels, idx_train)
+        if epoch % args.print_every == 0:
+            print(f'epoch {epoch}:', 'train %.4f / %.4f' % score(gcn, criterion, graph, labels, idx_train),
+                  'validation %.4f / %.4f' % score(gcn, criterion, graph, labels, idx_val))
 
-    loss_test, acc_test = test(gcn, criterion, (features, adj_mat), labels, idx_test)
-    print(f'Test set results: loss {loss_test:.4f} accuracy {acc_test:.4f}')
+    print('test: loss %.4f, accuracy %.4f' % score(gcn, criterion, graph, labels, idx_test))

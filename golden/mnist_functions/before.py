@@ -36,7 +36,7 @@ def train(args, model, device, train_loader, optimizer, epoch):
         loss.backward()
         optimizer.step()
         if batch_idx % args.log_interval == 0:
-            print('Train Epoch: {} [{}/{} ({:.0f}%)]\tLoss: {:.6f}'.format(
+            print('epoch {} [{:5d}/{} {:3.0f}%]  loss {:.6f}'.format(
                 epoch, batch_idx * len(data), len(train_loader.dataset),
                 100. * batch_idx / len(train_loader), loss.item()))
 
@@ -49,13 +49,13 @@ def test(model, device, test_loader):
         for data, target in test_loader:
             data, target = data.to(device), target.to(device)
             output = model(data)
-            test_loss += F.nll_loss(output, target, reduction='sum').item()  # sum up batch loss
-            pred = output.argmax(dim=1, keepdim=True)  # most likely class
+            test_loss += F.nll_loss(output, target, reduction='sum').item()  # a sum: divided by the number of images below
+            pred = output.argmax(dim=1, keepdim=True)  # the digit it believes in
             correct += pred.eq(target.view_as(pred)).sum().item()
 
     test_loss /= len(test_loader.dataset)
 
-    print('\nTest set: Average loss: {:.4f}, Accuracy: {}/{} ({:.1f}%)\n'.format(
+    print('\ntest: loss {:.4f}, {} of {} right ({:.1f}%)\n'.format(
         test_loss, correct, len(test_loader.dataset),
         100. * correct / len(test_loader.dataset)))
 
@@ -70,26 +70,17 @@ def load_data():
 
 
 def main():
-    # Training settings
+    # command line
     parser = argparse.ArgumentParser(description='Handwritten digits, 8x8')
-    parser.add_argument('--batch-size', type=int, default=64, metavar='N',
-                        help='input batch size for training (default: 64)')
-    parser.add_argument('--test-batch-size', type=int, default=100, metavar='N',
-                        help='input batch size for testing (default: 100)')
-    parser.add_argument('--epochs', type=int, default=14, metavar='N',
-                        help='number of epochs to train (default: 14)')
-    parser.add_argument('--lr', type=float, default=1.0, metavar='LR',
-                        help='learning rate (default: 1.0)')
-    parser.add_argument('--gamma', type=float, default=0.7, metavar='M',
-                        help='learning rate decay per epoch (default: 0.7)')
-    parser.add_argument('--no-cuda', action='store_true', default=False,
-                        help='disables CUDA training')
-    parser.add_argument('--seed', type=int, default=1, metavar='S',
-                        help='random seed (default: 1)')
-    parser.add_argument('--log-interval', type=int, default=10, metavar='N',
-                        help='how many batches to wait before logging training status')
-    parser.add_argument('--save-model', action='store_true', default=False,
-                        help='save the trained model')
+    parser.add_argument('--batch-size', type=int, default=64, help='images in one training step')
+    parser.add_argument('--test-batch-size', type=int, default=100, help='images in one test step')
+    parser.add_argument('--epochs', type=int, default=12)
+    parser.add_argument('--lr', type=float, default=1.0)
+    parser.add_argument('--gamma', type=float, default=0.8, help='the learning rate shrinks by this factor every epoch')
+    parser.add_argument('--no-cuda', action='store_true', help='stay on the CPU even if there is a GPU')
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--log-interval', type=int, default=10, help='print the loss of every n-th batch')
+    parser.add_argument('--save-model', action='store_true', help='write the weights to mnist_cnn.pt')
     args = parser.parse_args()
     use_cuda = not args.no_cuda and torch.cuda.is_available()
 
@@ -97,16 +88,11 @@ def main():
 
     device = torch.device("cuda" if use_cuda else "cpu")
 
-    train_kwargs = {'batch_size': args.batch_size, 'shuffle': True}
-    test_kwargs = {'batch_size': args.test_batch_size}
-    if use_cuda:
-        cuda_kwargs = {'num_workers': 1, 'pin_memory': True}
-        train_kwargs.update(cuda_kwargs)
-        test_kwargs.update(cuda_kwargs)
-
+    # workers and pinned memory only pay off with a GPU
+    loader_args = dict(num_workers=1, pin_memory=True) if use_cuda else {}
     train_set, test_set = load_data()
-    train_loader = DataLoader(train_set, **train_kwargs)
-    test_loader = DataLoader(test_set, **test_kwargs)
+    train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True, **loader_args)
+    test_loader = DataLoader(test_set, batch_size=args.test_batch_size, **loader_args)
 
     model = Net().to(device)
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)

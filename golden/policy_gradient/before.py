@@ -1,6 +1,5 @@
 """REINFORCE on a corridor: start in the middle, the exit is on the right, every step costs a little."""
 import argparse
-from itertools import count
 
 import torch
 import torch.nn as nn
@@ -9,11 +8,11 @@ import torch.optim as optim
 from torch.distributions import Categorical
 
 parser = argparse.ArgumentParser(description='Policy gradient on a corridor')
-parser.add_argument('--gamma', type=float, default=0.95, metavar='G', help='discount factor')
+parser.add_argument('--gamma', type=float, default=0.95, help='what a reward is worth one step later')
 parser.add_argument('--length', type=int, default=7, help='cells of the corridor')
 parser.add_argument('--episodes', type=int, default=200)
-parser.add_argument('--seed', type=int, default=543, metavar='N')
-parser.add_argument('--log-interval', type=int, default=10, metavar='N')
+parser.add_argument('--seed', type=int, default=12)
+parser.add_argument('--log-interval', type=int, default=10)
 args = parser.parse_args()
 
 torch.manual_seed(args.seed)
@@ -44,68 +43,54 @@ class Corridor:
 class Policy(nn.Module):
     def __init__(self, length):
         super(Policy, self).__init__()
-        self.affine1 = nn.Linear(length, 16)
-        self.affine2 = nn.Linear(16, 2)
-
-        self.saved_log_probs = []
-        self.rewards = []
+        self.hidden = nn.Linear(length, 16)
+        self.action = nn.Linear(16, 2)  # left, right
 
     def forward(self, x):
-        x = F.relu(self.affine1(x))
-        return F.softmax(self.affine2(x), dim=-1)
+        return F.softmax(self.action(F.relu(self.hidden(x))), dim=-1)
 
 
 env = Corridor(args.length)
 policy = Policy(args.length).to(device)
 optimizer = optim.Adam(policy.parameters(), lr=0.05)
-eps = 1e-8
 
 
-def select_action(state):
-    state = state.unsqueeze(0).to(device)
-    probs = policy(state)
-    m = Categorical(probs)
-    action = m.sample()
-    policy.saved_log_probs.append(m.log_prob(action))
-    return action.item()
+def play():
+    """One episode: the log-probabilities of what was done, and the reward of every step."""
+    log_probs, rewards = [], []
+    observation, done = env.reset(), False
+    while not done:
+        choice = Categorical(policy(observation.to(device)))
+        action = choice.sample()
+        log_probs.append(choice.log_prob(action))
+        observation, reward, done = env.step(action.item())
+        rewards.append(reward)
+    return torch.stack(log_probs), rewards
 
 
-def finish_episode():
-    R = 0
-    returns = []
-    for r in policy.rewards[::-1]:
-        R = r + args.gamma * R
-        returns.insert(0, R)
-    returns = torch.tensor(returns, device=device)
-    returns = (returns - returns.mean()) / (returns.std(unbiased=False) + eps)
-    policy_loss = []
-    for log_prob, R in zip(policy.saved_log_probs, returns):
-        policy_loss.append(-log_prob * R)
-    optimizer.zero_grad()
-    policy_loss = torch.cat(policy_loss).sum()
-    policy_loss.backward()
-    optimizer.step()
-    del policy.rewards[:]
-    del policy.saved_log_probs[:]
+def discounted(rewards):
+    total, result = 0.0, []
+    for reward in reversed(rewards):
+        total = reward + args.gamma * total
+        result.append(total)
+    result = torch.tensor(result[::-1], device=device)
+    return (result - result.mean()) / (result.std(unbiased=False) + 1e-8)
 
 
 def main():
-    running_reward = 0
-    for i_episode in range(1, args.episodes + 1):
-        state, ep_reward = env.reset(), 0
-        for t in count(1):
-            action = select_action(state)
-            state, reward, done = env.step(action)
-            policy.rewards.append(reward)
-            ep_reward += reward
-            if done:
-                break
+    average = None
+    for episode in range(1, args.episodes + 1):
+        log_probs, rewards = play()
+        loss = -(log_probs * discounted(rewards)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
-        running_reward = 0.05 * ep_reward + (1 - 0.05) * running_reward
-        finish_episode()
-        if i_episode % args.log_interval == 0:
-            print('Episode {}\tsteps: {}\tLast reward: {:.2f}\tAverage reward: {:.2f}'.format(
-                  i_episode, t, ep_reward, running_reward))
+        reward = sum(rewards)
+        average = reward if average is None else 0.9 * average + 0.1 * reward
+        if episode % args.log_interval == 0:
+            print('episode {}: {} steps, reward {:.2f}, average {:.2f}, loss {:.4f}'.format(
+                episode, len(rewards), reward, average, loss.item()))
 
 
 if __name__ == '__main__':

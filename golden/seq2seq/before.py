@@ -47,8 +47,7 @@ class Encoder(nn.Module):
         self.rnn = nn.LSTM(emb_dim, hid_dim, batch_first=True)
 
     def forward(self, src, src_len):
-        embedded = self.embedding(src)
-        packed = pack_padded_sequence(embedded, src_len.cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(self.embedding(src), src_len.cpu(), batch_first=True, enforce_sorted=False)
         _, (hidden, cell) = self.rnn(packed)
         return hidden, cell
 
@@ -58,11 +57,11 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(VOCAB, emb_dim, padding_idx=PAD)
         self.rnn = nn.LSTM(emb_dim, hid_dim, batch_first=True)
-        self.fc_out = nn.Linear(hid_dim, VOCAB)
+        self.project = nn.Linear(hid_dim, VOCAB)
 
     def forward(self, token, hidden, cell):
         output, (hidden, cell) = self.rnn(self.embedding(token.unsqueeze(1)), (hidden, cell))
-        return self.fc_out(output.squeeze(1)), hidden, cell
+        return self.project(output.squeeze(1)), hidden, cell
 
 
 class Seq2Seq(nn.Module):
@@ -76,46 +75,46 @@ class Seq2Seq(nn.Module):
         batch_size, trg_len = trg.shape
         outputs = torch.zeros(batch_size, trg_len, VOCAB, device=self.device)
         hidden, cell = self.encoder(src, src_len)
-        token = trg[:, 0]  # <sos>
+        token = trg[:, 0]
         for t in range(1, trg_len):
             output, hidden, cell = self.decoder(token, hidden, cell)
             outputs[:, t] = output
-            teacher_force = random.random() < teacher_forcing_ratio
-            token = trg[:, t] if teacher_force else output.argmax(1)
+            # show it the right answer, or let it go on with its own
+            token = trg[:, t] if random.random() < teacher_forcing_ratio else output.argmax(1)
         return outputs
 
 
-def train(model, iterator, optimizer, criterion, clip):
+def train(model, batches, optimizer, criterion, clip):
     model.train()
-    epoch_loss = 0
-    for src, src_len, trg in iterator:
+    total = 0
+    for src, src_len, trg in batches:
         src, trg = src.to(device), trg.to(device)
         optimizer.zero_grad()
         output = model(src, src_len, trg)
-        # drop the first position, it is always <sos>
+        # position 0 holds the start symbol and is never predicted
         loss = criterion(output[:, 1:].reshape(-1, VOCAB), trg[:, 1:].reshape(-1))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        epoch_loss += loss.item()
-    return epoch_loss / len(iterator)
+        total += loss.item()
+    return total / len(batches)
 
 
-def evaluate(model, iterator, criterion):
+def evaluate(model, batches, criterion):
     model.eval()
-    epoch_loss = 0
+    total = 0
     tokens_right = 0
     tokens = 0
     with torch.no_grad():
-        for src, src_len, trg in iterator:
+        for src, src_len, trg in batches:
             src, trg = src.to(device), trg.to(device)
             output = model(src, src_len, trg, 0)  # no teacher forcing
             gold = trg[:, 1:]
-            epoch_loss += criterion(output[:, 1:].reshape(-1, VOCAB), gold.reshape(-1)).item()
+            total += criterion(output[:, 1:].reshape(-1, VOCAB), gold.reshape(-1)).item()
             mask = gold != PAD
             tokens_right += ((output[:, 1:].argmax(-1) == gold) & mask).sum().item()
             tokens += mask.sum().item()
-    return epoch_loss / len(iterator), tokens_right / tokens
+    return total / len(batches), tokens_right / tokens
 
 
 train_iter = DataLoader(ReverseDataset(111, 1), batch_size=32, shuffle=True, collate_fn=collate)
@@ -124,13 +123,9 @@ valid_iter = DataLoader(ReverseDataset(47, 2), batch_size=32, collate_fn=collate
 model = Seq2Seq(Encoder(16, 32), Decoder(16, 32), device).to(device)
 
 
-def init_weights(m):
-    for name, param in m.named_parameters():
-        nn.init.uniform_(param.data, -0.08, 0.08)
-
-
-model.apply(init_weights)
-print(f'The model has {sum(p.numel() for p in model.parameters() if p.requires_grad):,} trainable parameters')
+for weight in model.parameters():
+    nn.init.uniform_(weight, -0.1, 0.1)
+print('weights to train:', sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 optimizer = optim.Adam(model.parameters(), lr=0.01)
 criterion = nn.CrossEntropyLoss(ignore_index=PAD)
@@ -142,4 +137,4 @@ for epoch in range(2):
     if valid_loss < best_valid_loss:
         best_valid_loss = valid_loss
         torch.save(model.state_dict(), 'seq2seq.pt')
-    print(f'Epoch: {epoch + 1:02}\n\tTrain Loss: {train_loss:.3f}\n\t Val. Loss: {valid_loss:.3f} | Token accuracy: {valid_acc:.3f}')
+    print(f'epoch {epoch + 1}: train {train_loss:.3f}, valid {valid_loss:.3f}, tokens right {valid_acc:.3f}')

@@ -74,7 +74,7 @@ def train(args, model, device, train_loader, criterion, optimizer, epoch):
         optimizer.step()
         seen += len(img1)
         if batch_idx % args.log_interval == 0:
-            print('Train Epoch: {} [{}/{}]\tLoss: {:.6f}'.format(epoch, seen, len(train_loader.dataset), loss.item()))
+            print('epoch {}: {} of {} pairs, loss {:.6f}'.format(epoch, seen, len(train_loader.dataset), loss.item()))
         if args.dry_run:
             break
 
@@ -96,7 +96,7 @@ def test(args, model, device, test_loader, criterion):
 
     distances = torch.cat(distances)
     n = len(test_loader.dataset)
-    print('\nTest set: Average loss: {:.4f}, Accuracy: {}/{} ({:.0f}%), median distance {:.4f}\n'.format(
+    print('test: loss {:.4f}, {} of {} pairs right ({:.1f}%), median distance {:.4f}'.format(
         test_loss / n, correct, n, 100. * correct / n, distances.median().item()))
 
 
@@ -109,7 +109,7 @@ def main():
     parser.add_argument('--lr', type=float, default=0.1)
     parser.add_argument('--gamma', type=float, default=0.9)
     parser.add_argument('--threshold', type=float, default=0.1)
-    parser.add_argument('--dry-run', action='store_true', help='quickly check a single pass')
+    parser.add_argument('--dry-run', action='store_true', help='one batch per epoch, to see that everything works')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--log-interval', type=int, default=10)
     args = parser.parse_args()

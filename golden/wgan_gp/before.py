@@ -8,114 +8,87 @@ from sklearn.datasets import load_digits
 from torch.autograd import Variable
 from torch.utils.data import DataLoader
 
-os.makedirs("images", exist_ok=True)
+N_EPOCHS = 2
+BATCH = 40
+LATENT = 10
+CRITIC_STEPS = 2      # steps of the critic for one of the generator
+PENALTY = 10.0
+SAVE_EVERY = 4
 
-n_epochs = 2
-batch_size = 40
-lr = 0.002
-b1, b2 = 0.5, 0.9
-latent_dim = 10
-n_critic = 2
-lambda_gp = 10
-sample_interval = 4
-
-cuda = True if torch.cuda.is_available() else False
-np.random.seed(5)
-torch.manual_seed(5)
-
-
-class Generator(nn.Module):
-    def __init__(self):
-        super(Generator, self).__init__()
-
-        def block(in_feat, out_feat):
-            return [nn.Linear(in_feat, out_feat), nn.LeakyReLU(0.2, inplace=True)]
-
-        self.model = nn.Sequential(*block(latent_dim, 32), *block(32, 64), nn.Linear(64, 64), nn.Tanh())
-
-    def forward(self, z):
-        return self.model(z).view(z.shape[0], 1, 8, 8)
-
-
-class Discriminator(nn.Module):
-    def __init__(self):
-        super(Discriminator, self).__init__()
-        self.model = nn.Sequential(
-            nn.Linear(64, 32),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Linear(32, 1),
-        )
-
-    def forward(self, img):
-        return self.model(img.view(img.shape[0], -1))
-
-
-generator = Generator()
-discriminator = Discriminator()
-
-if cuda:
-    generator.cuda()
-    discriminator.cuda()
-
-images = load_digits().images[:107, None].astype(np.float32) / 8 - 1
-dataloader = DataLoader(images, batch_size=batch_size, shuffle=True)
-
-optimizer_G = torch.optim.Adam(generator.parameters(), lr=lr, betas=(b1, b2))
-optimizer_D = torch.optim.Adam(discriminator.parameters(), lr=lr, betas=(b1, b2))
-
+cuda = torch.cuda.is_available()
 Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor
 
-
-def compute_gradient_penalty(D, real_samples, fake_samples):
-    """The critic's gradient should have norm one between real and fake images"""
-    alpha = Tensor(np.random.random((real_samples.size(0), 1, 1, 1)))
-    interpolates = (alpha * real_samples + ((1 - alpha) * fake_samples)).requires_grad_(True)
-    d_interpolates = D(interpolates)
-    fake = Variable(Tensor(real_samples.shape[0], 1).fill_(1.0), requires_grad=False)
-    gradients = autograd.grad(
-        outputs=d_interpolates,
-        inputs=interpolates,
-        grad_outputs=fake,
-        create_graph=True,
-        retain_graph=True,
-        only_inputs=True,
-    )[0]
-    gradients = gradients.view(gradients.size(0), -1)
-    return ((gradients.norm(2, dim=1) - 1) ** 2).mean()
+np.random.seed(5)
+torch.manual_seed(5)
+if not os.path.exists("images"):
+    os.mkdir("images")
 
 
-# ----------
-#  Training
-# ----------
+class Painter(nn.Module):
+    def __init__(self):
+        super(Painter, self).__init__()
+        layers = []
+        for n_in, n_out in [(LATENT, 32), (32, 64)]:
+            layers += [nn.Linear(n_in, n_out), nn.LeakyReLU(0.2)]
+        self.net = nn.Sequential(*layers, nn.Linear(64, 64), nn.Tanh())
 
-batches_done = 0
-for epoch in range(n_epochs):
-    for i, imgs in enumerate(dataloader):
+    def forward(self, z):
+        return self.net(z).view(-1, 1, 8, 8)
 
-        real_imgs = Variable(imgs.type(Tensor))
 
-        # the critic
-        optimizer_D.zero_grad()
-        z = Variable(Tensor(np.random.normal(0, 1, (imgs.shape[0], latent_dim))))
-        fake_imgs = generator(z).detach()
-        gradient_penalty = compute_gradient_penalty(discriminator, real_imgs.data, fake_imgs.data)
-        d_loss = (-torch.mean(discriminator(real_imgs)) + torch.mean(discriminator(fake_imgs))
-                  + lambda_gp * gradient_penalty)
-        d_loss.backward()
-        optimizer_D.step()
+class Critic(nn.Module):
+    def __init__(self):
+        super(Critic, self).__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
 
-        # the generator learns once every n_critic steps
-        if i % n_critic == n_critic - 1:
-            optimizer_G.zero_grad()
-            fake_imgs = generator(z)
-            g_loss = -torch.mean(discriminator(fake_imgs))
-            g_loss.backward()
-            optimizer_G.step()
+    def forward(self, x):
+        return self.net(x)
 
-            print("[Epoch %d/%d] [Batch %d/%d] [D loss: %f] [G loss: %f]"
-                  % (epoch, n_epochs, i, len(dataloader), d_loss.item(), g_loss.item()))
 
-        if batches_done % sample_interval == 0:
-            np.save("images/%d.npy" % batches_done, fake_imgs.data[:25].cpu().numpy())
+painter, critic = Painter(), Critic()
+if cuda:
+    painter.cuda()
+    critic.cuda()
 
-        batches_done += 1
+digits = load_digits().images[:107, None].astype(np.float32) / 8 - 1
+loader = DataLoader(digits, batch_size=BATCH, shuffle=True)
+
+opt_p = torch.optim.Adam(painter.parameters(), lr=0.002, betas=(0.5, 0.9))
+opt_c = torch.optim.Adam(critic.parameters(), lr=0.002, betas=(0.5, 0.9))
+
+
+def gradient_penalty(real, fake):
+    """Between real and painted images the critic's slope should be one."""
+    t = Tensor(np.random.uniform(size=(len(real), 1, 1, 1)))
+    between = Variable(t * real + (1 - t) * fake, requires_grad=True)
+    score = critic(between)
+    weight = Variable(Tensor(score.size()).fill_(1.0), requires_grad=False)
+    slope = autograd.grad(score, between, grad_outputs=weight, create_graph=True)[0]
+    return (slope.flatten(1).norm(dim=1) - 1).pow(2).mean()
+
+
+seen = 0
+for epoch in range(N_EPOCHS):
+    for i, batch in enumerate(loader):
+        real = Variable(batch.type(Tensor))
+        z = Variable(Tensor(np.random.normal(size=(real.shape[0], LATENT))))
+
+        # critic
+        painted = painter(z).detach()
+        loss_c = critic(painted).mean() - critic(real).mean() + PENALTY * gradient_penalty(real.data, painted.data)
+        opt_c.zero_grad()
+        loss_c.backward()
+        opt_c.step()
+
+        # generator, less often
+        if (i + 1) % CRITIC_STEPS == 0:
+            painted = painter(z)
+            loss_p = -critic(painted).mean()
+            opt_p.zero_grad()
+            loss_p.backward()
+            opt_p.step()
+            print("epoch %d batch %d: critic %.5f painter %.5f" % (epoch, i, loss_c.item(), loss_p.item()))
+
+        if seen % SAVE_EVERY == 0:
+            np.save("images/%d.npy" % seen, painted.data[:25].cpu().numpy())
+        seen += 1

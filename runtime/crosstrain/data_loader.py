@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from crosstrain.data import (
@@ -14,13 +15,16 @@ from crosstrain.data import (
     prepare_loader,
     skip_first_batches,
 )
+from crosstrain.data.samplers import Dealer
 from crosstrain.data.shard import Even
 
 # Accelerate has a class for each way a loader is fed; here one class serves all, so isinstance holds for any.
 DataLoaderShard = PreparedLoader
 DataLoaderDispatcher = PreparedLoader
+BatchSamplerShard = Dealer
 
 __all__ = [
+    "BatchSamplerShard",
     "DataLoaderDispatcher",
     "DataLoaderShard",
     "SeedableRandomSampler",
@@ -32,23 +36,44 @@ __all__ = [
 
 def prepare_data_loader(
     dataloader: DataLoader[Any],
-    *,
+    device: torch.device | None = None,
+    num_processes: int | None = None,
+    process_index: int | None = None,
     split_batches: bool = False,
     put_on_device: bool = False,
-    rng_types: list[str] | None = None,
+    rng_types: list[Any] | None = None,
     dispatch_batches: bool | None = None,
     even_batches: Even = True,
+    slice_fn_for_dispatch: Any = None,
     use_seedable_sampler: bool = False,
     data_seed: int | None = None,
     non_blocking: bool = False,
+    use_stateful_dataloader: bool = False,
+    torch_device_mesh: Any = None,
 ) -> DataLoader[Any]:
     """`Accelerator.prepare` for one loader, with the options given here instead of the Accelerator's.
 
-    Every process must call it. Starts the run (`PartialState()`) if nothing has.
+    Every process must call it. Starts the run (`PartialState()`) if nothing has. `device`, `num_processes`
+    and `process_index` are the run's and may only repeat them; `use_stateful_dataloader` has no effect, since
+    every prepared loader has a state. Raises ValueError for what the run contradicts, and for a slicing
+    function.
     """
     from crosstrain.state import RUN, PartialState
 
     PartialState()
+    comm = RUN.comm
+    given = {"device": device, "num_processes": num_processes, "process_index": process_index}
+    actual = {"device": comm.device, "num_processes": comm.world, "process_index": comm.rank}
+    for name, value in given.items():
+        if value is not None and value != actual[name]:
+            raise ValueError(
+                f"prepare_data_loader: {name}={value!r}, but this run has {actual[name]!r}. Leave it out."
+            )
+    if slice_fn_for_dispatch is not None or torch_device_mesh is not None:
+        raise ValueError(
+            "prepare_data_loader: slice_fn_for_dispatch and torch_device_mesh are not supported; dispatched "
+            "batches are cut by row. Leave them out."
+        )
     plan = DataPlan(
         split_batches=split_batches,
         even_batches=even_batches,
@@ -57,6 +82,6 @@ def prepare_data_loader(
         data_seed=data_seed,
         non_blocking=non_blocking,
         put_on_device=put_on_device,
-        rng_types=tuple(rng_types or ("generator",)),
+        rng_types=tuple(getattr(name, "value", name) for name in rng_types or ("generator",)),
     )
-    return prepare_loader(dataloader, RUN.comm, plan, RUN.gradients.active)
+    return prepare_loader(dataloader, comm, plan, RUN.gradients.active)

@@ -33,9 +33,6 @@ class ActiveLoaders:
     def __iter__(self) -> Iterator[PreparedLoader]:
         return (run.loader for run in self._passes)
 
-    def __len__(self) -> int:
-        return len(self._passes)
-
     def weight(self, rank: int) -> float:
         """The factor of this rank's mean loss in a backward: 1.0 outside loops and for every loader but a
         "weighted" one.

@@ -30,18 +30,24 @@ class MapFeed:
     """A map-style data set: each rank reads the index batches that are dealt to it."""
 
     def __init__(self, raw: DataLoader[Any], dealer: Dealer) -> None:
-        self.how = dealer.how
         self.rng = dealer.rng
         self.index_sampler = dealer
         self._raw = raw
 
+    @property
+    def how(self) -> Dealing:
+        return self.index_sampler.how
+
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         dealer = self.index_sampler
         dealer.skip, dealer.resume, before = skip, resume, dealer.drawn
-        batches = iter(read())
-        drawn = None if dealer.drawn is before else dealer.drawn
-        if drawn is not None and (self.how.parts > 1 or resume is not None):
-            drawn.prime()
+        try:
+            batches = iter(read())
+            drawn = None if dealer.drawn is before else dealer.drawn
+            if drawn is not None and (self.how.parts > 1 or resume is not None):
+                drawn.prime()
+        finally:
+            self.rng.close()
         return MapPass(loader, batches, dealer, drawn, skip)
 
     def length(self) -> int | None:

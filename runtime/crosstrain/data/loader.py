@@ -7,6 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -39,7 +40,7 @@ class Peekable:
 
     def exhausted(self) -> bool:
         if not self._ahead:
-            self._ahead.extend(item for item, _ in zip(self._source, range(1), strict=False))
+            self._ahead.extend(islice(self._source, 1))
         return not self._ahead
 
 
@@ -80,9 +81,11 @@ class Pass:
 class Feed(Protocol):
     """Where a prepared loader's batches come from."""
 
-    how: Dealing
     rng: OrderRng
     index_sampler: Any
+
+    @property
+    def how(self) -> Dealing: ...
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         """Start a pass whose first `skip` batches are left out."""
@@ -117,6 +120,7 @@ class Prepared:
     feed: Feed
     place: Callable[[Any], Any] | None
     progress: Progress
+    raw: DataLoader[Any]
     seedable: SeedableRandomSampler | None = None
     skip: int = 0
 
@@ -165,6 +169,15 @@ class PreparedLoader(DataLoader[Any]):
                 stacklevel=2,
             )
         progress.epoch += 1
+
+    def __copy__(self) -> PreparedLoader:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Preparation belongs to this process's run; what can be taken elsewhere is the user's own loader.
+        return _user_loader, (self._crosstrain.raw,)
 
     def __len__(self) -> int:
         prepared = self._crosstrain
@@ -290,6 +303,10 @@ def _forward_epoch(holder: Any, epoch: int) -> None:
         forward = getattr(owner, "set_epoch", None)
         if callable(forward):
             forward(epoch)
+
+
+def _user_loader(raw: DataLoader[Any]) -> DataLoader[Any]:
+    return raw
 
 
 def host() -> torch.device:

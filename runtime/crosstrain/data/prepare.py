@@ -45,13 +45,13 @@ def prepare_loader(
     _refuse_double_sharding(loader)
     attributes = dict(vars(loader))
     attributes["_iterator"] = None
-    seedable = _seed_order(attributes, loader, comm, plan) if plan.use_seedable_sampler else None
+    seedable = _seed_order(attributes, loader, comm, plan)
     raw = _dressed(type(loader), attributes)
     check_same_loader(raw, comm)
     twin = dict(attributes)
     feed = _choose_feed(raw, twin, comm, plan)
     place = Placer(comm.device, plan.non_blocking) if plan.put_on_device and comm.device != host() else None
-    twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), seedable)
+    twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, seedable)
     return _dressed(_class_with(PreparedLoader, type(loader)), twin)
 
 
@@ -120,18 +120,20 @@ def _refuse_double_sharding(loader: DataLoader[Any]) -> None:
 def _seed_order(
     attributes: dict[str, Any], loader: DataLoader[Any], comm: Comm, plan: DataPlan
 ) -> SeedableRandomSampler | None:
-    """Make the loader's random order a function of (seed, epoch); None when it has none."""
-    seed = torch.initial_seed() if plan.data_seed is None else plan.data_seed
-    if comm.world > 1:
-        seed = comm.broadcast_object(seed)
+    """The loader's sampler whose order is a function of (seed, epoch), put there if the plan wants one."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    attributes[name] = batches = seeded(attributes[name], seed)
+    if plan.use_seedable_sampler:
+        seed = torch.initial_seed() if plan.data_seed is None else plan.data_seed
+        attributes[name] = seeded(attributes[name], seed)
+    batches = attributes[name]
     sampler = batches if name == "sampler" else getattr(batches, "sampler", None)
     if not isinstance(sampler, SeedableRandomSampler):
         return None
     attributes["sampler"] = sampler
+    if comm.world > 1:
+        sampler.initial_seed = comm.broadcast_object(sampler.initial_seed)
     return sampler
 
 
@@ -155,7 +157,10 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
     rng = _order_rng(raw, comm, plan)
     if not stream:
         _seed_workers(twin, comm, plan)
-        return MapFeed(raw, _dealer(raw, how, rng, comm))
+        dealer = _dealer(raw, how, rng, comm)
+        if comm.world > 1 and raw.batch_sampler is not None:
+            twin["batch_sampler"] = dealer
+        return MapFeed(raw, dealer)
     if comm.world == 1:
         return StreamFeed(raw, how, rng)
     if shards:

@@ -82,7 +82,7 @@ class OrderRng:
         self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
         self._kept = tuple(name for name in rng_types if name != "generator")
         self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
-        self._own: State | None = None
+        self._own: State = {}
         self._start: State | None = None
 
     def generator_states(self) -> list[Tensor]:
@@ -101,20 +101,18 @@ class OrderRng:
         if self._common:
             start = self._comm.broadcast_object(start)
             self._keep_common_streams()
-        self._own = {
-            name: value for name, value in here.items() if name in start and not same(value, start[name])
-        }
-        restore({name: start[name] for name in self._own})
-        if "generators" in self._own:
+        if start is not here:
             self.set_generator_states(start["generators"])
+            shared = (name for name in self._streams if name in here and name in start)
+            self._own = {name: here[name] for name in shared if not same(here[name], start[name])}
+            restore({name: start[name] for name in self._own})
         self._start = start
         return start
 
     def close(self) -> None:
         """Give this process its own global streams back; the generators go on from the common state."""
-        if self._own:
-            restore({name: value for name, value in self._own.items() if name not in self._kept})
-        self._own = self._start = None
+        restore({name: value for name, value in self._own.items() if name not in self._kept})
+        self._own, self._start = {}, None
 
     def _keep_common_streams(self) -> None:
         """Streams the user wants equal on all ranks: process 0's state, and no way back."""

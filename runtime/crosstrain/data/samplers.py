@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -20,22 +21,27 @@ from torch.utils.data import (
 from crosstrain.comm import Comm
 
 from .rng import OrderRng, Reach, State
-from .shard import Batch, Counts, Dealing, Dealt, cut, deal, steps
+from .shard import Batch, Counts, Dealing, Dealt, Even, cut, deal, steps
 
 
 class SeedableRandomSampler(RandomSampler):
-    """A random order that is a function of (seed, epoch): the same on every rank, whatever else draws
-    numbers.
+    """A random order that is a function of (seed, epoch), whatever else draws numbers.
+
+    Arguments are RandomSampler's and `data_seed`, without which `torch.initial_seed()` counts. The epoch
+    advances with each completed pass.
     """
 
-    def __init__(self, like: RandomSampler, seed: int) -> None:
-        super().__init__(like.data_source, like.replacement, like._num_samples, torch.Generator())
-        self.initial_seed = seed
+    def __init__(self, *args: Any, data_seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial_seed = torch.initial_seed() if data_seed is None else data_seed
         self.epoch = 0
 
     def __iter__(self) -> Iterator[int]:
+        if self.generator is None:
+            self.generator = torch.Generator()
         self.generator.manual_seed(self.initial_seed + self.epoch)
-        return super().__iter__()
+        yield from super().__iter__()
+        self.set_epoch(self.epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next pass."""
@@ -64,6 +70,8 @@ class SkipBatchSampler(BatchSampler):
 class Dealer:
     """The index sampler of a prepared map-style loader: this rank's share of the user's own batches.
 
+    With several processes it is also the loader's `batch_sampler`; what it lacks, the user's own answers.
+
     batches: the user's batch sampler, or the sampler of a loader with batch_size=None: then `single` is true
     and
         every index counts as a batch of one row.
@@ -84,6 +92,25 @@ class Dealer:
         self.drawn: Drawn | None = None
         self._comm = comm
         self._check = check
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The user's own."""
+        return self.batches
+
+    @property
+    def even_batches(self) -> Even:
+        """How the next passes end; settable."""
+        return self.how.even
+
+    @even_batches.setter
+    def even_batches(self, even: Even) -> None:
+        self.how = replace(self.how, even=even)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "batches":  # not yet there while unpickled
+            raise AttributeError(name)
+        return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[Any]:
         start = self.rng.open(self.resume)
@@ -207,9 +234,10 @@ def generators(*owners: Any) -> list[torch.Generator]:
 def seeded(batches: Any, seed: int) -> Any:
     """A copy of the batch sampler (or sampler) whose random order is a function of (seed, epoch)."""
     if type(batches) is RandomSampler:
-        return SeedableRandomSampler(batches, seed)
-    if isinstance(getattr(batches, "sampler", None), RandomSampler):
+        like = (batches.data_source, batches.replacement, batches._num_samples)
+        return SeedableRandomSampler(*like, data_seed=seed)
+    if type(getattr(batches, "sampler", None)) is RandomSampler:
         twin = copy.copy(batches)
-        twin.sampler = SeedableRandomSampler(batches.sampler, seed)
+        twin.sampler = seeded(batches.sampler, seed)
         return twin
     return batches

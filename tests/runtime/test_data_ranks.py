@@ -1,0 +1,422 @@
+"""Map-style loaders over real processes: who gets what, who knows what, and what the peers get wrong."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    random_split,
+)
+
+from crosstrain.comm import TorchComm
+from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from tests.runtime.data_reference import Case, expected, expected_whole
+from tests.support.ranks import run_ranks
+
+ACTIVE = ActiveLoaders()
+
+
+def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
+    return prepare_loader(loader, TorchComm.start(cpu=True), DataPlan(**plan), ACTIVE)
+
+
+def _grid(world: int) -> list[tuple[Case, bool, int]]:
+    sizes = (0, 1, 2, 3, 5, 7, 8, 9, 12)
+    options = itertools.product(sizes, (1, 2, 3, 4), (True, False), (True, False, "weighted"), (True, False))
+    cases = [Case(n, b, world, drop, even, split) for n, b, drop, even, split in options]
+    allowed = [case for case in cases if case.allowed]
+    return [(case, i % 2 == 1 and case.n > 0, i % 3) for i, case in enumerate(allowed)]
+
+
+def _order(case: Case, shuffle: bool) -> list[int]:
+    """The order in which a plain loader would read."""
+    if not case.n:
+        return []
+    generator = torch.Generator().manual_seed(case.n)
+    return next(
+        iter(DataLoader(range(case.n), batch_size=case.n, shuffle=shuffle, generator=generator))
+    ).tolist()
+
+
+def _run_grid(world: int) -> list[Any]:
+    rank = TorchComm.start(cpu=True).rank
+    torch.manual_seed(rank)  # the order must not depend on the processes' own streams
+    seen = []
+    for case, shuffle, skip in _grid(world):
+        generator = torch.Generator().manual_seed(case.n)
+        raw = DataLoader(
+            range(case.n), case.batch, shuffle=shuffle, generator=generator, drop_last=case.drop_last
+        )
+        loader = prepare(raw, split_batches=case.split, even_batches=case.even)
+        if skip:
+            loader = skip_first_batches(loader, skip)
+        batches = []
+        for batch in loader:
+            batches.append(
+                (batch.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader)
+            )
+        seen.append((batches, len(loader), ACTIVE.current is None))
+    return seen
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_every_rank_gets_what_the_reference_says(world: int) -> None:
+    """Peer bugs 4 and 5 (counts): also after `skip_first_batches`, each rank's real rows are known."""
+    by_rank = run_ranks(_run_grid, world, world)
+    for i, (case, shuffle, skip) in enumerate(_grid(world)):
+        wanted = expected(_order(case, shuffle), case)
+        for rank in range(world):
+            batches, length, left = by_rank[rank][i]
+            share = wanted[rank][skip:]
+            assert [(rows, real) for rows, real, _, _ in batches] == share, (case, shuffle, skip, rank)
+            assert [held for _, _, held, _ in batches] == [len(rows) for rows, _ in share]
+            assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share)
+            assert length == len(share)
+            assert left
+
+
+class Whole(Sampler[list[int]]):
+    """Batches of varying size, formed by the user."""
+
+    sizes = (3, 1, 4, 2, 2)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        at = 0
+        for size in self.sizes:
+            yield list(range(at, at + size))
+            at += size
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+def _whole_batches(even: Any) -> list[tuple[list[int], int]]:
+    comm = TorchComm.start(cpu=True)
+    loader = prepare(DataLoader(range(12), batch_sampler=Whole()), even_batches=even)
+    return [(batch.tolist(), loader.real_rows(comm.rank)) for batch in loader]
+
+
+@pytest.mark.parametrize("even", [True, False, "weighted"])
+def test_batches_of_varying_size_are_dealt_whole(even: Any) -> None:
+    assert run_ranks(_whole_batches, 3, even) == expected_whole(list(Whole()), 3, even)
+
+
+def _other_shapes() -> dict[str, Any]:
+    single = prepare(DataLoader(range(5), batch_size=None))
+    sampler = BatchSampler(range(5), 2, False)
+    bulk = prepare(DataLoader(TensorDataset(torch.arange(5)), batch_size=None, sampler=sampler))
+    tensors = prepare(DataLoader(range(6), batch_sampler=[torch.tensor([0, 1]), torch.tensor([2, 3])]))  # type: ignore[arg-type]
+    return {
+        "single": list(single),
+        "bulk": [rows.tolist() for (rows,) in bulk],
+        "tensors": [batch.tolist() for batch in tensors],
+    }
+
+
+def test_loaders_without_batching_and_with_odd_samplers() -> None:
+    first, second = run_ranks(_other_shapes, 2)
+    assert first == {"single": [0, 2, 4], "bulk": [[0, 1], [4, 0]], "tensors": [[0, 1]]}
+    assert second == {"single": [1, 3, 0], "bulk": [[2, 3], [1, 2]], "tensors": [[2, 3]]}
+
+
+class Python(Sampler[int]):
+    """An order from python's and numpy's streams, drawn partly in __iter__ and partly on the way."""
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(8))
+        random.shuffle(order)
+        return iter(np.random.permutation(order).tolist())
+
+    def __len__(self) -> int:
+        return 8
+
+
+def _orders() -> dict[str, Any]:
+    rank = TorchComm.start(cpu=True).rank
+    torch.manual_seed(rank)
+    random.seed(rank)
+    np.random.seed(rank)
+    samplers: dict[str, Any] = {
+        "random": RandomSampler(range(8)),
+        "replacement": RandomSampler(range(8), replacement=True, num_samples=40),
+        "subset": SubsetRandomSampler(range(8)),
+        "python": Python(),
+        "own generator": RandomSampler(range(8), generator=torch.Generator().manual_seed(rank)),
+    }
+    found = {}
+    for name, sampler in samplers.items():
+        loader = prepare(DataLoader(range(8), batch_size=2, sampler=sampler))
+        found[name] = [[batch.tolist() for batch in loader] for _ in range(2)]
+    return found | {"own stream": torch.rand(()).item()}
+
+
+def test_ranks_with_different_streams_share_one_order() -> None:
+    """Every rank draws what process 0 would draw, whatever the sampler draws from, and keeps its own stream."""
+    by_rank = run_ranks(_orders, 2)
+    for name in ("random", "subset", "python", "own generator"):
+        for epoch in range(2):
+            seen = [row for rank in by_rank for batch in rank[name][epoch] for row in batch]
+            assert sorted(seen) == list(range(8)), name
+        assert by_rank[0][name][0] != by_rank[0][name][1]
+    assert all(len(rank["replacement"][0]) == 10 for rank in by_rank)
+    assert by_rank[0]["own stream"] != by_rank[1]["own stream"]
+
+
+def _dealt_by_one(seed: int, split: bool) -> tuple[list[list[int]], float]:
+    torch.manual_seed(seed)
+    loader = prepare(DataLoader(range(10), batch_size=4, shuffle=True), split_batches=split)
+    batches = [batch.tolist() for _ in range(2) for batch in loader]
+    return batches, torch.rand(()).item()
+
+
+def test_two_processes_read_the_order_of_one_and_draw_as_much() -> None:
+    """Decision 3: with `split_batches` the global batches of two processes are the batches of one."""
+    ((one, after),) = run_ranks(_dealt_by_one, 1, 11, True)
+    two = run_ranks(_dealt_by_one, 2, 11, True)
+    for number, batch in enumerate(one):
+        merged = two[0][0][number] + two[1][0][number]
+        assert merged[: len(batch)] == batch
+    assert [stream for _, stream in two] == [after, after]
+
+
+def _unseeded_split() -> str:
+    torch.manual_seed(TorchComm.start(cpu=True).rank)
+    train, _ = random_split(range(10), [8, 2])  # type: ignore[arg-type]
+    try:
+        prepare(DataLoader(train, batch_size=2))
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_a_split_drawn_differently_is_an_error_on_every_rank() -> None:
+    """accelerate trains on: 693 of 900 items were ever seen, and 48 of 100 validation items were trained on."""
+    for message in run_ranks(_unseeded_split, 2):
+        assert "Subset(range) is not the same on all processes: its subset" in message
+        assert "before a random split" in message
+
+
+class Secret(Sampler[int]):
+    """Shuffles with a source that nobody can see."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from np.random.default_rng(TorchComm.start(cpu=True).rank).permutation(50).tolist()
+
+    def __len__(self) -> int:
+        return 50
+
+
+def _secret_order() -> str:
+    try:
+        list(prepare(DataLoader(range(50), batch_size=5, sampler=Secret())))
+    except RuntimeError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_an_order_from_a_hidden_source_is_an_error() -> None:
+    for message in run_ranks(_secret_order, 2):
+        assert "another order than process" in message and "Seed that source" in message
+
+
+def _seedable(data_seed: int | None) -> list[list[int]]:
+    torch.manual_seed(TorchComm.start(cpu=True).rank)
+    loader = prepare(
+        DataLoader(range(8), batch_size=4, shuffle=True), use_seedable_sampler=True, data_seed=data_seed
+    )
+    passes = [next(iter(loader)).tolist() for _ in range(2)]
+    loader.set_epoch(1)
+    return [*passes, next(iter(loader)).tolist()]
+
+
+@pytest.mark.parametrize("seed", [5, None])
+def test_a_seedable_sampler_on_differently_seeded_ranks_gives_disjoint_shards(seed: int | None) -> None:
+    """Peer bug 16: there each rank seeds its own order, and the shards overlap."""
+    first, second = run_ranks(_seedable, 2, seed)
+    for a, b in zip(first, second, strict=True):
+        assert sorted(a + b) == list(range(8))
+    assert first[0] == first[1] != first[2]  # a broken-off pass is repeated; the next epoch is another order
+
+
+class Augmented(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Tensor:
+        info = torch.utils.data.get_worker_info()
+        drawn = [float(torch.rand(())), random.random(), float(np.random.rand()), float(info.seed % 1000003)]
+        return torch.tensor(drawn, dtype=torch.float64)
+
+
+def _augment(mix: bool) -> list[list[float]]:
+    torch.manual_seed(5)
+    loader = prepare(DataLoader(Augmented(), batch_size=2, num_workers=1), seed_workers_by_rank=mix)
+    return [row for batch in loader for row in batch.tolist()]
+
+
+def test_workers_of_different_ranks_draw_different_numbers() -> None:
+    """Peer bug 10: after `set_seed`, accelerate's workers augment identically on every rank."""
+    first, second = run_ranks(_augment, 2, True)
+    for one, other in zip(first, second, strict=True):
+        assert all(a != b for a, b in zip(one, other, strict=True))
+    torch.manual_seed(5)
+    plain = [row for batch in DataLoader(Augmented(), batch_size=1, num_workers=1) for row in batch.tolist()]
+    assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds
+    same = run_ranks(_augment, 2, False)
+    assert same[0] == same[1]
+
+
+class Old(DataLoader[Any]):
+    """Reads through an iterator made in the constructor, as some fast loaders do."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.walk = super().__iter__()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for _ in range(2):
+            yield next(self.walk)
+
+
+def _unshardable() -> str:
+    try:
+        list(prepare(Old(range(8), 2)))
+    except RuntimeError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_a_subclass_that_reads_behind_our_back_is_an_error() -> None:
+    assert all("Old was prepared, but gave a batch" in message for message in run_ranks(_unshardable, 2))
+
+
+def _resume(save_at: int, workers: int) -> tuple[list[Any], list[Any]]:
+    comm = TorchComm.start(cpu=True)
+
+    def fresh() -> Any:
+        torch.manual_seed(comm.rank)
+        return prepare(DataLoader(range(11), batch_size=2, shuffle=True, num_workers=workers))
+
+    def rest(loader: Any) -> Iterator[Any]:
+        while loader.epoch < 2:
+            for batch in loader:
+                yield batch.tolist(), loader.real_rows(0), loader.end_of_dataloader, torch.rand(()).item()
+
+    whole = list(rest(fresh()))
+    loader = fresh()
+    walk = rest(loader)
+    first = [next(walk) for _ in range(save_at)]
+    state, stream = loader.state_dict(), torch.get_rng_state()
+    walk.close()
+    again = fresh()
+    torch.manual_seed(77 + comm.rank)
+    again.load_state_dict(state)
+    torch.set_rng_state(stream)
+    return whole, first + list(rest(again))
+
+
+@pytest.mark.parametrize(("save_at", "workers"), [(1, 0), (2, 0), (3, 0), (5, 0), (2, 1)])
+def test_resume_is_exact_on_two_ranks(save_at: int, workers: int) -> None:
+    """Peer bug 1: 0 of 4 settings resume exactly there."""
+    for whole, resumed in run_ranks(_resume, 2, save_at, workers):
+        assert resumed == whole
+
+
+def _other_world(state: dict[str, Any] | None, save_at: int) -> Any:
+    loader = prepare(DataLoader(range(16), batch_size=2))
+    if state is not None:
+        loader.load_state_dict(state)
+        return [batch.tolist() for batch in loader]
+    walk = iter(loader)
+    for _ in range(save_at):
+        next(walk)
+    return loader.state_dict()
+
+
+def test_a_state_from_another_number_of_processes_keeps_the_position_in_samples() -> None:
+    state = run_ranks(_other_world, 2, None, 2)[0]  # 2 steps of 2 batches
+    assert run_ranks(_other_world, 1, state, 0)[0] == [[8, 9], [10, 11], [12, 13], [14, 15]]
+    assert [batches[0] for batches in run_ranks(_other_world, 4, state, 0)] == [
+        [8, 9],
+        [10, 11],
+        [12, 13],
+        [14, 15],
+    ]
+
+
+def _strict_weight() -> list[Any]:
+    comm = TorchComm.start(cpu=True)
+    first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
+    second = prepare(DataLoader(range(6), batch_size=4), split_batches=True, even_batches="weighted")
+    seen: list[Any] = []
+    for _ in zip(first, second, strict=True):
+        try:
+            seen.append(ACTIVE.weight(comm.rank))
+        except RuntimeError as error:
+            seen.append(str(error))
+    seen.append(ACTIVE.weight(comm.rank))
+    for _ in first:
+        seen.append((ACTIVE.weight(comm.rank), first.weight, first.remainder))
+    return seen
+
+
+def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess() -> None:
+    first, second = run_ranks(_strict_weight, 2)
+    assert first[0] == second[0] == 1.0
+    assert "range of 1+0 rows, range of 1+1 rows" in first[1] and first[1] == second[1]
+    assert first[2:] == [1.0, (1.0, 1.0, 0), (2.0, 2.0, 1)]
+    assert second[2:] == [1.0, (1.0, 1.0, 0), (0.0, 0.0, 1)]
+
+
+def _settable() -> list[Any]:
+    loader = prepare(DataLoader(range(3), batch_size=1))
+    before = [batch.tolist() for batch in loader]
+    loader.batch_sampler.even_batches = False
+    return [
+        before,
+        [batch.tolist() for batch in loader],
+        loader.batch_sampler.batch_sampler.batch_size,
+        loader.batch_size,
+    ]
+
+
+def test_even_batches_can_be_changed_as_join_uneven_inputs_does() -> None:
+    assert run_ranks(_settable, 2) == [[[[0], [2]], [[0], [2]], 1, 1], [[[1], [0]], [[1]], 1, 1]]
+
+
+def _kept_streams() -> list[float]:
+    torch.manual_seed(TorchComm.start(cpu=True).rank)
+    loader = prepare(DataLoader(range(4), batch_size=1), rng_types=("generator", "torch"))
+    return [torch.rand(()).item() for _ in loader]
+
+
+def test_rng_types_make_more_streams_common() -> None:
+    first, second = run_ranks(_kept_streams, 2)
+    assert first == second
+
+
+def _wrong_split() -> str:
+    try:
+        prepare(DataLoader(range(9), batch_size=3), split_batches=True)
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_a_batch_that_cannot_be_split_evenly_is_refused_at_prepare() -> None:
+    for message in run_ranks(_wrong_split, 2):
+        assert "3 is not a multiple of the 2 processes" in message and "weighted" in message

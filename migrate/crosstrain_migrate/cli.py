@@ -242,6 +242,8 @@ def _show(outcome: Outcome, showing: _Showing) -> int:
                 reports.print_diff(outcome)
         else:
             _put(reports.render(outcome, showing.format.value), showing.output)
+            if showing.format is Format.GITHUB:
+                reports.append_github_summary(outcome)
             if showing.diff and showing.output is not None and showing.format is not Format.TEXT:
                 reports.print_diff(outcome)
     except OSError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from crosstrain_migrate.results import FileResult, InputError, Severity
+from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.sources import STDIN, Source
 
 
@@ -82,6 +82,11 @@ class Outcome:
         if self.errors:
             parts.append(f"{len(self.errors)} not usable")
         return ", ".join(parts)
+
+
+def sentences(said: Finding | InputError) -> str:
+    """Reason and remedy as running text."""
+    return f"{said.reason.rstrip('.')}. {said.remedy}"
 
 
 def display_name(path: Path) -> str:

@@ -15,6 +15,11 @@ def rule_table() -> str:
     return "".join(f"{rule.code}  {rule.name:<{width}}  {_first_line(rule.doc)}\n" for rule in rules)
 
 
+def rule_names() -> dict[str, str]:
+    """Code -> name."""
+    return {rule.code: rule.name for rule in catalogue()}
+
+
 def rule_page(code: str) -> str | None:
     """A rule's page; None where no rule has the code."""
     for rule in catalogue():

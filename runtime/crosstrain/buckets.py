@@ -46,7 +46,7 @@ class Bucket:
         first = slots[0].param
         self.flat = torch.zeros(sum(sizes) + extra, dtype=first.dtype, device=first.device)
         self.extra = self.flat[sum(sizes) :]
-        parts = self.flat[: sum(sizes)].split(sizes)
+        parts = torch.split(self.flat[: sum(sizes)], sizes)
         self.views = [part.view(slot.param.shape) for part, slot in zip(parts, slots, strict=True)]
         for slot in slots:
             slot.bucket = self

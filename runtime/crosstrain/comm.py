@@ -308,8 +308,8 @@ def _start_group(
     if init_method is None and (place.master_addr is None or place.master_port is None):
         raise RuntimeError(
             f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: "
-            f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` or "
-            f"`torchrun`, or unset RANK and WORLD_SIZE to run one process."
+            f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` "
+            f"or `torchrun`, or unset RANK and WORLD_SIZE to run one process."
         )
     if backend is None:
         # Objects and CPU tensors travel by gloo even where the device has a backend of its own.

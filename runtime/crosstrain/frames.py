@@ -37,8 +37,8 @@ class Frames:
     def exchange(self, operation: str, payload: Tensor, describe: str = "") -> list[Tensor]:
         """Send bytes (uint8, 1-d, any length on any rank); receive those of all ranks, in order.
 
-        ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises RuntimeError on every rank
-        when operation or description differ, naming ranks and source lines.
+        ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises RuntimeError on every
+        rank when operation or description differ, naming ranks and source lines.
         """
         table, lengths = self._trade(operation, payload, describe)
         longest = max(lengths)
@@ -84,9 +84,9 @@ class Frames:
         texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in table]
         lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
         raise RuntimeError(
-            f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same collective "
-            f"calls in the same order, with equal shapes: look for one under `if is_main_process`, or pad with "
-            f"accelerator.pad_across_processes first."
+            f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same "
+            f"collective calls in the same order, with equal shapes: look for one under `if is_main_process`, "
+            f"or pad with accelerator.pad_across_processes first."
         )
 
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from torch.autograd.function import BackwardCFunction
 
 from crosstrain.buckets import BUCKET_BYTES, CommHook, Slot, lay_out, sparse_parameters
 from crosstrain.comm import Comm
+from crosstrain.ops import broadcast_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +46,15 @@ class GradientSync:
         *,
         bucket_bytes: int = BUCKET_BYTES,
         hook: tuple[CommHook, Any] | None = None,
+        send_buffers: bool = True,
     ) -> None:
-        self.model = model
+        self._model = weakref.ref(model)  # the registry that maps models to us must not keep them
+        self.buffers_due = False  # averaged since the buffers were last sent
         self.averaging = True
-        self.managed = False  # inside Accelerator.backward, which calls finish() itself
         self.stale = False  # some gradient is not averaged yet
         self._comm = comm
+        self._sends_buffers = send_buffers
+        self._managed = False  # inside Accelerator.backward, which calls finish() itself
         self._bucket_bytes = bucket_bytes
         self._hook = hook
         self._lock = threading.Lock()
@@ -62,10 +68,17 @@ class GradientSync:
         self._next = 0
         self._watch()
 
+    @property
+    def model(self) -> nn.Module:
+        model = self._model()
+        assert model is not None, "gradients arrived for a model that no longer exists"
+        return model
+
     def _watch(self) -> None:
         """Hook the parameters that are trainable now; all ranks do this at the same time."""
         for handle in self._handles:
             handle.remove()
+        self._handles = []
         seen = {slot.name: slot for slot in self._slots}
         named = list(self.model.named_parameters())
         self._frozen = [param for _, param in named if not param.requires_grad]
@@ -82,9 +95,9 @@ class GradientSync:
         self._flags_ride = riding is not None
         device = self._slots[0].param.device if self._slots else self._comm.device
         self._flags: Tensor = torch.zeros(count, device=device) if riding is None else riding
-        self._handles = [
-            slot.param.register_post_accumulate_grad_hook(partial(self._arrive, slot)) for slot in self._slots
-        ]
+        for slot in self._slots:
+            param: Any = slot.param  # torch leaves this method untyped
+            self._handles.append(param.register_post_accumulate_grad_hook(partial(self._arrive, slot)))
 
     def _check_alike(self) -> None:
         mine = [(slot.name, tuple(slot.param.shape), str(slot.param.dtype)) for slot in self._slots]
@@ -110,7 +123,7 @@ class GradientSync:
             slot.touched = True
             if not self._open:
                 self._begin()
-            elif not self.managed and self._graph_task != torch._C._current_graph_task_id():
+            elif not self._managed and self._graph_task != torch._C._current_graph_task_id():
                 self._finish_after_this_graph()
             if not self._eager:
                 return
@@ -128,7 +141,7 @@ class GradientSync:
         self.stale = True
         thawed = any(param.requires_grad for param in self._frozen)
         self._eager = self.averaging and self._held is None and not thawed
-        if not self.managed:
+        if not self._managed:
             self._finish_after_this_graph()
 
     def _finish_after_this_graph(self) -> None:
@@ -148,8 +161,13 @@ class GradientSync:
 
     # -- after a backward pass --------------------------------------------------------------------
 
+    def expect(self) -> None:
+        """A backward pass begins, and `finish` or `abandon` will be called at its end."""
+        self._managed = True
+
     def finish(self) -> None:
         """The backward pass is over: average what it left, unless averaging is off or nothing was reached."""
+        self._managed = False
         if not self._open:
             return
         self._open = False
@@ -158,7 +176,18 @@ class GradientSync:
 
     def abandon(self) -> None:
         """The backward pass raised: forget its half-started state (other ranks will notice by themselves)."""
-        self._open = False
+        self._managed = self._open = False
+
+    def settle(self) -> None:
+        """Average what earlier passes left local, before a step or a clipping sees it."""
+        if self.stale and self.averaging:
+            self.average()
+
+    def send_buffers(self) -> None:
+        """After a step with averaged gradients: rank 0's buffers (batch statistics) become everybody's."""
+        if self.buffers_due and self._sends_buffers:
+            broadcast_tensors([buffer.detach() for buffer in self.model.buffers()], self._comm)
+        self.buffers_due = False
 
     def average(self) -> None:
         """Average everything touched since the last time, now. Every rank must come here."""
@@ -185,6 +214,7 @@ class GradientSync:
             bucket.reset()
         self._next = 0
         self.stale = self._open = False
+        self.buffers_due = True
         self.release()
         if missing:
             self._look_at(missing, used, frozen_share=shares[-1])
@@ -250,7 +280,7 @@ class GradientSync:
 
 def _inside_custom_backward() -> bool:
     """Whether the autograd engine is running on behalf of a Python autograd function's backward."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is BackwardCFunction.apply.__code__:
             return True

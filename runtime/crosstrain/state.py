@@ -109,7 +109,9 @@ class Run:
         return self._comm
 
     def settle_precision(self, wanted: str | None) -> str:
-        """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change later."""
+        """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change
+        later.
+        """
         if wanted is not None:
             check_precision(wanted)
         if self.mixed_precision is None:
@@ -117,7 +119,8 @@ class Run:
         elif wanted is not None and wanted != self.mixed_precision:
             raise ValueError(
                 f"mixed_precision={wanted!r} was asked for, but this process already runs with "
-                f"{self.mixed_precision!r}; one precision per process (AcceleratorState._reset_state() starts anew)."
+                f"{self.mixed_precision!r}; one precision per process "
+                f"(AcceleratorState._reset_state() starts anew)."
             )
         return self.mixed_precision
 
@@ -134,8 +137,8 @@ RUN = Run()
 class PartialState:
     """Who this process is among the others: a view on the run, started on first use.
 
-    Args: ``cpu``: stay on the CPU even where an accelerator exists; ``backend``, ``init_method``, ``timeout``: for
-    torch.distributed, used by the construction that starts the run.
+    Args: ``cpu``: stay on the CPU even where an accelerator exists; ``backend``, ``init_method``,
+    ``timeout``: for torch.distributed, used by the construction that starts the run.
     """
 
     def __init__(self, cpu: bool | None = None, **kwargs: Any) -> None:
@@ -259,7 +262,9 @@ class PartialState:
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``local_process_index``: run on that process of each machine; None elsewhere."""
+        """Decorator, bare or with ``local_process_index``: run on that process of each machine; None
+        elsewhere.
+        """
         if function is None:
             return lambda inner: self.on_local_process(inner, local_process_index)
         return self._only_if(lambda: self.local_process_index == (local_process_index or 0), function)

@@ -1,0 +1,34 @@
+"""Packages whose public names are imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def resolver(package: str, homes: Mapping[str, str], namespace: dict[str, Any]) -> Callable[[str], Any]:
+    """A module's ``__getattr__``: each public name comes from the module (relative to crosstrain) in
+    ``homes``.
+    """
+
+    def resolve(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"crosstrain.{homes[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(
+                "crosstrain trains with PyTorch, which is not installed here: pip install 'crosstrain[torch]'"
+            ) from None
+        namespace[name] = value
+        return value
+
+    return resolve
+
+
+def homes(table: Mapping[str, str]) -> dict[str, str]:
+    """``{"state": "PartialState GradientState"}`` as name -> module."""
+    return {name: module for module, names in table.items() for name in names.split()}

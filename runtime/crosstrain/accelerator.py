@@ -1,0 +1,504 @@
+"""The Accelerator: one object between a training script and the processes and devices it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from crosstrain import model as models
+from crosstrain import ops, options
+from crosstrain.announce import announce_setup
+from crosstrain.clipping import Clipping
+from crosstrain.data import prepare_loader
+from crosstrain.metrics import gather_for_metrics
+from crosstrain.optimizer import Gate, gate_of
+from crosstrain.precision import Precision
+from crosstrain.process import ProcessViews
+from crosstrain.scheduler import prepare_scheduler
+from crosstrain.seeding import start_streams_alike
+from crosstrain.state import RUN, AcceleratorState, GradientState
+from crosstrain.utils.dataclasses import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    GradientAccumulationPlugin,
+    KwargsHandler,
+    ProjectConfiguration,
+)
+from crosstrain.weights import save_object, save_weights
+
+
+class Accelerator(ProcessViews, Clipping):
+    """Runs a training script on whatever it was launched on: one process or many, with or without devices.
+
+    Args:
+        device_placement: models and batches move to `device`.
+        split_batches: a loader's batch size is the global one; otherwise it is each process's.
+        even_batches: True completes the last global batch from the start of the pass; False leaves it uneven;
+            "weighted" splits any batch as evenly as possible and weights every rank's loss by its rows.
+        dispatch_batches: process 0 reads and sends (None: iterable data sets that cannot be sharded).
+        use_seedable_sampler: the order is a function of seed and epoch.
+        mixed_precision: "no", "fp16" or "bf16".
+        downcast_bf16: on backends without autocast, float32 and float64 become bfloat16 and float32.
+        loss_reduction: "mean": a loss is a mean over rows, gradients are averaged; "sum": a loss is a sum
+        over
+            rows, and the averaged gradient is that of the sum over the global batch.
+        gradient_accumulation_steps: micro-batches of one optimizer step (`accumulate`).
+        cpu: stay on the CPU.
+        dataloader_config: the loader options in one object.
+        project_dir, project_config: where checkpoints and logs go.
+        log_with: trackers (names or objects).
+        rng_types: random streams that loaders copy from process 0 at every pass.
+        kwargs_handlers: AutocastKwargs, GradScalerKwargs, DistributedDataParallelKwargs, ...
+        step_scheduler_with_optimizer: prepared schedulers follow the optimizer's steps (alias
+            ``step_with_optimizer``).
+        gradient_accumulation_plugin: accumulation with its finer options.
+        dynamo_backend, dynamo_plugin: compile prepared models.
+        fsdp_plugin: shard prepared models.
+
+    A second Accelerator in a process shares its place, device and precision.
+    """
+
+    def __init__(
+        self,
+        device_placement: bool = True,
+        split_batches: bool | None = None,
+        mixed_precision: str | None = None,
+        gradient_accumulation_steps: int | None = None,
+        cpu: bool | None = None,
+        dataloader_config: DataLoaderConfiguration | None = None,
+        fsdp_plugin: Any | None = None,
+        rng_types: Iterable[str] | None = None,
+        log_with: Any | None = None,
+        project_dir: str | Path | None = None,
+        project_config: ProjectConfiguration | None = None,
+        gradient_accumulation_plugin: GradientAccumulationPlugin | None = None,
+        step_scheduler_with_optimizer: bool | None = None,
+        kwargs_handlers: Iterable[KwargsHandler] | None = None,
+        dynamo_backend: str | None = None,
+        dynamo_plugin: Any | None = None,
+        *,
+        even_batches: bool | Literal["weighted"] | None = None,
+        dispatch_batches: bool | None = None,
+        use_seedable_sampler: bool | None = None,
+        downcast_bf16: bool | str = False,
+        loss_reduction: Literal["mean", "sum"] = "mean",
+        step_with_optimizer: bool | None = None,
+        **others: Any,
+    ) -> None:
+        options.refuse(others)
+        if loss_reduction not in ("mean", "sum"):
+            raise ValueError(f"loss_reduction={loss_reduction!r} is unknown; choose 'mean' or 'sum'.")
+        self.handlers = options.sort_handlers(kwargs_handlers)
+        group = self.handlers.group
+        first = not RUN.started
+        self._comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
+        if first:
+            start_streams_alike(self._comm)
+        self.state = AcceleratorState(mixed_precision)
+        self.gradient_state = GradientState(
+            options.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps, RUN.launch)
+        )
+        self._gradients = RUN.gradients
+        self.dataloader_config = options.loader_options(
+            dataloader_config,
+            RUN.launch,
+            split_batches=split_batches,
+            even_batches=even_batches,
+            dispatch_batches=dispatch_batches,
+            use_seedable_sampler=use_seedable_sampler,
+        )
+        self.project_configuration = options.project(project_config, project_dir)
+        self.device_placement = device_placement
+        self.rng_types = list(rng_types) if rng_types is not None else ["generator"]
+        self.step_scheduler_with_optimizer = options.with_optimizer(
+            step_scheduler_with_optimizer, step_with_optimizer
+        )
+        self.loss_reduction = loss_reduction
+        self.downcast_bf16 = options.truth(downcast_bf16)
+        self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
+        self.log_with = log_with
+        self._precision = Precision(
+            self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
+        )
+        self.step = 0
+        self._window = self._gradients.steps
+        self._models: list[nn.Module] = []
+        self._syncs: list[models.ModelSync] = []
+        self._optimizers: list[Optimizer] = []
+        self._gates: list[Gate] = []
+        self._schedulers: list[LRScheduler] = []
+        self._dataloaders: list[DataLoader[Any]] = []
+        self._announced = False
+
+    # -- what the options say ---------------------------------------------------------------------
+
+    @property
+    def native_amp(self) -> bool:
+        return self.state.mixed_precision != "no"
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether this micro-step ends with an optimizer step."""
+        return self._gradients.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self._gradients.sync_gradients = value
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        return self._gradients.steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
+        self._gradients.steps = self._window = steps
+
+    @property
+    def split_batches(self) -> bool:
+        return self.dataloader_config.split_batches
+
+    @property
+    def dispatch_batches(self) -> bool | None:
+        return self.dataloader_config.dispatch_batches
+
+    @property
+    def even_batches(self) -> bool | Literal["weighted"]:
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, value: bool | Literal["weighted"]) -> None:
+        self.dataloader_config.even_batches = value
+
+    @property
+    def use_seedable_sampler(self) -> bool:
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def non_blocking(self) -> bool:
+        return self.dataloader_config.non_blocking
+
+    @property
+    def use_stateful_dataloader(self) -> bool:
+        return self.dataloader_config.use_stateful_dataloader
+
+    @property
+    def project_dir(self) -> str | None:
+        return self.project_configuration.project_dir
+
+    @property
+    def logging_dir(self) -> str | None:
+        return self.project_configuration.logging_dir
+
+    @property
+    def save_iteration(self) -> int:
+        return self.project_configuration.iteration
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether the scaler skipped the last step of any prepared optimizer."""
+        return any(getattr(optimizer, "step_was_skipped", False) for optimizer in self._optimizers)
+
+    # -- preparation ------------------------------------------------------------------------------
+
+    def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
+        """Prepare models, optimizers, loaders and schedulers, in place where that is possible.
+
+        Returns them in the order given, a single one bare; what is none of these is passed through. Models
+        come before optimizers and schedulers last, in whatever order they are given. Preparing twice
+        changes nothing.
+        """
+        places = list(device_placement) if device_placement is not None else [None] * len(args)
+        if len(places) != len(args):
+            raise ValueError(f"device_placement has {len(places)} entries for {len(args)} objects")
+        ready = list(args)
+        for kind, work in self._preparations():
+            for index, obj in enumerate(args):
+                if isinstance(obj, kind):
+                    ready[index] = work(obj, places[index])
+        self._check_optimizers()
+        announce_setup(self)
+        return ready[0] if len(ready) == 1 else tuple(ready)
+
+    def _preparations(self) -> list[tuple[type, Callable[[Any, Any], Any]]]:
+        return [
+            (DataLoader, lambda obj, place: self.prepare_data_loader(obj, device_placement=place)),
+            (nn.Module, lambda obj, place: self.prepare_model(obj, device_placement=place)),
+            (Optimizer, lambda obj, place: self.prepare_optimizer(obj)),
+            (LRScheduler, lambda obj, place: self.prepare_scheduler(obj)),
+        ]
+
+    def prepare_model(
+        self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
+    ) -> nn.Module:
+        """The same model: on the device, alike on every rank, in the run's precision, its gradients averaged.
+
+        ``evaluation_mode``: no averaging. RuntimeError when the ranks' models differ.
+        """
+        if model not in self._models:
+            self._models.append(model)
+        if models.is_prepared(model):
+            sync = models.sync_of(model)
+        else:
+            place = self.device_placement if device_placement is None else device_placement
+            sync = models.prepare(
+                model,
+                self._comm,
+                self._precision,
+                device=self.device if place else None,
+                ddp=self.handlers.ddp,
+                evaluation_mode=evaluation_mode,
+            )
+            if self.dynamo_plugin is not None:
+                model.compile(**self.dynamo_plugin.to_kwargs())
+        if sync is not None and sync not in self._syncs:
+            self._syncs.append(sync)
+        return model
+
+    def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
+        """The same optimizer: `step` and `zero_grad` wait for the end of an accumulation window."""
+        gate = gate_of(optimizer)
+        if gate is None:
+            several = self._comm.world > 1
+            gate = Gate(
+                optimizer,
+                self._gradients,
+                self.scaler,
+                self._settle if several else None,
+                self._send_buffers if several else None,
+            )
+        if optimizer not in self._optimizers:
+            self._optimizers.append(optimizer)
+            self._gates.append(gate)
+            for each in self._gates:
+                each.update_at_once = len(self._gates) == 1
+        return optimizer
+
+    def prepare_data_loader(
+        self,
+        data_loader: DataLoader[Any],
+        device_placement: bool | None = None,
+        slice_fn_for_dispatch: Any = None,
+    ) -> DataLoader[Any]:
+        """A loader of this process's batches, on the device."""
+        if slice_fn_for_dispatch is not None:
+            options.not_ours(
+                "slice_fn_for_dispatch", "batches are cut by rows; dispatch a collate_fn's output"
+            )
+        place = self.device_placement if device_placement is None else device_placement
+        plan = options.data_plan(self.dataloader_config, self.rng_types, place)
+        loader = prepare_loader(data_loader, self._comm, plan, self._gradients.active)
+        if loader not in self._dataloaders:
+            self._dataloaders.append(loader)
+        return loader
+
+    def prepare_scheduler(self, scheduler: LRScheduler) -> LRScheduler:
+        """The same scheduler: it follows the optimizer steps that happen (see the class's options)."""
+        if scheduler not in self._schedulers:
+            prepare_scheduler(
+                scheduler,
+                self._gradients,
+                times=1 if self.split_batches else self._comm.replicas,
+                with_optimizer=self.step_scheduler_with_optimizer,
+            )
+            self._schedulers.append(scheduler)
+        return scheduler
+
+    def _check_optimizers(self) -> None:
+        """An optimizer over parameters of no prepared model trains unsynchronised, or nothing at all."""
+        if not self._models or self._comm.world == 1:
+            return
+        known = {id(param) for model in self._models for param in model.parameters()}
+        for optimizer in self._optimizers:
+            held = [param for group in optimizer.param_groups for param in group["params"]]
+            if held and not any(id(param) in known for param in held):
+                raise ValueError(
+                    f"the {type(optimizer).__name__} holds no parameter of a prepared model: its steps would "
+                    f"differ from rank to rank. Pass its model to `prepare` too, and build the optimizer on "
+                    f"that model's parameters."
+                )
+
+    # -- the step ---------------------------------------------------------------------------------
+
+    def backward(self, loss: Tensor, **kwargs: Any) -> None:
+        """``loss.backward(**kwargs)``, of a loss that is scaled for accumulation, the ranks and fp16.
+
+        The loss is divided by the accumulation steps; with weighted batches it counts by this rank's rows.
+        """
+        gradients = self._gradients
+        if self._window != 1:
+            loss = loss / self._window
+        if self._comm.world > 1:
+            loss = self._weigh(loss)
+        if self.scaler is not None:
+            for gate in self._gates:
+                gate.update_scaler()
+            loss = self.scaler.scale(loss)
+        models.backward(loss, self._syncs, kwargs)
+        if not gradients.sync_gradients:
+            for gate in self._gates:
+                gate.pending = True
+
+    def _weigh(self, loss: Tensor) -> Tensor:
+        weight = self._gradients.active.weight(self._comm.rank)
+        if self.loss_reduction == "sum":
+            weight = float(self._comm.world) if weight else 0.0
+        return loss if weight == 1.0 else loss * weight
+
+    @contextmanager
+    def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
+        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
+
+        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
+        arguments all prepared models accumulate. If the body raises, the micro-batch does not count.
+        """
+        before = self.step, self._window, self._gradients.sync_gradients
+        self._advance()
+        try:
+            with ExitStack() as stack:
+                if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
+                    for model in accumulated or tuple(self._models):
+                        stack.enter_context(self.no_sync(model))
+                yield
+        except BaseException:
+            self.step, self._window, self._gradients.sync_gradients = before
+            raise
+
+    def _advance(self) -> None:
+        gradients = self._gradients
+        if gradients.sync_gradients or self.step == 0:
+            self._window = self._window_size()
+        self.step += 1
+        loader = gradients.active.current if gradients.sync_with_dataloader else None
+        last = loader is not None and loader.end_of_dataloader
+        gradients.sync_gradients = last or self.step % gradients.steps == 0
+        if last:
+            self.step = 0
+
+    def _window_size(self) -> int:
+        """Micro-batches of the window that starts now, as far as `backward` should divide by it."""
+        gradients = self._gradients
+        loader = gradients.active.current
+        if not gradients.scale_last_window or loader is None:
+            return gradients.steps
+        here = loader._crosstrain.progress.current
+        if here is None or here.length is None:
+            return gradients.steps
+        return min(gradients.steps, here.length - here.done + 1)
+
+    def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
+        """Gradients of backward passes inside stay local; nothing to do with one process."""
+        sync = None if model is None else models.sync_of(model)
+        return nullcontext() if sync is None else sync.no_sync()
+
+    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Backward passes inside average, also for losses that were made under `no_sync`."""
+        sync = models.sync_of(model)
+        return nullcontext() if sync is None else sync.sync()
+
+    def _settle(self) -> None:
+        """Average what is still local: no step and no clipping may see gradients that differ between ranks.
+        """
+        for sync in self._syncs:
+            sync.settle()
+
+    def _send_buffers(self) -> None:
+        for sync in self._syncs:
+            sync.send_buffers()
+
+    def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """The run's mixed precision, for code outside a prepared model's forward."""
+        return self._precision.autocast(autocast_handler)
+
+    # -- collectives ------------------------------------------------------------------------------
+
+    def gather(self, tensor: Any) -> Any:
+        """Concatenate over the ranks along dim 0: see `crosstrain.ops.gather`."""
+        return ops.gather(tensor)
+
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
+        """`gather`, without rows that only even out a batch: see `crosstrain.metrics.gather_for_metrics`."""
+        return gather_for_metrics(input_data, self._gradients.active.current, self._comm, use_gather_object)
+
+    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+        """New tensors with the sum, mean, max or min over the ranks.
+
+        While a weighted loader is iterated, "mean" weights each rank as `backward` does: the mean of the
+        ranks' row means is then the mean over all rows.
+        """
+        weight = 1.0
+        if reduction == "mean" and self._comm.world > 1:
+            weight = self._gradients.active.weight(self._comm.rank)
+        if weight == 0.0:
+            tensor = ops.map_tensors(torch.zeros_like, tensor, strict="reduce")
+        elif weight != 1.0:
+            tensor = ops.map_tensors(lambda t: t * weight, tensor, strict="reduce")
+        return ops.reduce(tensor, reduction, scale)
+
+    def pad_across_processes(
+        self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
+    ) -> Any:
+        """Pad ``dim`` to the longest over the ranks: see `crosstrain.ops.pad_across_processes`."""
+        return ops.pad_across_processes(tensor, dim, pad_index, pad_first)
+
+    # -- models and files -------------------------------------------------------------------------
+
+    def unwrap_model(
+        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> nn.Module:
+        """The user's module. ``keep_fp32_wrapper=False`` gives it its own forward back."""
+        return models.unwrap(model, keep_fp32_wrapper, keep_torch_compile)
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
+        """The whole state under the author's names; collective only for a sharded model."""
+        return models.state_dict_of(model) if unwrap else model.state_dict()
+
+    def save(self, obj: Any, f: str | Path, safe_serialization: bool = False) -> None:
+        """torch.save (or safetensors) on the main process, atomic; no communication."""
+        if self._writes_files:
+            save_object(obj, Path(f), safe_serialization)
+
+    def save_model(
+        self,
+        model: nn.Module,
+        save_directory: str | Path,
+        max_shard_size: int | str = "10GB",
+        safe_serialization: bool = True,
+    ) -> None:
+        """Write the model's weights on the main process, atomic; no communication unless it is sharded.
+
+        ``save_directory`` with a suffix .pt, .pth, .bin or .safetensors is written as exactly that file,
+        else it is a directory of shards.
+        """
+        state = self.get_state_dict(model)
+        if self._writes_files:
+            save_weights(state, Path(save_directory), max_shard_size, safe_serialization)
+
+    @property
+    def _writes_files(self) -> bool:
+        each = self.project_configuration.save_on_each_node
+        return self.is_local_main_process if each else self.is_main_process
+
+    def free_memory(self, *objects: Any) -> list[None]:
+        """Forget everything that was prepared; returns as many None as objects were given."""
+        for model in self._models:
+            models.forget(model)
+        for known in (self._models, self._syncs, self._optimizers, self._gates):
+            known.clear()
+        self._schedulers.clear()
+        self._dataloaders.clear()
+        self.step = 0
+        return [None] * len(objects)
+
+    def clear(self, *objects: Any) -> list[None]:
+        """`free_memory` under its other name."""
+        return self.free_memory(*objects)

@@ -1,0 +1,51 @@
+"""One line at `prepare` with what nobody can remember: the global batch, the steps, the backend."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from crosstrain.state import quiet
+
+if TYPE_CHECKING:
+    from crosstrain.accelerator import Accelerator
+
+logger = logging.getLogger("crosstrain")
+
+
+def announce_setup(accelerator: Accelerator) -> None:
+    """Say it once, on the main process, when a loader and a model are known."""
+    if accelerator._announced or not accelerator._dataloaders or not accelerator._models:
+        return
+    accelerator._announced = True
+    if quiet() or not accelerator.is_main_process:
+        return
+    lines = describe(accelerator)
+    if logger.hasHandlers():
+        logger.info(lines)
+    else:  # a script that configured no logging should see it too
+        print(f"crosstrain: {lines}", file=sys.stderr)
+
+
+def describe(accelerator: Accelerator) -> str:
+    """``global batch = 8 x 2 ranks x 4 accumulated = 64; 125 steps per epoch; gloo on cpu; bf16``"""
+    loader: Any = accelerator._dataloaders[0]
+    steps = accelerator.gradient_accumulation_steps
+    total = loader.total_batch_size
+    world = accelerator.num_processes
+    if total is None:
+        batch = "batches of varying size"
+    else:
+        parts = [f"{total} split over {world} ranks" if accelerator.split_batches else f"{total // world}"]
+        if world > 1 and not accelerator.split_batches:
+            parts.append(f"{world} ranks")
+        if steps > 1:
+            parts.append(f"{steps} accumulated")
+        batch = f"global batch = {' x '.join(parts)} = {total * steps}"
+    try:
+        epoch = f"; {-(-len(loader) // steps)} steps per epoch"
+    except TypeError:
+        epoch = ""
+    backend = accelerator.state.backend or "one process"
+    return f"{batch}{epoch}; {backend} on {accelerator.device}; precision {accelerator.mixed_precision}"

@@ -1,0 +1,57 @@
+"""Files that are either the old one or the whole new one, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a file beside ``path``; sync it to disk and give it the name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(beside)
+        sync_to_disk(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_to_disk(path.parent)
+
+
+def sync_to_disk(path: Path) -> None:
+    """fsync a file or a directory; file systems that cannot sync directories are left alone."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # Windows opens no directories
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def untie(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What safetensors can store: contiguous tensors that share no memory.
+
+    Returns the tensors, and for every name that was left out because it is the same tensor as another, that
+    other name. Tensors that only overlap are copied.
+    """
+    kept: dict[str, Tensor] = {}
+    same: dict[str, str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    storages: set[tuple[torch.device, int]] = set()
+    for name, tensor in state.items():
+        where = (tensor.device, tensor.untyped_storage().data_ptr())
+        view = (*where, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if tensor.numel() and view in seen:
+            same[name] = seen[view]
+            continue
+        seen[view] = name
+        kept[name] = tensor.clone() if tensor.numel() and where in storages else tensor.contiguous()
+        storages.add(where)
+    return kept, same

@@ -1,0 +1,111 @@
+"""Gathering what a loader's batches gave, exactly once per sample and in the order of the data set."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from crosstrain.comm import Comm
+from crosstrain.ops import gather, gather_rows, leaves, only_tensors, pad_to, refill
+
+if TYPE_CHECKING:
+    from crosstrain.data import PreparedLoader
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of the batch in hand by rank: held, and among them real (neither completion nor filler)."""
+
+    rows: list[int]
+    real: list[int]
+    weighted: bool
+
+    @property
+    def plain(self) -> bool:
+        """Every rank holds the same number of rows, all of them real."""
+        return self.rows == self.real and len(set(self.rows)) == 1
+
+    def counts_scalar(self, rank: int) -> bool:
+        """Whether a value without rows counts for this rank: not when its batch is a filler of weight 0."""
+        return not (self.weighted and self.real[rank] == 0)
+
+
+def counts_of(loader: PreparedLoader, comm: Comm) -> Counts | None:
+    """What the loader knows about the batch in hand; None where its data set has no known length."""
+    rows, real = [], []
+    for rank in range(comm.world):
+        held, true = loader.rows(rank), loader.real_rows(rank)
+        if held is None or true is None:
+            return None
+        rows.append(held)
+        real.append(true)
+    weighted = loader._crosstrain.plan.even_batches == "weighted"
+    return Counts(rows, real, weighted)
+
+
+def gather_for_metrics(
+    data: Any, loader: PreparedLoader | None, comm: Comm, use_gather_object: bool = False
+) -> Any:
+    """`gather`, less the rows that were added to even out a batch; objects are joined in a list.
+
+    Over one pass of a loader that drops nothing exactly N rows come out, in the order of the data set. Dim
+    0 of a tensor may hold several rows per sample. Values without rows give one entry per rank. One
+    process: ``data``.
+    """
+    if comm.world == 1:
+        return data
+    counts = None if loader is None else counts_of(loader, comm)
+    if loader is not None and counts is None:
+        logger.debug("the loader cannot tell completed rows from real ones; nothing is dropped")
+    if use_gather_object or not only_tensors(data):
+        return _gather_objects(data, counts, comm)
+    if counts is None or counts.plain:
+        return gather(data)
+    return _gather_tensors(data, counts, comm)
+
+
+def _gather_tensors(data: Any, counts: Counts, comm: Comm) -> Any:
+    """Ranks may hold different numbers of rows: pad to the longest, gather, cut each rank's real rows."""
+    mine = counts.rows[comm.rank]
+    most = max(counts.rows)
+    tensors = leaves(data)
+    per_row = [_rows_per_sample(tensor, mine) for tensor in tensors]
+    padded = [
+        tensor if times is None else pad_to(tensor, most * times)
+        for tensor, times in zip(tensors, per_row, strict=True)
+    ]
+    out: list[Tensor] = []
+    for rows, times in zip(gather_rows(padded, comm), per_row, strict=True):
+        if rows.dim() == 1:
+            out.append(rows[[counts.counts_scalar(rank) for rank in range(comm.world)]])
+        elif times is None:
+            out.append(rows.flatten(0, 1))
+        else:
+            out.append(torch.cat([rows[rank, : real * times] for rank, real in enumerate(counts.real)]))
+    return refill(data, out)
+
+
+def _rows_per_sample(tensor: Tensor, rows: int) -> int | None:
+    """How many rows of the tensor belong to one sample; None if it is not laid out by sample."""
+    if tensor.dim() == 0 or rows == 0 or tensor.shape[0] % rows:
+        return None
+    return tensor.shape[0] // rows
+
+
+def _gather_objects(data: Any, counts: Counts | None, comm: Comm) -> Any:
+    joined: list[Any] = []
+    for rank, part in enumerate(comm.all_gather_object(data)):
+        if isinstance(part, (list, tuple)):
+            if counts is not None and counts.rows[rank] and len(part) % counts.rows[rank] == 0:
+                part = part[: len(part) // counts.rows[rank] * counts.real[rank]]
+            joined.extend(part)
+        elif isinstance(part, Mapping) or counts is None or counts.counts_scalar(rank):
+            joined.append(part)
+    return joined

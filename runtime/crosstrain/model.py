@@ -1,0 +1,171 @@
+"""Preparing a model: the same object, on the device, alike on every rank, computing in the run's precision.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from crosstrain.buckets import BUCKET_BYTES, CommHook
+from crosstrain.comm import Comm
+from crosstrain.gradients import GradientSync
+from crosstrain.ops import broadcast_tensors
+from crosstrain.precision import Precision, compiled_inner, remove_precision
+from crosstrain.utils.dataclasses import DDPCommunicationHookType, DistributedDataParallelKwargs
+
+
+class ModelSync(Protocol):
+    """What keeps one prepared model equal on all ranks."""
+
+    def expect(self) -> None:
+        """A backward pass begins whose end we will be told."""
+        ...
+
+    def finish(self) -> None:
+        """It has ended."""
+        ...
+
+    def abandon(self) -> None:
+        """It raised."""
+        ...
+
+    def no_sync(self) -> AbstractContextManager[None]: ...
+
+    def sync(self) -> AbstractContextManager[None]: ...
+
+    def settle(self) -> None:
+        """Average what is still local."""
+        ...
+
+    def send_buffers(self) -> None:
+        """After an optimizer step: copy rank 0's buffers to the other ranks."""
+        ...
+
+    def close(self) -> None:
+        """Stop."""
+        ...
+
+
+# Which models have been prepared, and what keeps them equal (None: one process, or nothing to train).
+_PREPARED: weakref.WeakKeyDictionary[nn.Module, ModelSync | None] = weakref.WeakKeyDictionary()
+
+
+def is_prepared(model: nn.Module) -> bool:
+    """Whether `prepare` has seen this model."""
+    return model in _PREPARED
+
+
+def sync_of(model: nn.Module) -> ModelSync | None:
+    """What averages the model's gradients: None with one process, and for a model that was not prepared."""
+    return _PREPARED.get(model)
+
+
+def prepare(
+    model: nn.Module,
+    comm: Comm,
+    precision: Precision,
+    *,
+    device: torch.device | None,
+    ddp: DistributedDataParallelKwargs,
+    evaluation_mode: bool,
+) -> ModelSync | None:
+    """Place the model, make it equal on all ranks, give it its precision; returns what averages its
+    gradients.
+    """
+    if device is not None and not hasattr(model, "hf_device_map"):
+        model.to(device)
+    sync: ModelSync | None = None
+    if comm.world > 1 and not isinstance(model, nn.parallel.DistributedDataParallel):
+        start_alike(model, comm)
+        if not evaluation_mode and any(param.requires_grad for param in model.parameters()):
+            sync = GradientSync(
+                model,
+                comm,
+                bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
+                hook=communication_hook(ddp),
+                send_buffers=ddp.broadcast_buffers,
+            )
+    precision.apply_to(model)
+    _PREPARED[model] = sync
+    return sync
+
+
+def forget(model: nn.Module) -> None:
+    """Undo the preparation: hooks and precision go, the model stays."""
+    sync = _PREPARED.pop(model, None)
+    if sync is not None:
+        sync.close()
+    remove_precision(model)
+
+
+def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:
+    """``loss.backward(**kwargs)  # type: ignore[no-untyped-call]``, and the averaging of what it reached."""
+    for sync in syncs:
+        sync.expect()
+    try:
+        loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+    except BaseException:
+        for sync in syncs:
+            sync.abandon()
+        raise
+    for sync in syncs:
+        sync.finish()
+
+
+def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:
+    """The hook that compresses gradients, with its state; None: they travel as they are."""
+    if ddp.comm_hook == DDPCommunicationHookType.NO:
+        return None
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if callable(ddp.comm_hook):
+        return ddp.comm_hook, ddp.comm_state_option or None
+    plain: dict[str, CommHook] = {
+        "fp16": default_hooks.fp16_compress_hook,
+        "bf16": default_hooks.bf16_compress_hook,
+        "power_sgd": powerSGD_hook.powerSGD_hook,
+        "batched_power_sgd": powerSGD_hook.batched_powerSGD_hook,
+    }
+    hook = plain[ddp.comm_hook.value]
+    state: Any = None
+    if "power_sgd" in ddp.comm_hook.value:
+        state = powerSGD_hook.PowerSGDState(None, **ddp.comm_state_option)  # type: ignore[no-untyped-call]
+    if ddp.comm_wrapper == "fp16":
+        hook = default_hooks.fp16_compress_wrapper(hook)
+    elif ddp.comm_wrapper == "bf16":
+        hook = default_hooks.bf16_compress_wrapper(hook)
+    return hook, state
+
+
+def start_alike(model: nn.Module, comm: Comm) -> None:
+    """Copy rank 0's parameters and buffers to every rank; RuntimeError names the rank with another model."""
+    tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+    mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
+    for rank, theirs in enumerate(comm.all_gather_object(mine)):
+        if theirs != mine:
+            odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
+            raise RuntimeError(
+                f"{type(model).__name__} is not the same model on rank {rank} as on rank {comm.rank}: "
+                f"{', '.join(odd[:5]) or 'the order of its parameters'} differ in name, shape or dtype. "
+                f"Build the model alike on every rank."
+            )
+    broadcast_tensors([tensor.detach() for tensor in tensors.values()], comm)
+
+
+def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:
+    """The user's own module, out of what torch may have wrapped around it."""
+    inner = model
+    while isinstance(inner, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        inner = inner.module
+    if not keep_fp32_wrapper:
+        remove_precision(inner)
+    return inner if keep_torch_compile else compiled_inner(inner)
+
+
+def state_dict_of(model: nn.Module) -> dict[str, Any]:
+    """The model's state under the names that its author gave."""
+    return compiled_inner(unwrap(model)).state_dict()

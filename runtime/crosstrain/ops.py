@@ -1,0 +1,304 @@
+"""Operations on nested tensors (tuples, lists, dicts and what looks like them) over all ranks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from crosstrain.comm import Comm
+from crosstrain.frames import to_bytes
+from crosstrain.state import RUN
+
+T = TypeVar("T")
+ALIGN = 16
+
+
+def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | None = None) -> Any:
+    """``data`` with every tensor replaced by ``function(tensor)``; containers keep their types.
+
+    Other leaves pass through, unless ``strict`` names the operation: then they are a TypeError.
+    """
+    if isinstance(data, Tensor):
+        return function(data)
+    if isinstance(data, tuple):
+        items = [map_tensors(function, item, strict=strict) for item in data]
+        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
+    if isinstance(data, list):
+        return type(data)(map_tensors(function, item, strict=strict) for item in data)
+    if isinstance(data, Mapping):
+        mapped = {key: map_tensors(function, value, strict=strict) for key, value in data.items()}
+        if type(data) is dict or not isinstance(data, MutableMapping):
+            return mapped if type(data) is dict else type(data)(mapped)  # type: ignore[call-arg]
+        same = copy.copy(data)  # keeps what else a model output or a default dict carries
+        same.update(mapped)
+        return same
+    if strict is not None:
+        raise TypeError(
+            f"{strict} takes tensors in tuples, lists and dicts; it found a {type(data).__name__}. Use "
+            f"gather_object (or gather_for_metrics) for other objects."
+        )
+    return data
+
+
+def leaves(data: Any) -> list[Tensor]:
+    """Every tensor in ``data``, in the order of `map_tensors`."""
+    found: list[Tensor] = []
+    map_tensors(found.append, data)
+    return found
+
+
+def only_tensors(data: Any) -> bool:
+    """Whether every leaf is a tensor."""
+    if isinstance(data, Mapping):
+        return all(only_tensors(value) for value in data.values())
+    if isinstance(data, (tuple, list)):
+        return all(only_tensors(value) for value in data)
+    return isinstance(data, Tensor)
+
+
+def refill(data: Any, tensors: Iterable[Any]) -> Any:
+    """``data`` with its tensors replaced, in order."""
+    source = iter(tensors)
+    return map_tensors(lambda _: next(source), data)
+
+
+def send_to_device(data: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
+    """Move tensors, and objects with a ``to`` method, wherever they are nested; ``skip_keys`` stay."""
+    skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
+    if isinstance(data, Mapping) and skipped:
+        kept = {key: value for key, value in data.items() if key in skipped}
+        moved = send_to_device(dict(data), device, non_blocking) | kept
+        return moved if type(data) is dict else type(data)(moved)  # type: ignore[call-arg]
+    if isinstance(data, (tuple, list, Mapping)) and not hasattr(data, "to"):
+        return _move_nested(data, device, non_blocking)
+    if not hasattr(data, "to"):
+        return data
+    try:
+        return data.to(device, non_blocking=non_blocking)
+    except TypeError:  # a `to` of the user's own that knows no non_blocking
+        return data.to(device)
+
+
+def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(send_to_device(item, device, non_blocking) for item in data))
+    if isinstance(data, (tuple, list)):
+        return type(data)(send_to_device(item, device, non_blocking) for item in data)
+    mapped = {key: send_to_device(value, device, non_blocking) for key, value in data.items()}
+    if type(data) is dict:
+        return mapped
+    same = copy.copy(data)
+    same.update(mapped)
+    return same
+
+
+def gather_rows(tensors: list[Tensor], comm: Comm) -> list[Tensor]:
+    """Each tensor as (world, *shape), in rank order, with one collective for all of them.
+
+    The ranks' tensors must agree in shape and dtype.
+    """
+    if len(tensors) < 2 or len({tensor.device for tensor in tensors}) > 1:
+        return [comm.all_gather(tensor) for tensor in tensors]
+    parts = [to_bytes(tensor.detach()) for tensor in tensors]
+    padded = [-part.numel() % ALIGN for part in parts]
+    pieces: list[Tensor] = []
+    for part, pad in zip(parts, padded, strict=True):
+        pieces.append(part)
+        if pad:
+            pieces.append(part.new_zeros(pad))
+    table = comm.all_gather(torch.cat(pieces))
+    rows, start = [], 0
+    for tensor, part, pad in zip(tensors, parts, padded, strict=True):
+        span = table[:, start : start + part.numel()].contiguous().view(-1)
+        rows.append(span.view(tensor.dtype).view(comm.world, *tensor.shape))
+        start += part.numel() + pad
+    return rows
+
+
+def gather(data: T) -> T:
+    """Concatenate over the ranks along dim 0, in rank order: n rows become P * n, 0-d becomes (P,).
+
+    Every rank must bring the same shapes (`pad_across_processes` makes them so). One process: ``data``
+    itself. Raises TypeError for leaves that are not tensors.
+    """
+    comm = RUN.comm
+    if comm.world == 1:
+        return data
+    map_tensors(lambda tensor: tensor, data, strict="gather")
+    rows = gather_rows(leaves(data), comm)
+    return refill(data, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])  # type: ignore[no-any-return]
+
+
+def gather_object(obj: Any) -> Any:
+    """The ranks' lists, joined in rank order; what is not a list counts as a list of one. One process:
+    ``obj``.
+    """
+    comm = RUN.comm
+    if comm.world == 1:
+        return obj
+    joined: list[Any] = []
+    for part in comm.all_gather_object(obj):
+        joined.extend(part) if isinstance(part, (list, tuple)) else joined.append(part)
+    return joined
+
+
+def broadcast(data: T, from_process: int = 0) -> T:
+    """Copy one process's tensors to all, in place; returns ``data``."""
+    comm = RUN.comm
+    if comm.world > 1:
+        map_tensors(lambda tensor: comm.broadcast(tensor, from_process), data, strict="broadcast")
+    return data
+
+
+def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
+    """Replace the items of every process's list by those of one process; returns the list."""
+    object_list[:] = RUN.comm.broadcast_object(object_list, from_process)
+    return object_list
+
+
+def broadcast_tensors(tensors: list[Tensor], comm: Comm, src: int = 0, chunk: int = 25 << 20) -> None:
+    """Overwrite all tensors by one rank's, in few collectives: flat buffers of one dtype and device."""
+    if comm.world == 1:
+        return
+    groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for group in groups.values():
+        batch: list[Tensor] = []
+        size = 0
+        for tensor in group:
+            batch.append(tensor)
+            size += tensor.numel() * tensor.element_size()
+            if size >= chunk:
+                _broadcast_flat(batch, comm, src)
+                batch, size = [], 0
+        if batch:
+            _broadcast_flat(batch, comm, src)
+
+
+def _broadcast_flat(tensors: list[Tensor], comm: Comm, src: int) -> None:
+    if len(tensors) == 1:
+        comm.broadcast(tensors[0], src)
+        return
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    comm.broadcast(flat, src)
+    if comm.rank == src:
+        return
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    with torch.no_grad():
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view(tensor.shape))
+
+
+def reduce(data: T, reduction: str = "mean", scale: float = 1.0) -> T:
+    """New tensors with the sum, mean or max over the ranks, times ``scale``; "none" leaves them as they
+    are.
+    """
+    if reduction not in ("sum", "mean", "max", "min", "none"):
+        raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
+    comm = RUN.comm
+
+    def one(tensor: Tensor) -> Tensor:
+        out = tensor if comm.world == 1 or reduction == "none" else comm.all_reduce(tensor, reduction)
+        return out if scale == 1.0 else out * scale
+
+    return map_tensors(one, data, strict="reduce")  # type: ignore[no-any-return]
+
+
+def pad_across_processes(data: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
+    """Pad ``dim`` with ``pad_index`` to the longest over the ranks, behind (or before) the data.
+
+    A tensor without that dimension, and equal sizes, are returned unchanged.
+    """
+    comm = RUN.comm
+    if comm.world == 1:
+        return data
+    found = [tensor for tensor in leaves(data) if -tensor.dim() <= dim < tensor.dim()]
+    sizes = torch.tensor([tensor.shape[dim] for tensor in found], dtype=torch.int64)
+    longest = iter(comm.all_reduce(sizes, "max").tolist())
+
+    def pad(tensor: Tensor) -> Tensor:
+        if not -tensor.dim() <= dim < tensor.dim():
+            return tensor
+        size = next(longest)
+        return pad_to(tensor, size, dim, pad_index, pad_first)
+
+    return map_tensors(pad, data, strict="pad_across_processes")  # type: ignore[no-any-return]
+
+
+def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: bool = False) -> Tensor:
+    """``tensor`` with ``dim`` lengthened to ``size``; unchanged if it has that length."""
+    have = tensor.shape[dim]
+    if have == size:
+        return tensor
+    shape = list(tensor.shape)
+    shape[dim] = size
+    out = tensor.new_full(shape, value)
+    out.narrow(dim, size - have if first else 0, have).copy_(tensor)
+    return out
+
+
+def share(inputs: Any, rank: int, world: int, apply_padding: bool = False) -> Any:
+    """One process's part of a list, tuple, string, tensor, dict of them, or data set, in order.
+
+    The first ``N % world`` processes get one more; ``apply_padding`` repeats the last element to make all
+    equal. Raises ValueError when the values of a dict differ in length.
+    """
+    if world == 1:
+        return inputs
+    if isinstance(inputs, Mapping):
+        if len({len(value) for value in inputs.values()}) > 1:
+            sizes = {key: len(value) for key, value in inputs.items()}
+            raise ValueError(f"the values to split must have one length, not {sizes}")
+        return {key: share(value, rank, world, apply_padding) for key, value in inputs.items()}
+    length = len(inputs)
+    size, extra = divmod(length, world)
+    start = rank * size + min(rank, extra)
+    stop = start + size + (rank < extra)
+    if hasattr(inputs, "select") and hasattr(inputs, "column_names"):  # a data set of the `datasets` library
+        indices = list(range(start, stop))
+        if apply_padding and length and len(indices) < -(-length // world):
+            indices.append(length - 1)
+        return inputs.select(indices)
+    part = inputs[start:stop]
+    short = -(-length // world) - (stop - start)
+    if apply_padding and short and length:
+        part = _repeat_last(inputs, part, short)
+    return part
+
+
+def _repeat_last(inputs: Any, part: Any, times: int) -> Any:
+    last = inputs[len(inputs) - 1 :]
+    if isinstance(inputs, Tensor):
+        return torch.cat([part, *([last] * times)])
+    return part + last * times
+
+
+def concatenate(data: list[Any], dim: int = 0) -> Any:
+    """One nested structure from several of the same shape, their tensors concatenated."""
+    first = data[0]
+    columns = zip(*(leaves(item) for item in data), strict=True)
+    return refill(first, [torch.cat(column, dim=dim) for column in columns])
+
+
+def slice_tensors(data: Any, tensor_slice: Any) -> Any:
+    """Every tensor indexed by ``tensor_slice``."""
+    return map_tensors(lambda tensor: tensor[tensor_slice], data)
+
+
+def find_batch_size(data: Any) -> int | None:
+    """Rows of the first tensor with a dimension, None without one."""
+    return next((tensor.shape[0] for tensor in leaves(data) if tensor.dim()), None)
+
+
+def convert_to_fp32(data: T) -> T:
+    """Half-precision tensors as float32."""
+
+    def up(tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+    return map_tensors(up, data)  # type: ignore[no-any-return]

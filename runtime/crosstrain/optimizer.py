@@ -1,0 +1,122 @@
+"""Optimizers whose `step` and `zero_grad` stay quiet inside an accumulation window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from crosstrain.state import Gradients
+
+GATE = "_crosstrain_gate"
+
+
+class Gate:
+    """Stands between a script and one optimizer; the optimizer stays the user's object.
+
+    ``pending`` is true while micro-batches wait for a step: only then is `zero_grad` ignored, so that it may
+    stand before the forward pass or after the step.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        gradients: Gradients,
+        scaler: torch.amp.GradScaler | None,
+        before_step: Callable[[], None] | None,
+        after_step: Callable[[], None] | None,
+    ) -> None:
+        self.optimizer = optimizer
+        self.pending = False
+        self.unscaled = False
+        self.scaler_waits = False  # a scaler step was made and its update is still due
+        self.update_at_once = True
+        self._gradients = gradients
+        self._scaler = scaler
+        self._before_step = before_step
+        self._after_step = after_step
+        self._inside = False
+        self._raw_step = optimizer.step
+        self._raw_zero_grad = optimizer.zero_grad
+        self._bind()
+
+    def _bind(self) -> None:
+        gate = self
+
+        def step(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            return gate.step(*args, **kwargs)
+
+        def zero_grad(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+            gate.zero_grad(*args, **kwargs)
+
+        if hasattr(self._raw_step, "_wrapped_by_lr_sched"):
+            # A scheduler made before `prepare` counts the steps under us; it looks for its mark here.
+            step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        optimizer: Any = self.optimizer
+        optimizer.step = MethodType(step, optimizer)
+        optimizer.zero_grad = MethodType(zero_grad, optimizer)
+        optimizer.step_was_skipped = False
+        optimizer.optimizer = optimizer
+        setattr(optimizer, GATE, self)
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._inside:  # the scaler calls the step it was asked to make
+            return self._raw_step(*args, **kwargs)
+        if not self._gradients.sync_gradients:
+            self.pending = True
+            return None
+        if self._before_step is not None:
+            self._before_step()
+        if self._scaler is not None:
+            result = self._scaled_step(self._scaler, *args, **kwargs)
+        else:
+            result = self._raw_step(*args, **kwargs)
+        self.pending = False
+        if self._after_step is not None:
+            self._after_step()
+        return result
+
+    def _scaled_step(self, scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+        optimizer: Any = self.optimizer
+        self._inside = True
+        try:
+            result = scaler.step(optimizer, *args, **kwargs)
+        finally:
+            self._inside = False
+        found = scaler._found_inf_per_device(optimizer)
+        optimizer.step_was_skipped = any(flag.item() > 0 for flag in found.values())
+        self.unscaled = False
+        self.scaler_waits = True
+        if self.update_at_once:
+            self.update_scaler()
+        return result
+
+    def update_scaler(self) -> None:
+        """Adjust the loss scale for the steps made since the last time."""
+        if self._scaler is not None and self.scaler_waits:
+            self._scaler.update()
+        self.scaler_waits = False
+
+    def unscale(self) -> None:
+        """Divide the gradients by the loss scale, once per step."""
+        if self._scaler is not None and not self.unscaled and self._gradients.sync_gradients:
+            self._scaler.unscale_(self.optimizer)
+            self.unscaled = True
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        if not self.pending:
+            self._raw_zero_grad(*args, **kwargs)
+
+    def owns(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any of the parameters is this optimizer's."""
+        mine = {id(param) for group in self.optimizer.param_groups for param in group["params"]}
+        return any(id(param) in mine for param in parameters)
+
+
+def gate_of(optimizer: Optimizer) -> Gate | None:
+    """The gate of a prepared optimizer, None for any other."""
+    return getattr(optimizer, GATE, None)

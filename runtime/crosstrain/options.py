@@ -1,0 +1,174 @@
+"""From an Accelerator's many arguments to what it uses: explicit ones win, then the launcher's, then
+defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from crosstrain.config import LaunchConfig, parse_flag
+from crosstrain.data.plan import DataPlan
+from crosstrain.utils.dataclasses import (
+    AutocastKwargs,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    InitProcessGroupKwargs,
+    KwargsHandler,
+    ProfileKwargs,
+    ProjectConfiguration,
+    TorchDynamoPlugin,
+)
+
+# What Accelerate can be told and we do not do, and what to do instead.
+ELSEWHERE = {
+    "deepspeed_plugin": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
+    "deepspeed_plugins": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
+    "megatron_lm_plugin": "use Megatron-LM's or torchtitan's own training loop",
+    "torch_tp_plugin": "apply torch.distributed.tensor.parallel.parallelize_module before `prepare`",
+    "parallelism_config": "apply torch's parallel styles before `prepare`, or use torchtitan",
+}
+
+
+@dataclass
+class Handlers:
+    """The keyword handlers of one Accelerator, by kind."""
+
+    autocast: AutocastKwargs | None = None
+    scaler: GradScalerKwargs | None = None
+    ddp: DistributedDataParallelKwargs = field(default_factory=DistributedDataParallelKwargs)
+    group: InitProcessGroupKwargs | None = None
+    profile: ProfileKwargs | None = None
+
+
+def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> Handlers:
+    """One handler of each kind; TypeError for an unknown one, ValueError for two of a kind."""
+    names: dict[type, str] = {
+        AutocastKwargs: "autocast",
+        GradScalerKwargs: "scaler",
+        DistributedDataParallelKwargs: "ddp",
+        InitProcessGroupKwargs: "group",
+        ProfileKwargs: "profile",
+    }
+    chosen: dict[str, Any] = {}
+    for handler in handlers or ():
+        name = names.get(type(handler))
+        if name is None:
+            known = ", ".join(sorted(kind.__name__ for kind in names))
+            raise TypeError(f"kwargs_handlers holds a {type(handler).__name__}; known are {known}.")
+        if name in chosen:
+            raise ValueError(f"kwargs_handlers holds two {type(handler).__name__}; give one.")
+        chosen[name] = handler
+    return Handlers(**chosen)
+
+
+def refuse(options: dict[str, Any]) -> None:
+    """Raise for options that are not ours: NotImplementedError with the alternative, or TypeError."""
+    for name, value in options.items():
+        if name not in ELSEWHERE:
+            raise TypeError(f"Accelerator() has no option {name!r}; see help(crosstrain.Accelerator).")
+        if value is not None:
+            raise NotImplementedError(f"{name} is not part of crosstrain: {ELSEWHERE[name]}.")
+
+
+def not_ours(what: str, instead: str) -> NoReturn:
+    """NotImplementedError that names the alternative."""
+    raise NotImplementedError(f"{what} is not part of crosstrain: {instead}.")
+
+
+def loader_options(
+    config: DataLoaderConfiguration | None,
+    launch: LaunchConfig,
+    *,
+    split_batches: bool | None,
+    even_batches: bool | Literal["weighted"] | None,
+    dispatch_batches: bool | None,
+    use_seedable_sampler: bool | None,
+) -> DataLoaderConfiguration:
+    """The loaders' options: arguments, ``config``, and for what neither sets, the launcher's.
+
+    An argument and a ``config`` that say different things are a ValueError.
+    """
+    said = {
+        "split_batches": split_batches,
+        "even_batches": even_batches,
+        "dispatch_batches": dispatch_batches,
+        "use_seedable_sampler": use_seedable_sampler,
+    }
+    launched = {"split_batches": launch.split_batches, "even_batches": launch.even_batches}
+    chosen = config or DataLoaderConfiguration()
+    default = DataLoaderConfiguration()
+    changes: dict[str, Any] = {}
+    for name, value in said.items():
+        configured = getattr(chosen, name)
+        if value is not None:
+            if configured not in (value, getattr(default, name)):
+                raise ValueError(
+                    f"{name}={value!r} contradicts dataloader_config.{name}={configured!r}; give one of them."
+                )
+            changes[name] = value
+        elif configured == getattr(default, name) and launched.get(name) is not None:
+            changes[name] = launched[name]
+    return replace(chosen, **changes)
+
+
+def data_plan(
+    config: DataLoaderConfiguration, rng_types: Iterable[str] | None, device_placement: bool
+) -> DataPlan:
+    """What the data room needs to know."""
+    return DataPlan(
+        split_batches=config.split_batches,
+        even_batches=config.even_batches,
+        dispatch_batches=config.dispatch_batches,
+        use_seedable_sampler=config.use_seedable_sampler,
+        data_seed=config.data_seed,
+        non_blocking=config.non_blocking,
+        put_on_device=device_placement,
+        rng_types=tuple(str(kind) for kind in rng_types or ("generator",)),
+    )
+
+
+def accumulation(
+    plugin: GradientAccumulationPlugin | None, steps: int | None, launch: LaunchConfig
+) -> GradientAccumulationPlugin:
+    """The accumulation options; steps in two places that differ are a ValueError."""
+    if plugin is not None:
+        if steps not in (None, 1, plugin.num_steps):
+            raise ValueError(
+                f"gradient_accumulation_steps={steps} contradicts the plugin's num_steps={plugin.num_steps}."
+            )
+        return plugin
+    return GradientAccumulationPlugin(num_steps=steps or launch.gradient_accumulation_steps or 1)
+
+
+def with_optimizer(first: bool | None, alias: bool | None) -> bool:
+    """``step_scheduler_with_optimizer`` or its documented short name."""
+    if None not in (first, alias) and first != alias:
+        raise ValueError("step_scheduler_with_optimizer and step_with_optimizer are one option; give one.")
+    chosen = alias if first is None else first
+    return True if chosen is None else chosen
+
+
+def project(config: ProjectConfiguration | None, directory: str | Path | None) -> ProjectConfiguration:
+    """Where the project keeps its files; ``directory`` wins over the configuration's own."""
+    chosen = ProjectConfiguration() if config is None else config
+    if directory is not None and chosen.project_dir is None:
+        chosen.set_directories(directory)
+    return chosen
+
+
+def truth(value: bool | str) -> bool:
+    """A yes or no that may be written as text."""
+    return value if isinstance(value, bool) else parse_flag(value, "downcast_bf16")
+
+
+def dynamo(backend: str | None, plugin: TorchDynamoPlugin | None) -> TorchDynamoPlugin | None:
+    """How prepared models are compiled; None: not at all."""
+    chosen = plugin or (TorchDynamoPlugin(backend=str(backend)) if backend is not None else None)
+    if chosen is None or chosen.disable or str(chosen.backend).lower() in ("none", "no"):
+        return None
+    return replace(chosen, backend=str(chosen.backend).lower())

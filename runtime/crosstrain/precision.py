@@ -1,0 +1,96 @@
+"""Mixed precision: autocast around a model's forward, and the gradient scaler of fp16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from crosstrain.ops import convert_to_fp32
+from crosstrain.transparent import adopt, original_class, restore
+
+if TYPE_CHECKING:
+    from crosstrain.utils.dataclasses import AutocastKwargs, GradScalerKwargs
+
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Precision:
+    """The dtype in which prepared models compute; ``scaler`` is None unless it is fp16."""
+
+    def __init__(
+        self,
+        name: str,
+        device: torch.device,
+        autocast: AutocastKwargs | None = None,
+        scaling: GradScalerKwargs | None = None,
+    ) -> None:
+        self.name = name
+        self.dtype = _DTYPES.get(name)
+        self._device_type = device.type
+        self._enabled = autocast is None or autocast.enabled
+        self._cache = True if autocast is None or autocast.cache_enabled is None else autocast.cache_enabled
+        self._upcast = autocast is None or autocast.convert_outputs_to_fp32
+        self.scaler: torch.amp.GradScaler | None = None
+        if self.dtype is torch.float16:
+            options = {} if scaling is None else scaling.to_kwargs()
+            self.scaler = torch.amp.GradScaler(self._device_type, **options)
+
+    def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """The context in which operations run in the run's dtype; nothing without mixed precision."""
+        enabled = self._enabled if options is None else options.enabled
+        cache = self._cache if options is None or options.cache_enabled is None else options.cache_enabled
+        if self.dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device_type, dtype=self.dtype, enabled=enabled, cache_enabled=cache)
+
+    def wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """``forward`` under autocast, half-precision outputs as float32.
+
+        Where autocast is active already (a script with its own AMP region) the call is left alone, outputs
+        included: the script keeps the numbers it had.
+        """
+        device_type = self._device_type
+        upcast = self._upcast
+
+        @wraps(forward)
+        def in_precision(*args: Any, **kwargs: Any) -> Any:
+            if torch.is_autocast_enabled(device_type):
+                return forward(*args, **kwargs)
+            with self.autocast():
+                outputs = forward(*args, **kwargs)
+            return convert_to_fp32(outputs) if upcast else outputs
+
+        return in_precision
+
+    def apply_to(self, model: nn.Module) -> None:
+        """Let the model's forward compute in this precision."""
+        if self.dtype is None or not self._enabled:
+            return
+        target = compiled_inner(model)
+        if "forward" in target.__dict__:  # the user replaced it on the instance
+            if not hasattr(target.__dict__["forward"], "_crosstrain_plain"):
+                wrapped = self.wrap(target.__dict__["forward"])
+                wrapped._crosstrain_plain = target.__dict__["forward"]  # type: ignore[attr-defined]
+                target.forward = wrapped
+            return
+        adopt(target, {"forward": self.wrap(original_class(target).forward)})  # type: ignore[attr-defined]
+
+
+def remove_precision(model: nn.Module) -> None:
+    """Give the model its own forward back."""
+    target = compiled_inner(model)
+    plain = getattr(target.__dict__.get("forward"), "_crosstrain_plain", None)
+    if plain is not None:
+        target.forward = plain
+    restore(target)
+
+
+def compiled_inner(model: nn.Module) -> nn.Module:
+    """The module that torch.compile wraps; any other model is returned itself."""
+    inner = model.__dict__.get("_modules", {}).get("_orig_mod")
+    return inner if isinstance(inner, nn.Module) else model

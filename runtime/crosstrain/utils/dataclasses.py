@@ -1,0 +1,218 @@
+"""Options: the small dataclasses that are handed to an Accelerator."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+from crosstrain.config import parse_flag
+
+
+class _Words(str, Enum):
+    """An enum whose members are their values."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @classmethod
+    def list(cls) -> list[str]:
+        return [member.value for member in cls]
+
+
+class LoggerType(_Words):
+    """Trackers that `Accelerator(log_with=...)` knows by name."""
+
+    ALL = "all"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    JSONL = "jsonl"
+
+
+class PrecisionType(_Words):
+    NO = "no"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class RNGType(_Words):
+    """Random streams that loaders may copy from process 0 at every pass."""
+
+    TORCH = "torch"
+    CUDA = "cuda"
+    XLA = "xla"
+    GENERATOR = "generator"
+
+
+class DDPCommunicationHookType(_Words):
+    """Ways to compress gradients while they are averaged."""
+
+    NO = "no"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    POWER_SGD = "power_sgd"
+    BATCHED_POWER_SGD = "batched_power_sgd"
+
+
+@dataclass
+class KwargsHandler:
+    """Options that are passed on; only those that differ from their defaults."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return copy.deepcopy(self.__dict__)
+
+    def to_kwargs(self) -> dict[str, Any]:
+        default = type(self)()
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != getattr(default, f.name)}
+
+
+@dataclass
+class AutocastKwargs(KwargsHandler):
+    """``enabled`` and ``cache_enabled`` of torch.autocast; ``convert_outputs_to_fp32`` of a prepared model.
+    """
+
+    enabled: bool = True
+    cache_enabled: bool | None = None
+    convert_outputs_to_fp32: bool = True
+
+
+@dataclass
+class GradScalerKwargs(KwargsHandler):
+    """torch.amp.GradScaler's options, for mixed_precision="fp16"."""
+
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+    enabled: bool = True
+
+
+@dataclass
+class InitProcessGroupKwargs(KwargsHandler):
+    """How the process group is started: torch.distributed.init_process_group's options."""
+
+    backend: str | None = None
+    init_method: str | None = None
+    timeout: timedelta | None = None
+
+
+@dataclass
+class DistributedDataParallelKwargs(KwargsHandler):
+    """How gradients are averaged.
+
+    ``bucket_cap_mb``, ``broadcast_buffers``, ``comm_hook`` (with ``comm_state_option``) act. The others are
+    accepted because scripts pass them: unused parameters are always found, and nothing depends on a static
+    graph.
+    """
+
+    dim: int = 0
+    broadcast_buffers: bool = True
+    bucket_cap_mb: int | None = None
+    find_unused_parameters: bool = False
+    check_reduction: bool = False
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    comm_hook: DDPCommunicationHookType | Callable[..., Any] = DDPCommunicationHookType.NO
+    comm_wrapper: Literal["no", "fp16", "bf16"] = "no"
+    comm_state_option: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ProfileKwargs(KwargsHandler):
+    """torch.profiler.profile's options; ``output_trace_dir`` receives one Chrome trace per rank."""
+
+    activities: list[str] | None = None
+    schedule_option: dict[str, int] | None = None
+    on_trace_ready: Callable[..., Any] | None = None
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+    output_trace_dir: str | None = None
+
+
+@dataclass
+class GradientAccumulationPlugin(KwargsHandler):
+    """How micro-batches add up to a step.
+
+    ``num_steps``: micro-batches of a step. ``adjust_scheduler``: a prepared scheduler counts the
+    micro-batches it skips. ``sync_with_dataloader``: a loader's last batch always ends the window.
+    ``sync_each_batch``: average at every micro-batch (less memory under sharding, more communication).
+    ``scale_last_window``: a last, shorter window is divided by its true size instead of ``num_steps``.
+    """
+
+    num_steps: int = 1
+    adjust_scheduler: bool = True
+    sync_with_dataloader: bool = True
+    sync_each_batch: bool = False
+    scale_last_window: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 1:
+            raise ValueError(f"gradient_accumulation_steps={self.num_steps} must be 1 or more")
+
+
+@dataclass
+class DataLoaderConfiguration:
+    """How loaders are prepared; see RUNTIME in the documentation of `Accelerator`.
+
+    ``even_batches`` may also be "weighted": any batch size is split as evenly as possible and every rank's
+    loss is weighted by its rows. ``use_stateful_dataloader`` needs torchdata; ``custom_classes`` are
+    accepted.
+    """
+
+    split_batches: bool = False
+    dispatch_batches: bool | None = None
+    even_batches: bool | Literal["weighted"] = True
+    use_seedable_sampler: bool = False
+    data_seed: int | None = None
+    non_blocking: bool = False
+    use_stateful_dataloader: bool = False
+
+
+@dataclass
+class ProjectConfiguration:
+    """Where a project keeps its checkpoints (``project_dir``) and logs (``logging_dir``), and how many.
+
+    ``automatic_checkpoint_naming``: `save_state()` writes ``checkpoints/checkpoint_<iteration>`` and keeps
+    the newest ``total_limit`` of them. ``save_on_each_node``: the first process of every machine writes,
+    not only of one.
+    """
+
+    project_dir: str | None = None
+    logging_dir: str | None = None
+    automatic_checkpoint_naming: bool = False
+    total_limit: int | None = None
+    iteration: int = 0
+    save_on_each_node: bool = False
+
+    def __post_init__(self) -> None:
+        self.set_directories(self.project_dir)
+
+    def set_directories(self, project_dir: str | Path | None = None) -> None:
+        """Set the project directory, and the log directory where none was given."""
+        self.project_dir = None if project_dir is None else str(project_dir)
+        if self.logging_dir is None:
+            self.logging_dir = self.project_dir
+
+
+@dataclass
+class TorchDynamoPlugin(KwargsHandler):
+    """torch.compile's options for prepared models; ``backend`` None or "no" compiles nothing."""
+
+    backend: str | None = None
+    mode: str | None = None
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    options: dict[str, Any] | None = None
+    disable: bool = False
+
+
+def flag(value: str | bool) -> bool:
+    """A yes or no from text."""
+    return value if isinstance(value, bool) else parse_flag(value, "value")

@@ -1,0 +1,155 @@
+"""A model's weights as files: one file, or a directory of shards with an index."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crosstrain.files import untie, write_atomically
+
+SINGLE_FILES = (".pt", ".pth", ".bin", ".safetensors")
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes of "10GB", "500MiB" or a number."""
+    if isinstance(size, int):
+        return size
+    match = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]I?B)\s*", size.upper())
+    if match is None:
+        raise ValueError(f"{size!r} is not a size; write it like '10GB' or '500MiB'")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def save_object(obj: Any, path: Path, safe_serialization: bool = False) -> None:
+    """torch.save, or safetensors for a flat dict of tensors; atomic."""
+    if safe_serialization:
+        save_safetensors(obj, path)
+    else:
+        write_atomically(path, lambda beside: torch.save(obj, beside))
+
+
+def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
+    """One safetensors file; of tensors that are one and the same, the first name holds it."""
+    from safetensors.torch import save_file
+
+    tensors, same = untie({name: tensor.detach() for name, tensor in state.items()})
+    metadata = {"format": "pt", **same}
+    write_atomically(path, lambda beside: save_file(tensors, beside, metadata=metadata))
+
+
+def save_weights(
+    state: dict[str, Any], path: Path, max_shard_size: int | str = "10GB", safe_serialization: bool = True
+) -> None:
+    """Write ``state`` to exactly ``path`` if that names a file, else into the directory ``path``."""
+    if path.suffix in SINGLE_FILES:
+        save_object(state, path, safe_serialization=path.suffix == ".safetensors")
+        return
+    if path.is_file():
+        raise ValueError(f"{path} is a file; give a directory, or a name that ends in {SINGLE_FILES}")
+    stem, suffix = ("model", "safetensors") if safe_serialization else ("pytorch_model", "bin")
+    tensors, same = untie(state) if safe_serialization else (state, {})
+    shards = _shards(tensors, parse_size(max_shard_size))
+    names = [f"{stem}.{suffix}"]
+    if len(shards) > 1:
+        names = [f"{stem}-{i + 1:05d}-of-{len(shards):05d}.{suffix}" for i in range(len(shards))]
+    for name, shard in zip(names, shards, strict=True):
+        _write_shard(shard, same, path / name, safe_serialization)
+    index = f"{stem}.{suffix}.index.json"
+    if len(shards) > 1:
+        where = {key: name for name, shard in zip(names, shards, strict=True) for key in shard}
+        total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2)
+        write_atomically(path / index, lambda beside: beside.write_text(text + "\n"))
+        names.append(index)
+    _remove_stale(path, stem, suffix, keep=set(names))
+
+
+def _write_shard(shard: dict[str, Tensor], same: dict[str, str], path: Path, safe: bool) -> None:
+    if not safe:
+        write_atomically(path, lambda beside: torch.save(shard, beside))
+        return
+    from safetensors.torch import save_file
+
+    metadata = {"format": "pt"} | {name: kept for name, kept in same.items() if kept in shard}
+    write_atomically(path, lambda beside: save_file(shard, beside, metadata=metadata))
+
+
+def _shards(tensors: dict[str, Tensor], limit: int) -> list[dict[str, Tensor]]:
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        more = tensor.numel() * tensor.element_size() if isinstance(tensor, Tensor) else 0
+        if shards[-1] and size + more > limit:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += more
+    return shards
+
+
+def _remove_stale(directory: Path, stem: str, suffix: str, keep: set[str]) -> None:
+    ours = re.compile(rf"{stem}(-\d{{5}}-of-\d{{5}})?\.{suffix}(\.index\.json)?")
+    for entry in directory.iterdir():
+        if entry.name not in keep and ours.fullmatch(entry.name):
+            entry.unlink()
+
+
+def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read what `save_weights` (or accelerate, or transformers) wrote: tensors, and names that repeat others.
+
+    ``path`` is a file, or a directory with one file or an index. Nothing is unpickled but tensors.
+    """
+    if path.is_file():
+        return _load_file(path)
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (path / name).is_file():
+            return _load_file(path / name)
+        if (path / f"{name}.index.json").is_file():
+            index = json.loads((path / f"{name}.index.json").read_text())
+            state: dict[str, Tensor] = {}
+            same: dict[str, str] = {}
+            for shard in sorted(set(index["weight_map"].values())):
+                tensors, repeated = _load_file(path / shard)
+                state |= tensors
+                same |= repeated
+            return state, same
+    raise FileNotFoundError(
+        f"{path} holds no model.safetensors, no pytorch_model.bin, and no index of either"
+    )
+
+
+def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if path.suffix != ".safetensors":
+        return torch.load(path, map_location="cpu", weights_only=True), {}
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as opened:
+        metadata = dict(opened.metadata() or {})
+        metadata.pop("format", None)
+        return {name: opened.get_tensor(name) for name in opened.keys()}, metadata  # noqa: SIM118
+
+
+def load_into(model: nn.Module, path: Path, strict: bool = True) -> Any:
+    """Load weights into the model; tied names that were stored once count as present."""
+    state, same = load_weights(path)
+    for name, kept in same.items():
+        if name not in state and kept in state:
+            state[name] = state[kept]
+    own = model.state_dict()
+    for name in set(own) - set(state):
+        twin = next((n for n in state if n in own and _one_tensor(own[n], own[name])), None)
+        if twin is not None:  # accelerate's files name no twins: the model itself knows them
+            state[name] = state[twin]
+    return model.load_state_dict(state, strict=strict)
+
+
+def _one_tensor(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.numel() == 0:
+        return False
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape

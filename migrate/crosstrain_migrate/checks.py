@@ -13,7 +13,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass
 
-from crosstrain_migrate.scopes import early_uses, local_names, unbound_names
+from crosstrain_migrate.names import early_uses, local_names, unbound_names
 
 
 def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:

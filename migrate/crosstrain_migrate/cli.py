@@ -32,6 +32,11 @@ class Format(str, Enum):
     HTML = "html"
 
 
+class Snippet(str, Enum):
+    GITHUB_ACTIONS = "github-actions"
+    PRE_COMMIT = "pre-commit"
+
+
 class Runtime(str, Enum):
     CROSSTRAIN = "crosstrain"
     ACCELERATE = "accelerate"
@@ -69,6 +74,7 @@ Fail = Annotated[
 ]
 Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
 ListRules = Annotated[bool, _option("List the rules.", "--list-rules")]
+Emit = Annotated[Snippet | None, _option("Print a file that runs the check in CI.")]
 Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
 Version = Annotated[bool, _option("Show the version.", "--version")]
 
@@ -100,6 +106,7 @@ def migrate(
     fail_on: Fail = None,
     explain: Explain = None,
     list_rules: ListRules = False,
+    emit: Emit = None,
     undo: Undo = False,
     version: Version = False,
 ) -> None:
@@ -114,6 +121,10 @@ def migrate(
         typer.echo(f"migrate (crosstrain) {__version__}")
     elif explain is not None or list_rules:
         typer.echo(_rule_page(explain), nl=False)
+    elif emit is not None:
+        from crosstrain_migrate.pages import ci_snippet
+
+        typer.echo(ci_snippet(emit.value), nl=False)
     elif undo:
         _end(_undo(paths or [Path()]))
     else:

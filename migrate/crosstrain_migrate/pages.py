@@ -1,10 +1,11 @@
-"""The rules' pages, for `--explain` and `--list-rules`: what each docstring and its examples say."""
+"""What the command prints of itself: the rules' pages, from docstrings and examples, and CI snippets."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
 
+from crosstrain_migrate import __version__
 from crosstrain_migrate.rules import catalogue
 
 
@@ -35,6 +36,14 @@ def rule_page(code: str) -> str | None:
         parts += ["After:\n\n" + _indented(rule.after)]
     parts += [f"To leave a line alone: # migrate: skip {rule.code}"]
     return "\n\n".join(parts) + "\n"
+
+
+def ci_snippet(name: str) -> str:
+    """The file that runs `migrate --check` in "github-actions" or "pre-commit"."""
+    from crosstrain_migrate.reports.templates import environment
+
+    (template,) = environment().list_templates(filter_func=lambda file: file.startswith(f"ci-{name}."))
+    return environment().get_template(template).render(version=__version__)
 
 
 def _first_line(doc: str) -> str:

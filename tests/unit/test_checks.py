@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 from crosstrain_migrate import sources
 from crosstrain_migrate.checks import check_result
-from crosstrain_migrate.scopes import early_uses, unbound_names
+from crosstrain_migrate.names import early_uses, unbound_names
 
 
 def _check(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from tests.unit.conftest import Ran
 
@@ -202,6 +203,57 @@ def test_stdin_check(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
     _stdin(monkeypatch, b"x = torch_old\n")
     ran = migrate("-", "--check")
     assert (ran.code, ran.out) == (1, b"")
+
+
+# --- pages ---
+
+
+def test_a_rule_is_explained_with_its_example(migrate: Migrate) -> None:
+    page = migrate("--explain", "ct101").out.decode()
+    assert page.startswith("CT101: new-torch\n================\n\nOld torch becomes new torch.\n")
+    assert "Before:\n\n    import torch_old\n" in page
+    assert page.endswith("To leave a line alone: # migrate: skip CT101\n")
+
+
+def test_rules_are_listed_with_their_first_lines(migrate: Migrate) -> None:
+    assert migrate("--list-rules").out.decode().splitlines() == [
+        "CT101  new-torch  Old torch becomes new torch.",
+        "CT901  refusal    What cannot be converted.",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["--explain", "CT999"], ["--select", "CT1,CT77", "a.py"]])
+def test_an_unknown_code_says_where_the_known_ones_are(migrate: Migrate, arguments: list[str]) -> None:
+    ran = migrate(*arguments)
+    assert ran.code == 2
+    assert "--list-rules" in ran.err
+
+
+@pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
+def test_ci_snippets_are_yaml_and_call_what_exists(migrate: Migrate, name: str) -> None:
+    text = migrate("--emit", name).out.decode()
+    snippet = yaml.safe_load(text)
+    if name == "pre-commit":
+        hooks = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
+        assert {hook["id"] for repo in snippet["repos"] for hook in repo["hooks"]} <= {
+            hook["id"] for hook in hooks
+        }
+    else:
+        (command,) = (
+            step["run"] for step in snippet["jobs"]["migrate"]["steps"] if "migrate" in step.get("run", "")
+        )
+        assert (
+            migrate(*command.split()[1:-1], "text").code == 2
+        )  # the directory is empty; the options are known
+
+
+def test_pre_commit_hooks_do_what_they_say(migrate: Migrate, repo: Path) -> None:
+    hooks = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
+    _write(repo, a="torch_old\n", b="x = 1\n")
+    for hook, after in zip(hooks, ("torch_old\n", "torch_new\n"), strict=True):
+        assert migrate(*hook["entry"].split()[1:], "a.py", "b.py").code == 1
+        assert (repo / "a.py").read_text() == after
+        assert migrate(*hook["entry"].split()[1:], "b.py").code == 0
 
 
 # --- processes of their own ---

@@ -1,0 +1,280 @@
+"""Statement lists of the concrete tree: inserting, removing and guarding lines without losing a comment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Union
+
+import libcst as cst
+
+from . import edits as e
+
+if TYPE_CHECKING:
+    from .rewrite import _Rewriter
+
+Statement = Union[cst.SimpleStatementLine, cst.BaseCompoundStatement]
+
+
+class Blocks:
+    """Rebuilds the bodies of a tree for the statement edits of a plan."""
+
+    def __init__(self, rewriter: _Rewriter) -> None:
+        self.rewriter = rewriter
+
+    def indented(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
+        if not any(self._edits(statement) for statement in original.body):
+            return updated
+        body, rest = self.rebuild(original.body, updated.body)
+        if not body:
+            body = [cst.SimpleStatementLine([cst.Pass()])]
+        return updated.with_changes(body=body, footer=[*carry_over(rest), *updated.footer])
+
+    def one_line(self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite) -> cst.BaseSuite:
+        """`if x: y = 1` becomes an indented block when one of its statements is edited."""
+        edited = any(self.rewriter.edits_of(small) for small in original.body)
+        if not edited or all(
+            isinstance(edit, e.ReplaceStatement) for small in original.body for edit in self.rewriter.edits_of(small)
+        ):
+            return updated
+        lines = [cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for small in original.body]
+        fresh = [cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for small in updated.body]
+        owners = {id(line): small for line, small in zip(lines, original.body, strict=True)}
+        body, rest = self._rebuild(lines, fresh, lambda line: list(self.rewriter.edits_of(owners[id(line)])))
+        header = updated.trailing_whitespace
+        return cst.IndentedBlock(
+            body=body or [cst.SimpleStatementLine([cst.Pass()])], header=header, footer=carry_over(rest)
+        )
+
+    def insert_at_start(self, node: cst.FunctionDef, code: str) -> cst.FunctionDef:
+        body = node.body
+        if isinstance(body, cst.SimpleStatementSuite):
+            lines = [cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in body.body]
+            body = cst.IndentedBlock(body=lines)
+        statements = list(body.body)
+        position = 1 if statements and _is_docstring(statements[0]) else 0
+        statements[position:position] = _parse(code, self.rewriter.plan.module)
+        return node.with_changes(body=body.with_changes(body=statements))
+
+    def rebuild(
+        self, original: Sequence[cst.BaseStatement], updated: Sequence[cst.BaseStatement]
+    ) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
+        """The new body, and comments of removed lines that found no statement after them."""
+        return self._rebuild(original, updated, self._edits)
+
+    def _edits(self, statement: cst.BaseStatement) -> list[e.Edit]:
+        if isinstance(statement, cst.SimpleStatementLine):
+            return [edit for small in statement.body for edit in self.rewriter.edits_of(small)]
+        return list(self.rewriter.edits_of(statement))
+
+    def _rebuild(self, original, updated, edits_of):  # type: ignore[no-untyped-def]
+        body: list[cst.BaseStatement] = []
+        pending: list[cst.EmptyLine] = []
+        removed = False
+        open_guard: tuple[e.Guard, list[cst.BaseStatement], cst.BaseStatement] | None = None
+        for index, (old, new) in enumerate(zip(original, updated, strict=True)):
+            edits = edits_of(old)
+            before = [edit for edit in edits if isinstance(edit, e.InsertBefore)]
+            after = [edit for edit in edits if isinstance(edit, e.InsertAfter)]
+            self.rewriter.plan.done.update(before + after)
+            guard = next((edit for edit in edits if isinstance(edit, e.Guard)), None)
+            opens = removed and not body and open_guard is None
+            pieces, pending = self._one(old, new, edits, pending, opens)
+            removed = removed or not pieces
+            pieces = self._with_insertions(pieces, before, after)
+            if guard is not None and open_guard is None:
+                open_guard = (guard, [], old)
+                self.rewriter.plan.done.add(guard)
+            if open_guard is None:
+                body.extend(pieces)
+                continue
+            open_guard[1].extend(pieces)
+            last = open_guard[0].last
+            ends = last is None or self.rewriter.plan.nodes.get(last) in _parts(old)
+            if ends or index == len(original) - 1:
+                body.append(_guarded(open_guard[0].test, open_guard[1]))
+                open_guard = None
+        return body, pending
+
+    def _one(self, old, new, edits, pending, opens):  # type: ignore[no-untyped-def]
+        """One statement after its edits, with the comments that removed neighbours left to it.
+
+        opens: it is the first of its block now because others were removed, so it keeps no blank line above.
+        """
+        removals = [edit for edit in edits if isinstance(edit, e.RemoveStatement)]
+        unwraps = [edit for edit in edits if isinstance(edit, e.Unwrap)]
+        self.rewriter.plan.done.update(unwraps)
+        if unwraps:
+            return self._unwrapped(new, pending), []
+        if removals:
+            self.rewriter.plan.done.update(removals)
+            new = self._without(old, new, removals)
+            if new is None:
+                return [], _left_behind(old, pending)
+        if pending or opens:
+            new = _with_leading(new, pending, opens)
+        return [new], []
+
+    def _without(self, old, new, removals):  # type: ignore[no-untyped-def]
+        if not isinstance(old, cst.SimpleStatementLine):
+            return None
+        gone = {id(self.rewriter.plan.nodes[edit.node]) for edit in removals}
+        kept = [n for o, n in zip(old.body, new.body, strict=True) if id(o) not in gone]
+        if not kept:
+            return None
+        kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return new.with_changes(body=kept)
+
+    @staticmethod
+    def _unwrapped(new: cst.BaseStatement, pending: list[cst.EmptyLine]) -> list[cst.BaseStatement]:
+        assert isinstance(new, cst.If)
+        suite = new.body
+        if isinstance(suite, cst.SimpleStatementSuite):
+            body: list[cst.BaseStatement] = [
+                cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in suite.body
+            ]
+            header_comment = suite.trailing_whitespace.comment
+        else:
+            body = list(suite.body)
+            header_comment = suite.header.comment
+        lines = [*pending, *new.leading_lines]
+        if header_comment is not None:
+            lines.append(cst.EmptyLine(comment=header_comment))
+        first = body[0]
+        body[0] = first.with_changes(leading_lines=[*lines, *first.leading_lines])
+        return body
+
+    def _with_insertions(
+        self, pieces: list[cst.BaseStatement], before: list[e.InsertBefore], after: list[e.InsertAfter]
+    ) -> list[cst.BaseStatement]:
+        module = self.rewriter.plan.module
+        if before:
+            fresh = [s for edit in before for s in _parse(edit.code, module)]
+            if pieces:
+                blanks, rest = _split_blanks(pieces[0].leading_lines)  # type: ignore[attr-defined]
+                fresh[0] = fresh[0].with_changes(leading_lines=blanks)
+                pieces = [pieces[0].with_changes(leading_lines=rest), *pieces[1:]]
+            pieces = [*fresh, *pieces]
+        for edit in after:
+            pieces = [*pieces, *_parse(edit.code, module)]
+        return pieces
+
+
+def _parts(statement: cst.BaseStatement) -> list[cst.CSTNode]:
+    return [statement, *statement.body] if isinstance(statement, cst.SimpleStatementLine) else [statement]
+
+
+def _parse(code: str, module: cst.Module) -> list[cst.BaseStatement]:
+    return list(cst.parse_module(code + "\n", config=module.config_for_parsing).body)
+
+
+def _is_docstring(statement: cst.BaseStatement) -> bool:
+    return (
+        isinstance(statement, cst.SimpleStatementLine)
+        and isinstance(statement.body[0], cst.Expr)
+        and isinstance(statement.body[0].value, cst.SimpleString | cst.ConcatenatedString)
+    )
+
+
+def _split_blanks(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
+    count = next((i for i, line in enumerate(lines) if line.comment is not None), len(lines))
+    return list(lines[:count]), list(lines[count:])
+
+
+def _left_behind(old: cst.BaseStatement, pending: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """What a removed statement leaves to the next one: its blank lines and all its comments."""
+    lines = [*pending, *old.leading_lines]  # type: ignore[attr-defined]
+    for comment in _comments_in(old):
+        lines.append(cst.EmptyLine(comment=comment))
+    return lines
+
+
+def _comments_in(node: cst.CSTNode) -> list[cst.Comment]:
+    """Every comment inside a statement, its own leading lines excepted."""
+    found: list[cst.Comment] = []
+    skipped = set(map(id, getattr(node, "leading_lines", ())))
+
+    def visit(part: cst.CSTNode) -> None:
+        if id(part) in skipped:
+            return
+        if isinstance(part, cst.Comment):
+            found.append(part)
+        for child in part.children:
+            visit(child)
+
+    visit(node)
+    return found
+
+
+def _with_leading(new: cst.BaseStatement, pending: list[cst.EmptyLine], first: bool) -> cst.BaseStatement:
+    own = list(new.leading_lines)  # type: ignore[attr-defined]
+    comments = [line for line in pending if line.comment is not None]
+    if comments:
+        own_blanks, own_rest = _split_blanks(own)
+        lines = [*pending, *own] if not own_blanks else [*pending, *own_blanks, *own_rest]
+    else:
+        blanks, _ = _split_blanks(own)
+        lines = own if blanks else [*pending, *own]
+    if first:
+        _, lines = _split_blanks(lines)
+    return new.with_changes(leading_lines=lines)
+
+
+def carry_over(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Only the comments: blank lines at the end of a block are no loss."""
+    return [line for line in lines if line.comment is not None]
+
+
+def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:
+    first = statements[0]
+    leading = list(first.leading_lines)  # type: ignore[attr-defined]
+    body = [first.with_changes(leading_lines=[]), *statements[1:]]
+    return cst.If(test=cst.parse_expression(test), body=cst.IndentedBlock(body=body), leading_lines=leading)
+
+
+def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
+    """Adds `from package import name` lines to the block of imports that imports torch, where a sorter would put them."""
+    body = list(module.body)
+    for code in codes:
+        fresh = cst.ensure_type(_parse(code, module)[0], cst.SimpleStatementLine)
+        position, first_of_block = _import_position(body, code.split()[1])
+        if first_of_block:
+            following = cst.ensure_type(body[position], cst.SimpleStatementLine)
+            fresh = fresh.with_changes(leading_lines=following.leading_lines)
+            body[position] = following.with_changes(leading_lines=[])
+        body.insert(position, fresh)
+    return module.with_changes(body=body)
+
+
+def _import_position(body: list[cst.BaseStatement], package: str) -> tuple[int, bool]:
+    """(index, whether the statement there opens the block and must pass its leading lines on)."""
+    imports = [i for i, s in enumerate(body) if _imported_module(s) is not None]
+    if not imports:
+        return (1 if body and _is_docstring(body[0]) else 0), False
+    torch_at = next((i for i in imports if (_imported_module(body[i]) or "").split(".")[0] == "torch"), imports[-1])
+    start = torch_at
+    while start - 1 in imports and not _opens_block(body[start]):
+        start -= 1
+    end = torch_at
+    while end + 1 in imports and not _opens_block(body[end + 1]):
+        end += 1
+    for index in range(start, end + 1):
+        name = _imported_module(body[index]) or ""
+        line = cst.ensure_type(body[index], cst.SimpleStatementLine)
+        if isinstance(line.body[0], cst.ImportFrom) and name > package and name != "__future__":
+            return index, index == start and bool(line.leading_lines)
+    return end + 1, False
+
+
+def _opens_block(statement: cst.BaseStatement) -> bool:
+    return any(line.comment is None for line in cst.ensure_type(statement, cst.SimpleStatementLine).leading_lines)
+
+
+def _imported_module(statement: cst.BaseStatement) -> str | None:
+    if not isinstance(statement, cst.SimpleStatementLine):
+        return None
+    first = statement.body[0]
+    if isinstance(first, cst.ImportFrom):
+        return cst.Module([]).code_for_node(first.module) if first.module is not None else "."
+    if isinstance(first, cst.Import):
+        return cst.Module([]).code_for_node(first.names[0].name)
+    return None

@@ -1,0 +1,311 @@
+"""Carries edits out with LibCST: one parse, one transform, comments and formatting kept.
+
+Edits name `ast` nodes. A LibCST node is found by its position (converted from `ast`'s UTF-8 byte columns to character
+columns) and kind; an edit whose node is not found is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypeVar, cast
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from . import edits as e
+from .blocks import Blocks, carry_over, splice_imports
+
+Span = tuple[int, int, int, int]
+Node = TypeVar("Node", bound=cst.CSTNode)
+
+
+class EditNotApplied(Exception):
+    """An edit's node could not be found in the concrete tree."""
+
+    def __init__(self, edit: e.Edit) -> None:
+        super().__init__(f"line {getattr(edit.node, 'lineno', 0)}: cannot place the edit of {edit.rule}")
+        self.edit = edit
+
+
+def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
+    """Returns `text` with all `edits` made. Raises EditNotApplied."""
+    wanted = list(edits)
+    if not wanted:
+        return text
+    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+    plan = _Plan(wrapper, text, wanted)
+    module = wrapper.module.visit(_Rewriter(plan))
+    missing = [edit for edit in wanted if edit not in plan.done]
+    if missing:
+        raise EditNotApplied(missing[0])
+    return module.code
+
+
+class _Plan:
+    """Which edits concern which concrete node."""
+
+    def __init__(self, wrapper: MetadataWrapper, text: str, wanted: list[e.Edit]) -> None:
+        self.module = wrapper.module
+        self.done: set[e.Edit] = set()
+        self.nodes: dict[ast.AST, cst.CSTNode] = {}
+        self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
+        self.holes: set[cst.CSTNode] = set()
+        self._lines = text.split("\n")
+        targets = self._targets(wanted)
+        self._locate(wrapper, targets)
+        for edit in wanted:
+            if isinstance(edit, e.AddImport):
+                self.edits[self.module].append(edit)
+                continue
+            node = self.nodes.get(edit.node)
+            if node is None:
+                raise EditNotApplied(edit)
+            self.edits[node].append(edit)
+
+    @staticmethod
+    def _targets(wanted: list[e.Edit]) -> set[ast.AST]:
+        found: set[ast.AST] = set()
+        for edit in wanted:
+            if not isinstance(edit, e.AddImport):
+                found.add(edit.node)
+            found.update(getattr(edit, "holes", {}).values())
+            for name in ("argument", "last"):
+                node = getattr(edit, name, None)
+                if node is not None:
+                    found.add(node)
+        return found
+
+    def _span(self, node: ast.AST) -> Span:
+        start, end = cast(ast.expr, node), cast(ast.expr, node)
+        assert end.end_lineno is not None and end.end_col_offset is not None
+        return (
+            start.lineno,
+            self._column(start.lineno, start.col_offset),
+            end.end_lineno,
+            self._column(end.end_lineno, end.end_col_offset),
+        )
+
+    def _column(self, line: int, byte_column: int) -> int:
+        text = self._lines[line - 1]
+        return byte_column if text.isascii() else len(text.encode()[:byte_column].decode())
+
+    def _locate(self, wrapper: MetadataWrapper, targets: set[ast.AST]) -> None:
+        functions = {
+            (t.lineno, t.name): t for t in targets if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        }
+        spans: dict[tuple[bool, Span], ast.AST] = {}
+        for target in targets:
+            if target not in functions.values():
+                spans[isinstance(target, ast.stmt), self._span(target)] = target
+        positions = wrapper.resolve(PositionProvider)
+        for node, position in positions.items():
+            if isinstance(node, cst.FunctionDef | cst.ClassDef):
+                name_line = positions[node.name].start.line
+                function = functions.get((name_line, node.name.value))
+                if function is not None:
+                    self.nodes[function] = node
+                continue
+            is_statement = isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement)
+            if not is_statement and not isinstance(node, cst.BaseExpression):
+                continue
+            span = (position.start.line, position.start.column, position.end.line, position.end.column)
+            target_node = spans.get((is_statement, span))
+            if target_node is None and isinstance(node, cst.BaseCompoundStatement):
+                target_node = self._compound(spans, span)
+            if target_node is not None and target_node not in self.nodes:
+                self.nodes[target_node] = node
+
+    @staticmethod
+    def _compound(spans: dict[tuple[bool, Span], ast.AST], span: Span) -> ast.AST | None:
+        """A compound statement's end differs between the trees (trailing comments): its start is enough."""
+        for (is_statement, other), node in spans.items():
+            if is_statement and other[:2] == span[:2] and isinstance(node, ast.For | ast.If | ast.While | ast.With | ast.Try):
+                return node
+        return None
+
+    def concrete(self, node: ast.AST, edit: e.Edit) -> cst.CSTNode:
+        found = self.nodes.get(node)
+        if found is None:
+            raise EditNotApplied(edit)
+        return found
+
+
+class _Rewriter(cst.CSTTransformer):
+    def __init__(self, plan: _Plan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.updated: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.keep = {plan.nodes[n] for edits in plan.edits.values() for edit in edits for n in _held(edit) if n in plan.nodes}
+        self.blocks = Blocks(self)
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:  # type: ignore[override]
+        result: cst.CSTNode = super().on_leave(original_node, updated_node)  # type: ignore[assignment]
+        for edit in self.plan.edits.get(original_node, ()):
+            if original_node in self.keep:
+                self.updated[original_node] = result  # an edit may wrap the very node it replaces
+            if isinstance(edit, e.Replace):
+                result = self._template(edit, edit.template, edit.holes)
+                self.plan.done.add(edit)
+            elif isinstance(edit, e.ReplaceStatement):
+                result = self._statement(edit)
+                self.plan.done.add(edit)
+        if original_node in self.keep:
+            self.updated[original_node] = result
+        return cast(cst.CSTNodeT, result)
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+
+    def _template(self, edit: e.Edit, template: str, holes: dict[str, ast.expr]) -> cst.BaseExpression:
+        code = re.sub(r"\{(\w+)\}", r"__hole_\1__", template) if holes else template
+        expression = cst.parse_expression(code, config=self.plan.module.config_for_parsing)
+        return self._fill(expression, edit, holes)
+
+    def _statement(self, edit: e.ReplaceStatement) -> cst.BaseSmallStatement:
+        code = re.sub(r"\{(\w+)\}", r"__hole_\1__", edit.code) if edit.holes else edit.code
+        line = cst.parse_statement(code, config=self.plan.module.config_for_parsing)
+        assert isinstance(line, cst.SimpleStatementLine)
+        return self._fill(line.body[0], edit, edit.holes)
+
+    def _fill(self, node: Node, edit: e.Edit, holes: dict[str, ast.expr]) -> Node:
+        fillings = {}
+        for name, hole in holes.items():
+            fillings[f"__hole_{name}__"] = cast(cst.BaseExpression, self.updated[self.plan.concrete(hole, edit)])
+        return cast(Node, node.visit(_Fill(fillings))) if fillings else node
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        result = updated_node
+        arguments = list(zip(original_node.args, updated_node.args, strict=True))
+        edits = self.plan.edits.get(original_node, ())
+        for edit in edits:
+            if isinstance(edit, e.RemoveArgument):
+                assert edit.argument is not None
+                target = self.plan.concrete(edit.argument, edit)
+                kept = [pair for pair in arguments if pair[0].value is not target]
+                if len(kept) == len(arguments):
+                    raise EditNotApplied(edit)
+                if kept and arguments[-1][0].value is target:
+                    last = kept[-1]
+                    gone = arguments[-1][1]
+                    kept[-1] = (last[0], last[1].with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg))
+                arguments = kept
+                self.plan.done.add(edit)
+        args = [pair[1] for pair in arguments]
+        for edit in edits:
+            if isinstance(edit, e.InsertArgument):
+                args = _insert_argument(args, edit)
+                self.plan.done.add(edit)
+        return result.with_changes(args=args) if edits else result
+
+    # -- functions -------------------------------------------------------------------------------------------------------
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        result = updated_node
+        for edit in self.plan.edits.get(original_node, ()):
+            if isinstance(edit, e.ReplaceParameter):
+                result = _replace_parameter(result, edit)
+                self.plan.done.add(edit)
+            elif isinstance(edit, e.InsertParameter):
+                result = _insert_parameter(result, edit)
+                self.plan.done.add(edit)
+            elif isinstance(edit, e.InsertAtStart):
+                result = self.blocks.insert_at_start(result, edit.code)
+                self.plan.done.add(edit)
+        return result
+
+    # -- statements ------------------------------------------------------------------------------------------------------
+
+    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
+        return self.blocks.indented(original_node, updated_node)
+
+    def leave_SimpleStatementSuite(
+        self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+    ) -> cst.BaseSuite:
+        return self.blocks.one_line(original_node, updated_node)
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        body, rest = self.blocks.rebuild(original_node.body, updated_node.body)
+        module = updated_node.with_changes(body=body, footer=[*carry_over(rest), *updated_node.footer])
+        additions = [edit for edit in self.plan.edits.get(original_node, ()) if isinstance(edit, e.AddImport)]
+        self.plan.done.update(additions)
+        return splice_imports(module, list(dict.fromkeys(edit.code for edit in additions)))
+
+    def edits_of(self, node: cst.CSTNode) -> Sequence[e.Edit]:
+        return self.plan.edits.get(node, ())
+
+
+def _held(edit: e.Edit) -> list[ast.AST]:
+    return list(getattr(edit, "holes", {}).values())
+
+
+class _Fill(cst.CSTTransformer):
+    def __init__(self, fillings: dict[str, cst.BaseExpression]) -> None:
+        super().__init__()
+        self.fillings = fillings
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        return self.fillings.get(updated_node.value, updated_node)
+
+
+def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Arg]:
+    parsed = cst.ensure_type(cst.parse_expression(f"f({edit.code})"), cst.Call).args[0]
+    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    if edit.position < 0 or edit.position >= len(args):
+        if not args:
+            return [parsed]
+        last = args[-1]
+        multiline_end = isinstance(last.comma, cst.Comma)
+        previous = last if multiline_end else last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
+        if multiline_end:
+            assert isinstance(last.comma, cst.Comma)
+            trailing = last.comma
+            previous = last.with_changes(comma=space)
+            return [*args[:-1], previous, parsed.with_changes(comma=trailing)]
+        return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=last.whitespace_after_arg)]
+    comma: cst.Comma = space
+    return [*args[: edit.position], parsed.with_changes(comma=comma), *args[edit.position :]]
+
+
+def _parse_parameter(code: str) -> cst.Param:
+    function = cst.ensure_type(cst.parse_statement(f"def f({code}): pass"), cst.FunctionDef)
+    return (*function.params.params, *function.params.kwonly_params)[0].with_changes(
+        comma=cst.MaybeSentinel.DEFAULT, star=cst.MaybeSentinel.DEFAULT
+    )
+
+
+def _replace_parameter(node: cst.FunctionDef, edit: e.ReplaceParameter) -> cst.FunctionDef:
+    params = node.params
+    for field in ("posonly_params", "params", "kwonly_params"):
+        group: list[cst.Param] = list(getattr(params, field))
+        for index, param in enumerate(group):
+            if param.name.value != edit.name:
+                continue
+            if edit.code:
+                fresh = _parse_parameter(edit.code)
+                group[index] = fresh.with_changes(comma=param.comma, whitespace_after_param=param.whitespace_after_param)
+            else:
+                if index == len(group) - 1 and index > 0:
+                    group[index - 1] = group[index - 1].with_changes(
+                        comma=param.comma, whitespace_after_param=param.whitespace_after_param
+                    )
+                del group[index]
+            return node.with_changes(params=params.with_changes(**{field: group}))
+    raise EditNotApplied(edit)
+
+
+def _insert_parameter(node: cst.FunctionDef, edit: e.InsertParameter) -> cst.FunctionDef:
+    fresh = _parse_parameter(edit.code)
+    group = list(node.params.params)
+    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    if edit.position < len(group):
+        group.insert(edit.position, fresh.with_changes(comma=space))
+    else:
+        if group and not isinstance(group[-1].comma, cst.Comma):
+            group[-1] = group[-1].with_changes(comma=space)
+        more = bool(node.params.kwonly_params or node.params.star_kwarg or isinstance(node.params.star_arg, cst.Param))
+        group.append(fresh.with_changes(comma=space if more else cst.MaybeSentinel.DEFAULT))
+    return node.with_changes(params=node.params.with_changes(params=group))

@@ -1,0 +1,249 @@
+"""The rules' view of a script: models, optimizers, schedulers, loaders, losses, loops, each with its evidence."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..results import RoleFact
+from . import calls
+from . import torch_api as api
+from .infer import Interpreter
+from .scopes import Scope, ScopeTable
+from .values import External, Instance, Member, Sequence, Shard, Symbol, Value, Values
+
+Loop = ast.For | ast.AsyncFor
+
+
+@dataclass
+class Facts:
+    """Everything the rules ask. Build with `understand`."""
+
+    tree: ast.Module
+    table: ScopeTable
+    interp: Interpreter
+    evidence: dict[Value, str] = field(default_factory=dict)
+
+    def of(self, node: ast.AST) -> Values:
+        return self.interp.of(node)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
+        return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+
+    def paths(self, node: ast.AST) -> set[str]:
+        """The imported names `node` may stand for."""
+        return {v.path for v in self.of(node) if isinstance(v, Symbol)}
+
+    def calls_to(self, *paths: str) -> list[ast.Call]:
+        wanted = set(paths)
+        return [c for c in self.calls if self.paths(c.func) & wanted]
+
+    def method_calls(self, name: str) -> list[ast.Call]:
+        return [c for c in self.calls if isinstance(c.func, ast.Attribute) and c.func.attr == name]
+
+    @cached_property
+    def symbols(self) -> set[str]:
+        """Every imported dotted name the script uses."""
+        return {v.path for values in self.interp.values.values() for v in values if isinstance(v, Symbol)}
+
+    # -- losses --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def backward_calls(self) -> list[tuple[ast.Call, ast.expr]]:
+        """(call, loss expression) of every `loss.backward()` and `torch.autograd.backward(loss)`."""
+        found: list[tuple[ast.Call, ast.expr]] = []
+        for call in self.method_calls("backward"):
+            assert isinstance(call.func, ast.Attribute)
+            if "torch.autograd.backward" in self.paths(call.func):
+                if call.args:
+                    found.append((call, call.args[0]))
+            elif not any(isinstance(v, Instance | External) for v in self.of(call.func.value)):
+                found.append((call, call.func.value))
+        return found
+
+    @cached_property
+    def loss_origins(self) -> frozenset[ast.AST]:
+        """The calls that collapse rows into what `backward` gets."""
+        return frozenset(o for s in self.loss_shards for o in s.origins)
+
+    @cached_property
+    def loss_shards(self) -> list[Shard]:
+        found: list[Shard] = []
+        for _, loss in self.backward_calls:
+            for value in self.of(loss):
+                if isinstance(value, Shard):
+                    found.append(value)
+                elif isinstance(value, Sequence):
+                    found.extend(e for e in self.interp.element(value) if isinstance(e, Shard))
+        return found
+
+    # -- roles ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def all_values(self) -> set[Value]:
+        return {v for values in self.interp.values.values() for v in values}
+
+    @cached_property
+    def optimizers(self) -> list[Value]:
+        found = set()
+        for value in self.all_values:
+            if isinstance(value, External) and api.is_optimizer_class(value.path):
+                self.evidence[value] = f"made by {value.path}"
+                found.add(value)
+            elif isinstance(value, Instance) and self.interp.inherits(value.cls, api.OPTIMIZER_BASES):
+                self.evidence[value] = f"{value.cls.name} is a torch optimizer"
+                found.add(value)
+            elif isinstance(value, External) and self._steps_parameters(value):
+                self.evidence[value] = "gets a module's parameters and is stepped"
+                found.add(value)
+        return self._in_order(found)
+
+    def _steps_parameters(self, value: External) -> bool:
+        if not isinstance(value.site, ast.Call) or not calls.parameters_in(self.interp, value.site):
+            return False
+        return Member(value, "step") in self.all_values and Member(value, "zero_grad") in self.all_values
+
+    def optimized_by(self, optimizer: Value) -> set[Value]:
+        site = getattr(optimizer, "site", None)
+        return calls.parameters_in(self.interp, site) if isinstance(site, ast.Call) else set()
+
+    @cached_property
+    def models(self) -> list[Value]:
+        found: set[Value] = set()
+        for optimizer in self.optimizers:
+            for model in self.optimized_by(optimizer):
+                if isinstance(model, External | Instance):
+                    found.add(model)
+                    line = getattr(optimizer.site, "lineno", 0)  # type: ignore[union-attr]
+                    self.evidence[model] = f"line {line} gives its parameters to an optimizer"
+        return self._in_order(found)
+
+    @cached_property
+    def schedulers(self) -> list[Value]:
+        optimizers = set(self.optimizers)
+        found: set[Value] = set()
+        for value in self.all_values:
+            if isinstance(value, External) and api.is_scheduler_class(value.path):
+                self.evidence[value] = f"made by {value.path}"
+                found.add(value)
+            elif isinstance(value, External) and isinstance(value.site, ast.Call) and value not in optimizers:
+                given = {v for a in value.site.args for v in self.of(a)}
+                if given & optimizers and Member(value, "step") in self.all_values:
+                    self.evidence[value] = "made from an optimizer and stepped"
+                    found.add(value)
+        return self._in_order(found - self._inner_schedulers)
+
+    @cached_property
+    def _inner_schedulers(self) -> set[Value]:
+        """Schedulers that are parts of another one (SequentialLR, ChainedScheduler): only the outer one is stepped."""
+        return {
+            v
+            for v in self.all_values
+            if isinstance(v, External) and api.is_scheduler_class(v.path) and Member(v, "step") not in self.all_values
+        }
+
+    @cached_property
+    def loaders(self) -> list[Value]:
+        found = {v for values in self.interp.iterations.values() for v in values}
+        for value in found:
+            self.evidence[value] = "a DataLoader that is iterated"
+        return self._in_order(found)
+
+    @cached_property
+    def train_loaders(self) -> list[Value]:
+        found = {s.loader for s in self.loss_shards}
+        for value in found:
+            self.evidence[value] = "its batches reach backward"
+        return self._in_order(found)
+
+    @cached_property
+    def eval_loaders(self) -> list[Value]:
+        return [v for v in self.loaders if v not in self.train_loaders]
+
+    @staticmethod
+    def _in_order(values: set[Value]) -> list[Value]:
+        return sorted(values, key=lambda v: (getattr(v.site, "lineno", 0), getattr(v.site, "col_offset", 0)))  # type: ignore[union-attr]
+
+    # -- loops and regions ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def loops(self) -> dict[Loop, set[Value]]:
+        """Every `for` over a loader, and the loaders it may run over."""
+        return {n: v for n, v in self.interp.iterations.items() if isinstance(n, ast.For | ast.AsyncFor) and v}
+
+    def batch_loop_around(self, node: ast.AST) -> ast.AST | None:
+        """The innermost loop around `node`, in its own function, that runs once a batch."""
+        return self.interp.batch_loop_around(node)
+
+    @cached_property
+    def callers(self) -> dict[ast.AST, list[ast.Call]]:
+        found: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        for function, sites in self.interp.call_sites.items():
+            found[function] = sorted(sites, key=lambda c: (c.lineno, c.col_offset))
+        return found
+
+    def in_batch_loop(self, node: ast.AST, loaders: set[Value] | None = None) -> bool:
+        """Whether `node` runs once a batch (of one of `loaders`): inside such a loop, or called from inside one."""
+        seen: set[ast.AST] = set()
+        work: list[ast.AST] = [node]
+        while work:
+            current = work.pop()
+            for around in self.table.ancestors(current):
+                if isinstance(around, ast.For | ast.AsyncFor) and current is not around.iter:
+                    over = self.loops.get(around, set())
+                    if over and (loaders is None or over & loaders):
+                        return True
+                if around in self.table.scopes and around not in seen:
+                    seen.add(around)
+                    work.extend(self.callers.get(around, ()))
+                    break
+        return False
+
+    def enclosing_function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        for around in self.table.ancestors(node):
+            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+                return around
+        return None
+
+    # -- where values are held -------------------------------------------------------------------------------------
+
+    def holders(self, value: Value) -> list[tuple[Scope, str]]:
+        """The variables that may hold `value`, by scope."""
+        return [key for key, values in self.interp.env.items() if value in values]
+
+    def attribute_holders(self, value: Value) -> list[tuple[ast.ClassDef, str]]:
+        return [
+            (owner, str(key))
+            for (owner, key), values in self.interp.heap.items()
+            if isinstance(owner, ast.ClassDef) and value in values
+        ]
+
+    @cached_property
+    def roles(self) -> tuple[RoleFact, ...]:
+        named = [
+            ("module", self.models),
+            ("optimizer", self.optimizers),
+            ("scheduler", self.schedulers),
+            ("training loader", self.train_loaders),
+            ("evaluation loader", self.eval_loaders),
+        ]
+        found: list[RoleFact] = []
+        for role, values in named:
+            for value in values:
+                names = sorted({n for _, n in self.holders(value)} | {f"self.{n}" for _, n in self.attribute_holders(value)})
+                line = getattr(value.site, "lineno", 0)  # type: ignore[union-attr]
+                found.append(RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, "")))
+        return tuple(found)
+
+
+def understand(tree: ast.Module) -> Facts:
+    table = ScopeTable(tree)
+    interp = Interpreter(tree, table)
+    interp.run()
+    return Facts(tree, table, interp)

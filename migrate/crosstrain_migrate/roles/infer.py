@@ -1,0 +1,650 @@
+"""The abstract interpreter: evaluates every expression of a script to the set of values it may stand for.
+
+Flow-insensitive in variables, insensitive to calling context (a parameter is the union of its arguments), run to a
+fixpoint. Sets only grow, so it ends; `MAX_PASSES` bounds pathological scripts.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from . import calls, tensors
+from . import torch_api as api
+from .reach import reaching_definitions
+from .scopes import Scope, ScopeTable, all_arguments
+from .values import (
+    NOTHING,
+    UNKNOWN,
+    Class,
+    External,
+    Function,
+    FunctionNode,
+    Instance,
+    Iterator,
+    Member,
+    Method,
+    Parameters,
+    Sequence,
+    Shard,
+    Symbol,
+    Value,
+    Values,
+)
+
+MAX_PASSES = 40
+WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
+ANY = "*"  # heap key of an element whose position is not known
+
+
+class Interpreter:
+    """Evaluates one module. After `run`, `values` maps every expression to what it may be."""
+
+    def __init__(self, tree: ast.Module, table: ScopeTable) -> None:
+        self.tree = tree
+        self.table = table
+        self.reaching = reaching_definitions(table)
+        self.assigned_attributes = _assigned_attributes(tree)
+        self.modules_by_evidence: set[Value] = set()
+        self.touching: set[ast.AST] = set()  # functions that call a module or backward
+        self.batch_loops: set[ast.AST] = set()  # loops that run once a batch; known after the first fixpoint
+        self._reset()
+
+    def _reset(self) -> None:
+        self.env: dict[tuple[Scope, str], set[Value]] = defaultdict(set)
+        self.definitions: dict[ast.AST, set[Value]] = defaultdict(set)
+        self.heap: dict[tuple[ast.AST, object], set[Value]] = defaultdict(set)
+        self.returns: dict[ast.AST, set[Value]] = defaultdict(set)
+        self.values: dict[ast.AST, set[Value]] = defaultdict(set)
+        self.iterations: dict[ast.AST, set[Value]] = defaultdict(set)
+        self.call_sites: dict[ast.AST, set[ast.Call]] = defaultdict(set)
+        self.escaped: set[ast.AST] = set()  # functions used as values, not only called
+        self.changed = False
+        self.run_orphans = False
+
+    def run(self) -> None:
+        """Two fixpoints: the first finds which values are modules, the second uses that everywhere."""
+        self._fixpoint()
+        self.find_touching()
+        self.batch_loops = {n for n, loaders in self.iterations.items() if loaders and isinstance(n, ast.For | ast.AsyncFor)}
+        evidence = set(self.modules_by_evidence)
+        self._reset()
+        self.modules_by_evidence = evidence
+        self._fixpoint()
+
+    def _fixpoint(self) -> None:
+        """First what follows from calls alone; then functions nobody calls run with unknown arguments."""
+        for self.run_orphans in (False, True):
+            for _ in range(MAX_PASSES):
+                self.changed = False
+                for node, scope in self.table.scopes.items():
+                    self._run_scope(node, scope)
+                if not self.changed:
+                    break
+
+    def _run_scope(self, node: ast.AST, scope: Scope) -> None:
+        if isinstance(node, ast.Lambda):
+            self.merge(self.returns[node], self.eval(node.body))
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            self._bind_defaults(node, scope)
+        assert isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        self.run_body(node.body)
+
+    def _bind_defaults(self, node: FunctionNode, scope: Scope) -> None:
+        positional = [*node.args.posonlyargs, *node.args.args]
+        for argument, default in zip(reversed(positional), reversed(node.args.defaults), strict=False):
+            self.bind_argument(scope, argument, self.eval(default))
+        for argument, kw_default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+            if kw_default is not None:
+                self.bind_argument(scope, argument, self.eval(kw_default))
+        if not self.run_orphans:
+            return
+        parent = self.table.parents.get(node)
+        if isinstance(parent, ast.ClassDef) and positional and not self.env[scope, positional[0].arg]:
+            self.bind_argument(scope, positional[0], {Instance(parent, parent)})
+        for argument in all_arguments(node):
+            if not self.env[scope, argument.arg]:
+                self.bind_argument(scope, argument, UNKNOWN)
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def merge(self, target: set[Value], new: Iterable[Value]) -> None:
+        fresh = [value for value in new if value not in target]
+        if not fresh:
+            return
+        before = frozenset(target)
+        target.update(fresh)
+        if len(target) > WIDEN_ABOVE:
+            _widen(target)
+        if target != before:
+            self.changed = True
+
+    def bind(self, scope: Scope, name: str, values: Iterable[Value], node: ast.AST) -> None:
+        """Records a binding of `name`, made at `node`."""
+        values = frozenset(values)
+        self.merge(self.env[scope, name], values)
+        self.merge(self.definitions[node], values)
+
+    def bind_argument(self, scope: Scope, argument: ast.arg, values: Iterable[Value]) -> None:
+        self.bind(scope, argument.arg, values, argument)
+
+    def merge_calls(self, function: FunctionNode, call: ast.Call) -> None:
+        if call not in self.call_sites[function]:
+            self.call_sites[function].add(call)
+            self.changed = True
+
+    def of(self, node: ast.AST) -> Values:
+        """What `node` may be, as of the last pass."""
+        return frozenset(self.values.get(node, ()))
+
+    def is_module(self, value: Value) -> bool:
+        """Whether `value` is a torch.nn.Module: by class, by base class, or because an optimizer got its parameters."""
+        if isinstance(value, External):
+            return api.is_module_class(value.path) or value in self.modules_by_evidence
+        return isinstance(value, Instance) and (
+            self.inherits(value.cls, api.MODULE_BASES) or value in self.modules_by_evidence
+        )
+
+    def inherits(self, cls: ast.ClassDef, bases: frozenset[str], seen: frozenset[ast.AST] = frozenset()) -> bool:
+        for base in self.bases(cls):
+            if isinstance(base, Symbol) and (base.path in bases):
+                return True
+            if isinstance(base, Symbol) and bases is api.MODULE_BASES and api.is_module_class(base.path):
+                return True
+            if isinstance(base, Class) and base.node not in seen:
+                if self.inherits(base.node, bases, seen | {cls}):
+                    return True
+        return False
+
+    def bases(self, cls: ast.ClassDef) -> list[Value]:
+        return [value for base in cls.bases for value in self.of(base) or self.eval(base)]
+
+    def find_touching(self) -> None:
+        """Functions that (through any depth of calls) call a module or backward."""
+        direct: set[ast.AST] = set()
+        callers: dict[ast.AST, set[ast.AST]] = defaultdict(set)
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            around = next((a for a in self.table.ancestors(node) if a in self.table.scopes), self.tree)
+            for value in self.of(node.func):
+                if self.is_module(value) or (isinstance(value, Member) and value.name == "backward"):
+                    direct.add(around)
+                target = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+                if target is not None:
+                    callers[target].add(around)
+        work = list(direct)
+        self.touching = set(direct)
+        while work:
+            for caller in callers[work.pop()]:
+                if caller not in self.touching:
+                    self.touching.add(caller)
+                    work.append(caller)
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def run_body(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            handler: Callable[[ast.stmt], None] | None = getattr(self, f"_do_{type(statement).__name__}", None)
+            if handler is not None:
+                handler(statement)
+            else:
+                self._do_parts(statement)
+
+    def _do_parts(self, node: ast.AST) -> None:
+        """Anything without meaning of its own: evaluate its expressions, run its suites."""
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.eval(child)
+            elif isinstance(child, ast.stmt):
+                self.run_body([child])
+            elif isinstance(child, ast.withitem):
+                self._do_withitem(child)
+            elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                self._do_parts(child)
+
+    def _do_withitem(self, item: ast.withitem) -> None:
+        values = self.eval(item.context_expr)
+        if item.optional_vars is not None:
+            self.assign(item.optional_vars, values)
+
+    def _do_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for decorator in node.decorator_list:
+            self.eval(decorator)
+        self.bind(self.table.of_node[node], node.name, {Function(node)}, node)
+
+    _do_AsyncFunctionDef = _do_FunctionDef
+
+    def _do_ClassDef(self, node: ast.ClassDef) -> None:
+        for part in (*node.bases, *node.decorator_list):
+            self.eval(part)
+        self.bind(self.table.of_node[node], node.name, {Class(node)}, node)
+
+    def _do_Import(self, node: ast.Import) -> None:
+        scope = self.table.of_node[node]
+        for alias in node.names:
+            name = alias.asname or alias.name.split(".")[0]
+            self.bind(scope, name, {Symbol(alias.name if alias.asname else name)}, alias)
+
+    def _do_ImportFrom(self, node: ast.ImportFrom) -> None:
+        scope = self.table.of_node[node]
+        prefix = "." * node.level + (node.module or "")
+        for alias in node.names:
+            if alias.name != "*":
+                path = api.canonical(f"{prefix}.{alias.name}")
+                self.bind(scope, alias.asname or alias.name, {Symbol(path)}, alias)
+
+    def _do_Assign(self, node: ast.Assign) -> None:
+        values = self.eval(node.value)
+        if self.accumulated(node) is not None:
+            values = as_kept(values)
+        for target in node.targets:
+            self.assign(target, values)
+
+    def _do_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.eval(node.value))
+
+    def _do_AugAssign(self, node: ast.AugAssign) -> None:
+        """`total += x` makes `total` what `x` is: its start value is a constant as far as shares go."""
+        values = self.eval(node.value)
+        before = self.before_augmentation(node)
+        shards = frozenset(v for v in before if isinstance(v, Shard))
+        if isinstance(node.op, ast.Add | ast.Sub) and not shards:
+            result = values | before
+        else:
+            result = self._combine(node.op, shards or before, values, node)
+        self.assign(node.target, as_kept(result) if self.outlives(node.target, node) else result)
+
+    def before_augmentation(self, node: ast.AugAssign) -> Values:
+        """What the target was before `node` changed it."""
+        if isinstance(node.target, ast.Name):
+            reaching = self.reaching.get(node.target, frozenset())
+            return frozenset(v for d in reaching for v in self.definitions[d])
+        return self.eval(node.target)
+
+    def _do_For(self, node: ast.For | ast.AsyncFor) -> None:
+        items = self.iterate(self.eval(node.iter), node)
+        self.assign(node.target, items)
+        self.run_body(node.body)
+        self.run_body(node.orelse)
+
+    _do_AsyncFor = _do_For
+
+    def _do_Return(self, node: ast.Return) -> None:
+        values = self.eval(node.value) if node.value is not None else UNKNOWN
+        function = next((a for a in self.table.ancestors(node) if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+        if function is not None:
+            self.merge(self.returns[function], values)
+
+    def assign(self, target: ast.expr, values: Values | set[Value]) -> None:
+        self.merge(self.values[target], values)
+        if isinstance(target, ast.Name):
+            scope = self.table.of_node[target].resolve(target.id)
+            if scope is not None:
+                self.bind(scope, target.id, values, target)
+        elif isinstance(target, ast.Attribute):
+            for owner in self.eval(target.value):
+                if isinstance(owner, Instance):
+                    self.merge(self.heap[owner.cls, target.attr], values)
+                elif isinstance(owner, Member | External):
+                    self.merge(self.heap[self.tree, (owner, target.attr)], values)
+        elif isinstance(target, ast.Subscript):
+            self.eval(target.slice)
+            for owner in self.eval(target.value):
+                if isinstance(owner, Sequence):
+                    self.merge(self.heap[owner.site, self._key(target.slice)], values)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, values)
+        elif isinstance(target, ast.Tuple | ast.List):
+            for index, part in enumerate(target.elts):
+                self.assign(part, frozenset(v for value in values for v in self.element(value, index)))
+
+    @staticmethod
+    def _key(index: ast.expr) -> object:
+        return index.value if isinstance(index, ast.Constant) else ANY
+
+    def element(self, value: Value, index: object = ANY) -> Values:
+        """What `value[index]` (or unpacking position `index`) may be."""
+        if isinstance(value, Sequence):
+            found = set(self.heap.get((value.site, ANY), ()))
+            if index is ANY:
+                found.update(*(v for (site, _), v in self.heap.items() if site is value.site))
+            else:
+                found |= self.heap.get((value.site, index), set())
+            return frozenset(found) or NOTHING
+        if isinstance(value, Shard):
+            if value.kind == "shape":
+                return frozenset({Shard("count", value.loader, value.origins)}) if index in {0, ANY} else UNKNOWN
+            return frozenset({Shard("rows", value.loader, value.origins, value.host)}) if value.kind == "batch" else frozenset({value})
+        if isinstance(value, Parameters):
+            return frozenset({value})
+        return UNKNOWN
+
+    def iterate(self, values: Values, node: ast.AST) -> Values:
+        """What a loop over `values` binds its target to; remembers which loaders `node` iterates."""
+        found: set[Value] = set()
+        for value in values:
+            if isinstance(value, Iterator):
+                inner = self.iterate(frozenset({value.of}), node)
+                if value.counted:
+                    pair = Sequence(value.site)
+                    self.merge(self.heap[value.site, 0], UNKNOWN)
+                    self.merge(self.heap[value.site, 1], inner)
+                    found.add(pair)
+                else:
+                    found |= inner
+            elif calls.is_loader(self, value):
+                self.merge(self.iterations[node], {value})
+                found.add(Shard("batch", value))
+            elif isinstance(value, Sequence):
+                found |= self.element(value)
+            elif isinstance(value, Shard):
+                found.add(Shard("rows" if value.kind == "batch" else "other", value.loader, value.origins | {node}, value.host))
+            elif isinstance(value, Instance):
+                found |= self._iterate_instance(value, node)
+            else:
+                found |= self.element(value)
+        return frozenset(found)
+
+    def _iterate_instance(self, value: Instance, node: ast.AST) -> Values:
+        method = self.method(value.cls, "__iter__")
+        return frozenset(self.returns[method]) if method is not None else UNKNOWN
+
+    def method(self, cls: ast.ClassDef, name: str) -> FunctionNode | None:
+        for statement in cls.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
+                return statement
+        for base in self.bases(cls):
+            if isinstance(base, Class) and base.node is not cls:
+                found = self.method(base.node, name)
+                if found is not None:
+                    return found
+        return None
+
+    # -- what outlives a batch ---------------------------------------------------------------------------------------
+
+    def batch_loop_around(self, node: ast.AST) -> ast.AST | None:
+        """The innermost batch loop around `node` in its own function."""
+        for around in self.table.ancestors(node):
+            if around in self.batch_loops:
+                return around
+            if around in self.table.scopes:
+                return None
+        return None
+
+    def outlives(self, target: ast.expr, at: ast.stmt) -> bool:
+        """Whether `target` was there before this batch: an accumulator, an attribute, an outer container."""
+        if isinstance(target, ast.Subscript | ast.Attribute):
+            return not any(isinstance(v, Shard) for v in self.of(target.value))
+        loop = self.batch_loop_around(at)
+        if loop is None or not isinstance(target, ast.Name):
+            return False
+        reaching = self.reaching.get(target, frozenset())
+        return any(not self.inside(d, loop) for d in reaching) or not reaching
+
+    def accumulated(self, node: ast.Assign) -> ast.expr | None:
+        """`x` of `total = total + x`, where `total` outlives the batch."""
+        value, target = node.value, node.targets[0]
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add) or not isinstance(target, ast.Name):
+            return None
+        for read, other in ((value.left, value.right), (value.right, value.left)):
+            if isinstance(read, ast.Name) and read.id == target.id and self.outlives(read, node):
+                return other
+        return None
+
+    def inside(self, node: ast.AST, around: ast.AST) -> bool:
+        return node is around or any(a is around for a in self.table.ancestors(node))
+
+    def kept(self, values: Values, site: ast.AST, at: ast.AST) -> Values:
+        """What a container made at `site` holds after `values` were put into it at `at`."""
+        loop = self.batch_loop_around(at)
+        return values if loop is not None and self.inside(site, loop) else as_kept(values)
+
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def eval(self, node: ast.expr) -> Values:
+        handler: Callable[[ast.expr], Values] | None = getattr(self, f"_eval_{type(node).__name__}", None)
+        found = handler(node) if handler is not None else self._eval_parts(node)
+        self.merge(self.values[node], found)
+        return frozenset(self.values[node])
+
+    def _eval_parts(self, node: ast.expr) -> Values:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.eval(child)
+        return UNKNOWN
+
+    def _eval_Name(self, node: ast.Name) -> Values:
+        scope = self.table.of_node[node].resolve(node.id)
+        if scope is None:
+            return frozenset({Symbol(f"builtins.{node.id}")})
+        reaching = self.reaching.get(node)
+        if reaching is not None:
+            found = frozenset(v for d in reaching for v in self.definitions[d])
+        else:
+            found = frozenset(self.env[scope, node.id])
+        parent = self.table.parents.get(node)
+        if not (isinstance(parent, ast.Call) and parent.func is node):
+            self.escaped.update(v.node for v in found if isinstance(v, Function))
+        return found
+
+    def _eval_Attribute(self, node: ast.Attribute) -> Values:
+        found: set[Value] = set()
+        for owner in self.eval(node.value):
+            found |= self.attribute(owner, node.attr, node)
+        parent = self.table.parents.get(node)
+        if not (isinstance(parent, ast.Call) and parent.func is node):
+            self.escaped.update(v.function.node for v in found if isinstance(v, Method))
+        return frozenset(found)
+
+    def attribute(self, owner: Value, name: str, node: ast.AST) -> Values:
+        if isinstance(owner, Symbol):
+            return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
+        if isinstance(owner, Instance):
+            return self._instance_attribute(owner, name)
+        if isinstance(owner, Class):
+            method = self.method(owner.node, name)
+            return frozenset({Function(method)}) if method is not None else UNKNOWN
+        if isinstance(owner, Shard):
+            return self._shard_attribute(owner, name, node)
+        stored = self.heap.get((self.tree, (owner, name)))
+        return frozenset(stored or ()) | {Member(owner, name)}
+
+    def _instance_attribute(self, owner: Instance, name: str) -> Values:
+        method = self.method(owner.cls, name)
+        if method is not None:
+            decorators = {getattr(d, "id", "") for d in getattr(method, "decorator_list", ())}
+            if "property" in decorators:
+                return frozenset(self.returns[method])
+            if "staticmethod" in decorators:
+                return frozenset({Function(method)})
+            return frozenset({Method(owner, Function(method))})
+        found: set[Value] = set(self.heap.get((owner.cls, name), ()))
+        for base in self.bases(owner.cls):
+            if isinstance(base, Class):
+                found |= self.heap.get((base.node, name), set())
+        if not found and name in self.assigned_attributes:
+            return NOTHING
+        class_scope = self.table.scopes.get(owner.cls)
+        if class_scope is not None and name in class_scope.names:
+            found |= self.env[class_scope, name]
+        return frozenset(found) or frozenset({Member(owner, name)})
+
+    @staticmethod
+    def _shard_attribute(owner: Shard, name: str, node: ast.AST) -> Values:
+        if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
+            found = tensors.apply(name, owner, node, [], {})
+            return frozenset({found}) if found is not None else UNKNOWN
+        if name in {"device", "dtype", "ndim", "is_cuda", "requires_grad", "grad_fn"}:
+            return UNKNOWN
+        if name == "loss":  # a model output that carries its own loss: its reduction is not known
+            return frozenset({tensors.other(owner, node)})
+        if owner.kind == "batch":
+            return frozenset({Member(owner, name), Shard("rows", owner.loader, owner.origins, owner.host)})
+        return frozenset({Member(owner, name)})
+
+    def _eval_Subscript(self, node: ast.Subscript) -> Values:
+        owners, index = self.eval(node.value), self.eval(node.slice)
+        row_index = any(isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE for v in index)
+        found: set[Value] = set()
+        for owner in owners:
+            if isinstance(owner, Shard):
+                shard = tensors.subscript(owner, node.slice, node, row_index)
+                found |= {shard} if shard is not None else UNKNOWN
+            else:
+                found |= self.element(owner, self._key(node.slice))
+        return frozenset(found)
+
+    def _eval_Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> Values:
+        for index, part in enumerate(node.elts):
+            key = ANY if isinstance(part, ast.Starred) or isinstance(node, ast.Set) else index
+            self.merge(self.heap[node, key], self.eval(part))
+        return frozenset({Sequence(node)})
+
+    _eval_List = _eval_Tuple
+    _eval_Set = _eval_Tuple
+
+    def _eval_Dict(self, node: ast.Dict) -> Values:
+        for key, value in zip(node.keys, node.values, strict=True):
+            values = self.eval(value)
+            if key is None:
+                values = frozenset(e for v in values for e in self.element(v))
+            else:
+                self.eval(key)
+            self.merge(self.heap[node, self._key(key) if key is not None else ANY], values)
+        return frozenset({Sequence(node)})
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Values:
+        for generator in node.generators:
+            self.assign(generator.target, self.iterate(self.eval(generator.iter), generator))
+            for test in generator.ifs:
+                self.eval(test)
+        if isinstance(node, ast.DictComp):
+            self.eval(node.key)
+            element = self.eval(node.value)
+        else:
+            element = self.eval(node.elt)
+        shards = frozenset(v for v in element if isinstance(v, Shard))
+        if shards:  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
+            return frozenset(self._collected(shard, node) for shard in shards)
+        self.merge(self.heap[node, ANY], element)
+        return frozenset({Sequence(node)})
+
+    def _collected(self, shard: Shard, node: ast.AST) -> Shard:
+        from_batch = any(
+            isinstance(v, Shard) and v.kind == "batch" or isinstance(v, Member) and isinstance(v.receiver, Shard)
+            for generator in node.generators  # type: ignore[attr-defined]
+            for v in self.of(generator.iter)
+        )
+        if from_batch and shard.kind == "rows":
+            return Shard("batch", shard.loader, shard.origins, shard.host)
+        return tensors.other(shard, node)
+
+    _eval_ListComp = _comprehension
+    _eval_SetComp = _comprehension
+    _eval_GeneratorExp = _comprehension
+    _eval_DictComp = _comprehension
+
+    def _eval_IfExp(self, node: ast.IfExp) -> Values:
+        self.eval(node.test)
+        return self.eval(node.body) | self.eval(node.orelse)
+
+    def _eval_BoolOp(self, node: ast.BoolOp) -> Values:
+        return frozenset(v for part in node.values for v in self.eval(part))
+
+    def _eval_NamedExpr(self, node: ast.NamedExpr) -> Values:
+        values = self.eval(node.value)
+        self.assign(node.target, values)
+        return values
+
+    def _eval_Starred(self, node: ast.Starred) -> Values:
+        return frozenset(e for v in self.eval(node.value) for e in self.element(v))
+
+    def _eval_Await(self, node: ast.Await) -> Values:
+        return self.eval(node.value)
+
+    def _eval_Lambda(self, node: ast.Lambda) -> Values:
+        return frozenset({Function(node)})
+
+    def _eval_UnaryOp(self, node: ast.UnaryOp) -> Values:
+        found: set[Value] = set()
+        for value in self.eval(node.operand):
+            if isinstance(value, Shard):
+                keeps = not isinstance(node.op, ast.Not)
+                found.add(value if keeps else tensors.other(value, node))
+            else:
+                found.add(value)
+        return frozenset(found)
+
+    def _eval_BinOp(self, node: ast.BinOp) -> Values:
+        left, right = self.eval(node.left), self.eval(node.right)
+        if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
+            return left | right
+        return self._combine(node.op, left, right, node)
+
+    def _eval_Compare(self, node: ast.Compare) -> Values:
+        found = self.eval(node.left)
+        for op, comparator in zip(node.ops, node.comparators, strict=True):
+            found = self._combine(op, found, self.eval(comparator), node)
+        return found
+
+    @staticmethod
+    def _combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:
+        if not left or not right:
+            return NOTHING
+        left_shards = [v for v in left if isinstance(v, Shard)] or [None]
+        right_shards = [v for v in right if isinstance(v, Shard)] or [None]
+        found: set[Value] = set()
+        for a in left_shards:
+            for b in right_shards:
+                result = tensors.binary(op, a, b, node)
+                if result is None:
+                    found |= UNKNOWN
+                    continue
+                found.add(result)
+                if a is not None and b is not None and a.loader != b.loader:
+                    found.add(Shard(result.kind, b.loader, result.origins, result.host))
+        return frozenset(found)
+
+    def _eval_Call(self, node: ast.Call) -> Values:
+        return calls.evaluate(self, node)
+
+    def _eval_Constant(self, node: ast.Constant) -> Values:
+        if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
+            return frozenset({External("torch.device", node)})
+        return UNKNOWN
+
+    def _eval_JoinedStr(self, node: ast.JoinedStr) -> Values:
+        self._eval_parts(node)
+        first = node.values[0] if node.values else None
+        if isinstance(first, ast.Constant) and str(first.value) in api.DEVICE_F_STRINGS:
+            return frozenset({External("torch.device", node)})
+        return UNKNOWN
+
+    def _eval_FormattedValue(self, node: ast.FormattedValue) -> Values:
+        return self.eval(node.value)
+
+
+def as_kept(values: Iterable[Value]) -> Values:
+    """Values that leave their batch: the rules make them global at that place, so they are read like Python numbers."""
+    return frozenset(replace(v, host=True) if isinstance(v, Shard) else v for v in values)
+
+
+def _assigned_attributes(tree: ast.Module) -> frozenset[str]:
+    """Attribute names that the script assigns anywhere: reading one waits until its value is known."""
+    return frozenset(
+        n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+    )
+
+
+def _widen(values: set[Value]) -> None:
+    groups: dict[tuple[str, Value, bool], frozenset[ast.AST]] = {}
+    for value in [v for v in values if isinstance(v, Shard)]:
+        key = (value.kind, value.loader, value.host)
+        groups[key] = groups.get(key, frozenset()) | value.origins
+        values.discard(value)
+    values.update(Shard(kind, loader, origins, host) for (kind, loader, host), origins in groups.items())

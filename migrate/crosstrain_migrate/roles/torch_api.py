@@ -1,0 +1,191 @@
+"""What we know of PyTorch's names: constructors by role, losses and their reductions, what moves a tensor."""
+
+from __future__ import annotations
+
+import re
+
+NN_PREFIXES = ("torch.nn.", "torchvision.models.")
+OPTIMIZER_PREFIX = "torch.optim."
+SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
+MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.Sequential"})
+OPTIMIZER_BASES = frozenset({"torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"})
+LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+DEVICE_STRING = re.compile(r"^(cuda|cpu|mps|xpu|gpu)(:\d+)?$")
+DEVICE_F_STRINGS = frozenset({"cuda:", "xpu:"})
+ITERATORS = frozenset(
+    {
+        "tqdm.tqdm",
+        "tqdm.auto.tqdm",
+        "tqdm.notebook.tqdm",
+        "tqdm.std.tqdm",
+        "builtins.iter",
+        "builtins.list",
+        "builtins.reversed",
+        "itertools.islice",
+        "rich.progress.track",
+    }
+)
+
+# Functional losses -> their reduction when none is named. All of them take rows and collapse them.
+LOSSES = frozenset(
+    {
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "cross_entropy",
+        "gaussian_nll_loss",
+        "hinge_embedding_loss",
+        "huber_loss",
+        "kl_div",
+        "l1_loss",
+        "margin_ranking_loss",
+        "mse_loss",
+        "multi_margin_loss",
+        "multilabel_margin_loss",
+        "multilabel_soft_margin_loss",
+        "nll_loss",
+        "poisson_nll_loss",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "triplet_margin_loss",
+        "cosine_embedding_loss",
+    }
+)
+# A class weight or an ignored index divides by something else than the number of rows.
+NORMALISING_ARGUMENTS = frozenset({"weight", "ignore_index"})
+# Losses whose `weight` scales the terms but whose mean still divides by the number of elements.
+PLAIN_WEIGHT_LOSSES = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+
+# Tensor methods (and torch / torch.nn.functional functions) that treat every element or every row on its own.
+ROW_WISE = frozenset(
+    """abs absolute acos add addcdiv addcmul alpha_dropout asin atan atan2 bernoulli bfloat16 bitwise_and bitwise_not
+    bitwise_or bitwise_xor bool byte ceil celu clamp clamp_ clamp_max clamp_min clip clone contiguous conv1d conv2d
+    conv3d conv_transpose1d conv_transpose2d copysign cos cosh cpu cuda detach detach_ div div_ divide double dropout
+    dropout2d elu embedding eq erf exp exp_ expm1 feature_dropout float floor floor_divide fmod gelu glu greater
+    greater_equal gt ge half hardsigmoid hardswish hardtanh hardtanh_ int interpolate isfinite isinf isnan layer_norm
+    leaky_relu leaky_relu_ le less lerp less_equal lgamma linear log log10 log1p log2 logical_and logical_not
+    logical_or logical_xor logit logsigmoid long lt masked_fill masked_fill_ max_pool1d max_pool2d max_pool3d avg_pool1d
+    avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d mish mul mul_ multiply nan_to_num ne neg
+    negative not_equal numpy one_hot pad pixel_shuffle pow prelu reciprocal relu relu6 relu_ remainder
+    requires_grad_ round rsqrt rsub selu sgn short sigmoid sigmoid_ sign silu sin sinh softplus softshrink softsign
+    sqrt square sub sub_ subtract tan tanh tanh_ tanhshrink threshold to tolist true_divide trunc type type_as upsample
+    unfold where xlogy zero_ fill_ zeros_like ones_like rand_like randn_like empty_like full_like batch_norm
+    group_norm instance_norm local_response_norm grid_sample affine_grid normal_ uniform_ item bmm baddbmm pin_memory
+    scaled_dot_product_attention argwhere_rows is_floating_point""".split()
+)
+# Keep a mean a mean and a sum a sum (linear, or mere conversions).
+LINEAR = frozenset(
+    """detach detach_ data cpu cuda to float double half bfloat16 clone contiguous neg negative item tolist numpy
+    requires_grad_ squeeze unsqueeze view reshape type type_as flatten""".split()
+)
+# Read a tensor into Python or NumPy.
+HOST_METHODS = frozenset({"item", "tolist", "numpy"})
+HOST_BUILTINS = frozenset({"builtins.float", "builtins.int", "builtins.bool", "builtins.str", "builtins.repr"})
+# Collapse the rows unless told a dimension beyond the first; True: the result is a (values, indices) pair.
+REDUCTIONS = {
+    "sum": False,
+    "mean": False,
+    "prod": False,
+    "std": False,
+    "var": False,
+    "norm": False,
+    "argmax": False,
+    "argmin": False,
+    "amax": False,
+    "amin": False,
+    "any": False,
+    "all": False,
+    "logsumexp": False,
+    "count_nonzero": False,
+    "max": True,
+    "min": True,
+    "median": True,
+    "mode": True,
+    "nanmean": False,
+    "nansum": False,
+}
+# Work along a dimension (last by default for some); keep the shape, or return pairs.
+ALONG = {
+    "softmax": False,
+    "log_softmax": False,
+    "softmin": False,
+    "normalize": False,
+    "cumsum": False,
+    "cumprod": False,
+    "argsort": False,
+    "flip": False,
+    "gumbel_softmax": False,
+    "cosine_similarity": False,
+    "topk": True,
+    "sort": True,
+    "kthvalue": True,
+    "gather": False,
+    "scatter": False,
+    "scatter_": False,
+    "scatter_add": False,
+    "index_select": False,
+    "select": False,
+    "narrow": False,
+    "chunk": True,
+    "split": True,
+    "unbind": True,
+    "diff": False,
+    "roll": False,
+}
+# Without a `dim` these work along the first dimension, or over everything.
+FIRST_DIM_BY_DEFAULT = frozenset({"chunk", "split", "unbind", "flip", "roll"})
+# The rows stay, whatever the arguments: the other tensor's shape decides.
+SHAPE_AS = frozenset({"view_as", "reshape_as", "expand_as"})
+FACTORIES = frozenset(
+    {"zeros", "ones", "full", "empty", "rand", "randn", "randint", "arange", "eye", "tensor", "as_tensor", "linspace"}
+)
+RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
+BATCH_STATISTICS = frozenset(
+    {"torch.nn.BatchNorm1d", "torch.nn.BatchNorm2d", "torch.nn.BatchNorm3d", "torch.nn.SyncBatchNorm"}
+)
+
+_REEXPORTS = {
+    "torch.nn.functional.": "torch.nn.functional.",
+    "torch.nn.modules.loss.": "torch.nn.",
+}
+
+
+def canonical(path: str) -> str:
+    """One spelling for names that PyTorch exports from several places."""
+    for prefix, replacement in _REEXPORTS.items():
+        if path.startswith(prefix):
+            return replacement + path[len(prefix) :]
+    if path.startswith("torch.optim."):
+        parts = path.split(".")
+        if len(parts) == 4 and parts[2] != "lr_scheduler":  # torch.optim.adam.Adam
+            return f"torch.optim.{parts[3]}"
+    return path
+
+
+def last(path: str) -> str:
+    return path.rsplit(".", 1)[-1]
+
+
+def is_loss_class(path: str) -> bool:
+    return path.startswith("torch.nn.") and path.count(".") == 2 and path.endswith("Loss")
+
+
+def loss_function_of(path: str) -> str:
+    """`torch.nn.BCEWithLogitsLoss` -> `binary_cross_entropy_with_logits`, where it matters for its `weight`."""
+    return {
+        "torch.nn.BCELoss": "binary_cross_entropy",
+        "torch.nn.BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    }.get(path, "")
+
+
+def is_module_class(path: str) -> bool:
+    if is_loss_class(path) or path.startswith(("torch.nn.functional", "torch.nn.utils", "torch.nn.init", "torch.nn.parallel")):
+        return False
+    return path.startswith("torch.nn.") and last(path)[:1].isupper() and last(path) not in {"Parameter", "ParameterList"}
+
+
+def is_optimizer_class(path: str) -> bool:
+    return path.startswith(OPTIMIZER_PREFIX) and path.count(".") == 2 and last(path)[:1].isupper()
+
+
+def is_scheduler_class(path: str) -> bool:
+    return path.startswith(SCHEDULER_PREFIX) and last(path)[:1].isupper()

@@ -1,0 +1,121 @@
+"""Planning: one small module per concern. `plan` runs them in the order in which they depend on each other.
+
+A rule's module docstring is its page (`migrate --explain CODE`): its first line names its codes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from .. import edits as e
+from ..results import Finding
+from ..roles.facts import Facts
+from . import (
+    backward,
+    checkpoints,
+    clipping,
+    device,
+    evaluation,
+    files,
+    gate,
+    home,
+    numbers,
+    plumbing,
+    prepare,
+    schedulers,
+    speak,
+    subject,
+)
+from .base import Context, Refusal
+
+PAGES = (home, device, plumbing, prepare, backward, clipping, schedulers, speak, files, checkpoints, evaluation, numbers, gate)
+
+
+@dataclass(frozen=True)
+class Plan:
+    edits: tuple[e.Edit, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def plan(facts: Facts, text: str, runtime: str) -> Plan:
+    """All edits and findings of one script. The core conversion is made whole or not at all."""
+    if not facts.backward_calls or gate.already_migrated(facts.tree):
+        return Plan()
+    obstacles = gate.obstacles(facts)
+    if obstacles:
+        return Plan(findings=tuple(obstacles))
+    if not facts.train_loaders:
+        reason = subject.no_loader_note(facts)
+        return Plan(findings=(_refused(reason),))
+    try:
+        context = _context(facts, text, runtime)
+        _core(context)
+    except Refusal as refusal:
+        return Plan(findings=(refusal.finding,))
+    return Plan(tuple(context.edits), tuple(sorted(context.findings, key=lambda f: (f.line, f.column, f.rule))))
+
+
+def _refused(reason: tuple[str, ast.AST, str, str, object]) -> Finding:
+    from ..results import Severity
+    from .base import finding
+
+    rule, node, text, remedy, _ = reason
+    return finding(rule, node, text, remedy, Severity.REFUSED)
+
+
+def _context(facts: Facts, text: str, runtime: str) -> Context:
+    found = subject.find_subject(facts)
+    probe = Context(facts, runtime, text, home.Home(found.scope, "accelerator"), found)
+    definitions = device.Placement(probe)._definitions()
+    place = home.find_home(facts, found, definitions)
+    return Context(facts, runtime, text, place, found)
+
+
+def _core(context: Context) -> None:
+    schedulers.plan(context)
+    evaluation.plan(context)
+    numbers.plan(context)
+    backward.plan(context)
+    clipping.plan(context)
+    checkpoints.plan(context)
+    files.plan(context)
+    speak.plan(context)
+    placement = device.Placement(context)
+    placement.plan()
+    prepare.plan(context)
+    plumbing.Plumbing(context, placement).plan()
+
+
+@dataclass(frozen=True)
+class Page:
+    """One rule's documentation."""
+
+    code: str
+    name: str
+    doc: str
+    before: str
+    after: str
+
+
+def catalogue() -> list[Page]:
+    """Every rule code with its page, in order."""
+    found: list[Page] = []
+    for module in PAGES:
+        doc = (module.__doc__ or "").strip()
+        title = doc.split("\n", 1)[0]
+        name = title.split(":", 1)[1].strip() if ":" in title else title
+        before = re.search(r"^Before: (.+)$", doc, re.M)
+        after = re.search(r"^After:  ?(.+)$", doc, re.M)
+        for code in _codes(module, title):
+            found.append(Page(code, name, doc, before.group(1) if before else "", after.group(1) if after else ""))
+    return sorted(found, key=lambda page: page.code)
+
+
+def _codes(module: object, title: str) -> list[str]:
+    """The codes of a rule module: every `CT…` string among its constants."""
+    constants = [v for k, v in vars(module).items() if k.isupper() and isinstance(v, str) and re.fullmatch(r"CT\d{3}", v)]
+    if module is gate:
+        constants += [rule for rule, _ in gate.HAND_MADE.values()] + ["CT901", "CT902", "CT903"]
+    return sorted(set(constants + re.findall(r"CT\d{3}", title)))

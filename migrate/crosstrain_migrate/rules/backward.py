@@ -1,0 +1,71 @@
+"""CT202: `loss.backward()` becomes `accelerator.backward(loss)`.
+
+What:   Every backward pass of a loss, its keyword arguments kept; `torch.autograd.backward` too.
+Why:    It scales the loss for mixed precision, accumulation and uneven batches, and the gradients get averaged.
+Before: `loss.backward(retain_graph=True)`
+After:  `accelerator.backward(loss, retain_graph=True)`
+"""
+
+from __future__ import annotations
+
+from ..results import Severity
+from ..roles.values import External
+from .base import Context, refuse
+
+RULE = "CT202"
+
+
+def plan(context: Context) -> None:
+    _refuse_line_search(context)
+    for call, loss in context.facts.backward_calls:
+        accelerator = context.accelerator(call)
+        arguments = call.args[1:] if loss in call.args else call.args
+        if arguments:
+            raise refuse(RULE, call, "backward with a gradient argument has no global form", "reduce the loss to a scalar first")
+        extra = "".join(f", {k.arg}={context.source(k.value)}" for k in call.keywords if k.arg)
+        context.replace(call, RULE, "the gradients of the global batch", accelerator + ".backward({loss}" + extra + ")", loss=loss)
+        context.collective.add(call)
+    _loss_reduction(context)
+
+
+def _refuse_line_search(context: Context) -> None:
+    """An optimizer that calls the loss itself takes decisions by one rank's loss."""
+    for optimizer in context.facts.optimizers:
+        path = optimizer.path if isinstance(optimizer, External) else getattr(optimizer, "cls", None)
+        if isinstance(path, str) and path.endswith("LBFGS"):
+            raise refuse(
+                "CT903",
+                optimizer.site,  # type: ignore[union-attr]
+                "LBFGS evaluates the loss several times a step, by a line search on this process's share: processes would part ways",
+                "train it on one process, or use another optimizer",
+            )
+
+
+def _loss_reduction(context: Context) -> None:
+    """A sum over rows stays a sum over the global batch; anything that is neither is reported."""
+    kinds = {s.kind for s in context.facts.loss_shards}
+    if kinds == {"sum"}:
+        if context.runtime == "crosstrain":
+            context.options["loss_reduction"] = '"sum"'
+        else:
+            raise refuse(
+                "CT204", context.facts.backward_calls[0][0], "this loss is a sum over rows, which Accelerate averages over processes",
+                "migrate with --runtime crosstrain, or divide the loss by the number of rows",
+            )
+    elif "sum" in kinds:
+        raise refuse(
+            RULE,
+            context.facts.backward_calls[0][0],
+            "some losses of this script are sums over rows and some are means, so no one rule makes both global",
+            "use one reduction",
+        )
+    elif kinds - {"mean"}:
+        context.note(
+            RULE,
+            context.facts.backward_calls[0][0],
+            "this loss is neither a mean nor a sum over rows, as far as the tool can see (a class weight, an ignored index, "
+            "pairs within the batch, a function from elsewhere): on several processes its average is close to, not equal to, the loss of the global batch",
+            "check it with `crosstrain verify`; a mean over rows needs no change",
+            Severity.REVIEW,
+        )
+

@@ -1,0 +1,196 @@
+"""What every rule is given, and what it may give back."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from .. import edits as e
+from ..results import Confidence, Finding, Severity
+from ..roles.facts import Facts
+from ..roles.scopes import Scope
+from ..roles.values import Class, Function, Instance, Method, Value
+
+
+class Refusal(Exception):
+    """The core conversion cannot be made safely. Carries the finding that says where and why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.reason)
+        self.finding = finding
+
+
+def refuse(rule: str, node: ast.AST, reason: str, remedy: str) -> Refusal:
+    return Refusal(finding(rule, node, reason, remedy, Severity.REFUSED))
+
+
+def finding(rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity) -> Finding:
+    return Finding(rule, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1, reason, remedy, severity)
+
+
+@dataclass
+class Home:
+    """Where the Accelerator lives. `scope` is the module, a function, or the method of a class."""
+
+    scope: Scope
+    holder: str  # "accelerator" or "self.accelerator"
+    cls: ast.ClassDef | None = None
+    statement: ast.stmt | None = None  # the statement it is constructed before (or in place of)
+
+    @property
+    def is_global(self) -> bool:
+        """Visible in every function as a module-level name."""
+        return self.scope.parent is None
+
+
+@dataclass
+class Subject:
+    """What is prepared, and where."""
+
+    scope: Scope
+    models: list[Value]
+    optimizers: list[Value]
+    train_loaders: list[Value]
+    eval_loaders: list[Value] = field(default_factory=list)  # those proven to evaluate right when sharded
+    schedulers: list[Value] = field(default_factory=list)
+
+    @property
+    def loaders(self) -> set[Value]:
+        return {*self.train_loaders, *self.eval_loaders}
+
+
+@dataclass
+class Context:
+    """The state of one file's planning."""
+
+    facts: Facts
+    runtime: str
+    text: str
+    home: Home
+    subject: Subject
+    edits: list[e.Edit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    needs: set[ast.AST] = field(default_factory=set)  # functions whose code now mentions the accelerator
+    collective: set[ast.AST] = field(default_factory=set)  # nodes whose new code communicates
+    device_definitions: list[ast.Assign] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)  # Accelerator(...) arguments
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    def source(self, node: ast.AST) -> str:
+        found = ast.get_source_segment(self.text, node)
+        assert found is not None
+        return found
+
+    def note(self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW) -> None:
+        self.findings.append(finding(rule, node, reason, remedy, severity))
+
+    # -- reaching the accelerator ------------------------------------------------------------------------------------
+
+    def accelerator(self, node: ast.AST) -> str:
+        """The expression for the accelerator where `node` stands; records that its function needs it."""
+        function = self.facts.enclosing_function(node)
+        if function is None or self.home.is_global:
+            return "accelerator"
+        if function is self.home.scope.node and self.home.cls is None:
+            return "accelerator"
+        self.needs.add(function)
+        cls = self.method_class(function)
+        return "self.accelerator" if cls is not None else "accelerator"
+
+    def method_class(self, function: ast.AST) -> ast.ClassDef | None:
+        """The class whose method `function` is, or whose method it is nested in."""
+        current: ast.AST | None = function
+        while current is not None:
+            parent = self.facts.table.parents.get(current)
+            if isinstance(parent, ast.ClassDef):
+                return parent
+            current = self.facts.enclosing_function(current)
+        return None
+
+    def reachable(self, node: ast.AST) -> bool:
+        """Whether code at `node` can be given the accelerator at all."""
+        function = self.facts.enclosing_function(node)
+        if function is None:
+            return self.home.is_global and self.after_home(node)
+        cls = self.method_class(function)
+        if cls is not None and self.is_library_class(cls):
+            return False
+        if self.home.is_global or function is self.home.scope.node:
+            return self.home.is_global or self.after_home(node)
+        return self.threadable(function)
+
+    def after_home(self, node: ast.AST) -> bool:
+        """Whether `node` runs after the Accelerator was made (both in the same scope)."""
+        if self.home.statement is None:
+            return True
+        return node.lineno >= self.home.statement.lineno  # type: ignore[attr-defined]
+
+    def is_library_class(self, cls: ast.ClassDef) -> bool:
+        """A module, data set or other class whose objects a library calls: it cannot be given an accelerator."""
+        from ..roles import torch_api as api
+
+        bases = {
+            "torch.utils.data.Dataset",
+            "torch.utils.data.dataset.Dataset",
+            "torch.utils.data.IterableDataset",
+            "torch.utils.data.Sampler",
+            "torch.autograd.Function",
+        }
+        interp = self.facts.interp
+        return interp.inherits(cls, api.MODULE_BASES) or interp.inherits(cls, frozenset(bases))
+
+    def threadable(self, function: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether every caller of `function` is known and can itself reach the accelerator."""
+        if function in seen:
+            return True
+        if function in self.facts.interp.escaped or isinstance(function, ast.Lambda):
+            return False
+        cls = self.method_class(function)
+        sites = self.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
+        if self.home.cls is not None and cls is self.home.cls:
+            return True
+        if not sites:
+            return False
+        return all(self._site_reaches(site, seen | {function}) for site in sites)
+
+    def _site_reaches(self, site: ast.Call, seen: frozenset[ast.AST]) -> bool:
+        caller = self.facts.enclosing_function(site)
+        if caller is None:
+            return self.home.is_global and self.after_home(site)
+        if caller is self.home.scope.node:
+            return self.after_home(site)
+        return self.threadable(caller, seen)
+
+    def construction_sites(self, cls: ast.ClassDef) -> list[ast.Call]:
+        found = {
+            v.site for v in self.facts.all_values if isinstance(v, Instance) and v.cls is cls and isinstance(v.site, ast.Call)
+        }
+        return sorted(found, key=lambda c: (c.lineno, c.col_offset))
+
+    def local_targets(self, call: ast.Call) -> list[ast.AST]:
+        """The script's own functions that `call` may run."""
+        found: list[ast.AST] = []
+        for value in self.facts.of(call.func):
+            if isinstance(value, Function):
+                found.append(value.node)
+            elif isinstance(value, Method):
+                found.append(value.function.node)
+            elif isinstance(value, Class):
+                init = self.facts.interp.method(value.node, "__init__")
+                if init is not None:
+                    found.append(init)
+        return found
+
+    # -- edits ---------------------------------------------------------------------------------------------------------
+
+    def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
+        self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))
+
+    def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
+        self.edits.append(e.RemoveStatement(node, rule, reason))
+
+    def review(self, edit: e.Edit) -> e.Edit:
+        return type(edit)(**{**edit.__dict__, "confidence": Confidence.REVIEW})

@@ -1,0 +1,102 @@
+"""CT501 to CT503: the same files, written once; loading where this process's device is.
+
+What:   `torch.save(model.state_dict(), "x.pt")` becomes `accelerator.save_model(model, "x.pt")`, any other torch.save
+        `accelerator.save`; a file that is read back later is waited for.
+Why:    One process writes, whole, and without a wrapper's prefix.
+Before: `torch.save(model.state_dict(), "model.pt")`
+After:  `accelerator.save_model(model, "model.pt")`
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .. import edits as e
+from .base import Context, Refusal
+from .home import only_definition
+
+MODEL, ANYTHING, LOAD = "CT501", "CT502", "CT503"
+SUFFIXES = (".pt", ".pth", ".bin")
+
+
+def plan(context: Context) -> None:
+    saves = [c for c in context.facts.calls_to("torch.save") if context.reachable(c)]
+    for call in saves:
+        try:
+            _save(context, call)
+        except Refusal:
+            context.note(ANYTHING, call, "every process writes this file", "save it through the accelerator")
+    if saves:
+        _wait_before_loads(context, saves)
+
+
+def _save(context: Context, call: ast.Call) -> None:
+    accelerator = context.accelerator(call)
+    if len(call.args) == 2 and not call.keywords:
+        model = _state_dict_of(context, call.args[0])
+        if model is not None and context.runtime == "crosstrain" and _has_suffix(context, call.args[1]):
+            template = accelerator + ".save_model({model}, {path})"
+            context.replace(call, MODEL, "one file, from the main process", template, model=model, path=call.args[1])
+            return
+    if context.runtime == "accelerate":
+        _unwrap_inside(context, call, accelerator)
+    context.replace(call.func, ANYTHING, "written once, whole, by the main process", f"{accelerator}.save")
+
+
+def _state_dict_of(context: Context, node: ast.expr) -> ast.expr | None:
+    """`model` of `model.state_dict()`, when it is one of the prepared modules."""
+    if not isinstance(node, ast.Call) or node.args or node.keywords or not isinstance(node.func, ast.Attribute):
+        return None
+    if node.func.attr != "state_dict":
+        return None
+    values = context.facts.of(node.func.value)
+    return node.func.value if any(v in context.subject.models for v in values) else None
+
+
+def _has_suffix(context: Context, path: ast.expr) -> bool:
+    """Whether a path expression surely ends in a checkpoint suffix."""
+    if isinstance(path, ast.Constant) and isinstance(path.value, str):
+        return path.value.endswith(SUFFIXES)
+    if isinstance(path, ast.Name):
+        definition = only_definition(context.facts, path)
+        return definition is not None and not isinstance(definition, ast.Name) and _has_suffix(context, definition)
+    if isinstance(path, ast.JoinedStr) and path.values:
+        return _has_suffix(context, path.values[-1])
+    if isinstance(path, ast.BinOp):
+        if isinstance(path.op, ast.Mod):
+            return _has_suffix(context, path.left)
+        return _has_suffix(context, path.right)
+    if isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute):
+        if path.func.attr == "join" and path.args:
+            return _has_suffix(context, path.args[-1])
+        if path.func.attr == "format":
+            return _has_suffix(context, path.func.value)
+    return False
+
+
+def _unwrap_inside(context: Context, call: ast.Call, accelerator: str) -> None:
+    """Accelerate's prepared model carries a wrapper: its state is taken from the model inside."""
+    for node in ast.walk(call.args[0]) if call.args else ():
+        if isinstance(node, ast.Call) and _state_dict_of(context, node) is not None:
+            assert isinstance(node.func, ast.Attribute)
+            context.replace(node.func.value, ANYTHING, "", accelerator + ".unwrap_model({m})", m=node.func.value)
+
+
+def _wait_before_loads(context: Context, saves: list[ast.Call]) -> None:
+    for call in context.facts.calls_to("torch.load"):
+        if not _after_a_save(context, call, saves) or not context.reachable(call):
+            continue
+        statement = context.facts.table.statement_of(call)
+        code = f"{context.accelerator(call)}.wait_for_everyone()"
+        context.edits.append(e.InsertBefore(statement, LOAD, "the main process may still be writing the file", code=code))
+        context.collective.add(statement)
+
+
+def _after_a_save(context: Context, call: ast.Call, saves: list[ast.Call]) -> bool:
+    """A load that may run after a save of the same run: below it in one function, or in a function called later."""
+    scope = context.facts.table.of_node[call]
+    for save in saves:
+        if context.facts.table.of_node[save] is scope:
+            return save.lineno < call.lineno
+    return False
+

@@ -1,0 +1,259 @@
+"""CT103 to CT105: who places tensors. The prepared loader and `prepare` do; what is left gets `accelerator.device`.
+
+What:   `.to(device)` and `.cuda()` go from prepared modules and from batches of prepared loaders; every other use of a
+        device becomes `accelerator.device`; a device that nothing uses any more goes, with its parameter.
+Why:    One process drives one device, and which one only the launcher knows.
+Before: `data, target = data.to(device), target.to(device)`
+After:  (gone)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .. import edits as e
+from ..roles import torch_api as api
+from ..roles.values import External, Member, Sequence, Shard, Symbol, Unknown, Value
+from .base import Context
+
+MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
+
+
+class Placement:
+    """Plans every device edit of a script."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.facts = context.facts
+        self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
+        self.gone: set[ast.AST] = set()  # nodes inside removed code
+
+    def plan(self) -> None:
+        for call in self.facts.calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr in {"to", "cuda"}:
+                self._moving_call(call)
+        self._identities()
+        self._uses()
+
+    # -- device expressions ------------------------------------------------------------------------------------------
+
+    def is_device(self, node: ast.expr) -> bool:
+        """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
+        for value in self.facts.of(node):
+            if isinstance(value, External) and value.path == "torch.device":
+                return True
+            if isinstance(value, Member) and value.name in self.device_options:
+                return True
+        return False
+
+    @property
+    def device_options(self) -> set[str]:
+        """Names of command-line options whose default or choices are device strings."""
+        cached: set[str] | None = getattr(self, "_options", None)
+        if cached is not None:
+            return cached
+        found: set[str] = set()
+        for call in self.facts.method_calls("add_argument"):
+            names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            values = [k.value for k in call.keywords if k.arg in {"default", "choices"}]
+            if names and any(self._mentions_device(v) for v in values):
+                found.add(names[-1].lstrip("-").replace("-", "_"))
+        self._options = found
+        return found
+
+    def _mentions_device(self, node: ast.expr) -> bool:
+        return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and api.DEVICE_STRING.match(n.value) for n in ast.walk(node))
+
+    @staticmethod
+    def is_cpu(node: ast.expr) -> bool:
+        """A device that is the CPU by the author's own word."""
+        if isinstance(node, ast.Call) and node.args:
+            return Placement.is_cpu(node.args[0])
+        return isinstance(node, ast.Constant) and node.value == "cpu"
+
+    # -- calls that move -----------------------------------------------------------------------------------------------
+
+    def _moving_call(self, call: ast.Call) -> None:
+        assert isinstance(call.func, ast.Attribute)
+        device = self._device_argument(call)
+        if call.func.attr == "to" and (device is None or self.is_cpu(device)):
+            return
+        owner = call.func.value
+        rule = self._strippable(owner)
+        if rule is not None:
+            self._strip(call, device, rule)
+        elif call.func.attr == "cuda":
+            self._portable_cuda(call)
+
+    def _device_argument(self, call: ast.Call) -> ast.expr | None:
+        keyword = next((k.value for k in call.keywords if k.arg == "device"), None)
+        if keyword is not None:
+            return keyword
+        return call.args[0] if call.args and self.is_device(call.args[0]) else None
+
+    def _strippable(self, owner: ast.expr) -> str | None:
+        """The rule by which a move of `owner` is done by the runtime; None when it is not."""
+        values = {v for v in self.facts.of(owner) if not _is_nothing(v)}
+        if not values:
+            return None
+        subject = self.context.subject
+        if values <= set(subject.models):
+            return MODEL
+        shards = {v for v in values if isinstance(v, Shard)}
+        members = {v.receiver for v in values if isinstance(v, Member)}
+        if shards and all(s.loader in subject.loaders for s in shards | {m for m in members if isinstance(m, Shard)}):
+            return BATCH if self._comes_placed(owner) else None
+        if all(isinstance(v, External) and self._weightless_loss(v) for v in values):
+            return MODEL
+        return None
+
+    def _comes_placed(self, owner: ast.expr) -> bool:
+        """Only what the loader itself yields is on the device already; a new tensor of its size is not."""
+        for node in ast.walk(owner):
+            if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
+                function = self.facts.of(node.func)
+                if any(isinstance(v, Symbol) and v.path.startswith("torch.") and api.last(v.path) in api.FACTORIES for v in function):
+                    return False
+        return True
+
+    @staticmethod
+    def _weightless_loss(value: External) -> bool:
+        if not api.is_loss_class(value.path) or not isinstance(value.site, ast.Call):
+            return False
+        return not value.site.args and not any(k.arg in {"weight", "pos_weight"} for k in value.site.keywords)
+
+    def _strip(self, call: ast.Call, device: ast.expr | None, rule: str) -> None:
+        assert isinstance(call.func, ast.Attribute)
+        reason = "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
+        others = [a for a in call.args if a is not device] + [
+            k.value for k in call.keywords if k.value is not device and k.arg not in {"non_blocking", "copy", "memory_format"}
+        ]
+        if call.func.attr == "to" and others:  # .to(device, torch.float32) keeps its dtype
+            assert device is not None
+            self.context.edits.append(e.RemoveArgument(call, rule, reason, argument=device))
+            self.gone.add(device)
+            return
+        self.stripped.add(call)
+        self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
+        self.context.replace(call, rule, reason, "{x}", x=call.func.value)
+
+    def _portable_cuda(self, call: ast.Call) -> None:
+        assert isinstance(call.func, ast.Attribute)
+        values = self.facts.of(call.func.value)
+        if any(isinstance(v, Symbol) for v in values) or not self.context.reachable(call):
+            return
+        accelerator = self.context.accelerator(call)
+        extra = "".join(f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking")
+        template = "{x}" + f".to({accelerator}.device{extra})"
+        self.gone.update(n for a in call.args for n in ast.walk(a))
+        self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
+
+    # -- statements that now assign a thing to itself ------------------------------------------------------------------
+
+    def _identities(self) -> None:
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.Expr) and node.value in self.stripped:
+                self._remove(node)
+            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and self._is_identity(node.targets[0], node.value):
+                self._remove(node)
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.If) and not node.orelse and all(s in self.gone for s in node.body):
+                self._remove_test(node)
+
+    def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
+        if isinstance(value, ast.DictComp | ast.ListComp) and len(value.generators) == 1:
+            return self._copies(target, value)
+        return value in self.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
+
+    def _core(self, node: ast.expr) -> ast.expr:
+        while node in self.stripped and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        return node
+
+    def _copies(self, target: ast.expr, value: ast.DictComp | ast.ListComp) -> bool:
+        """`batch = {k: v.to(device) for k, v in batch.items()}`"""
+        element = value.value if isinstance(value, ast.DictComp) else value.elt
+        generator = value.generators[0]
+        source = generator.iter
+        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and source.func.attr == "items":
+            source = source.func.value
+        moved = element in self.stripped and ast.unparse(self._core(element)) in ast.unparse(generator.target)
+        return moved and not generator.ifs and ast.unparse(source) == ast.unparse(target)
+
+    def _remove(self, node: ast.stmt) -> None:
+        inner = set(ast.walk(node))
+        found = [x for x in self.context.edits if x.node in inner]
+        rule, reason = (found[0].rule, found[0].reason) if found else (OTHER, "")
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        self.context.remove(node, rule, reason)
+        self.gone.update(inner)
+
+    def _remove_test(self, node: ast.If) -> None:
+        """`if use_cuda:` around nothing but moves."""
+        if not is_pure(node.test):
+            return
+        self._remove(node)
+
+    # -- what is left --------------------------------------------------------------------------------------------------
+
+    def _uses(self) -> None:
+        """Device expressions that still matter: definitions become accelerator.device, literals too."""
+        for statement in self._definitions():
+            self._definition(statement)
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.keyword) and node.arg in {"device", "map_location"}:
+                self._literal(node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args:
+                self._literal(node.args[0])
+
+    def _definitions(self) -> list[ast.Assign]:
+        found = []
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.Assign) or node in self.gone or self.is_cpu(node.value):
+                continue
+            target = node.targets[0]
+            if isinstance(target, ast.Name | ast.Attribute) and self._makes_device(node.value):
+                found.append(node)
+        return found
+
+    def _makes_device(self, value: ast.expr) -> bool:
+        """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
+        if isinstance(value, ast.Name | ast.Attribute) and not self._is_option(value):
+            return False
+        if not isinstance(value, ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.Attribute | ast.BoolOp):
+            return False
+        return self.is_device(value) and not any(isinstance(v, Shard | Sequence) for v in self.facts.of(value))
+
+    def _is_option(self, value: ast.expr) -> bool:
+        return any(isinstance(v, Member) and v.name in self.device_options for v in self.facts.of(value))
+
+    def _definition(self, node: ast.Assign) -> None:
+        self.context.device_definitions.append(node)
+
+    def _literal(self, node: ast.expr) -> None:
+        """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
+        if node in self.gone or not self.is_device(node) or self.is_cpu(node) or not self._makes_device(node):
+            return
+        if not self.context.reachable(node):
+            return
+        self.gone.update(ast.walk(node))
+        self.context.replace(node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device")
+
+
+def _is_nothing(value: Value) -> bool:
+    return isinstance(value, Unknown)
+
+
+def is_pure(test: ast.expr) -> bool:
+    """A test without side effects: names, attributes, `not`, and, or, cuda.is_available()."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if not name.endswith("is_available"):
+                return False
+        elif not isinstance(node, ast.expr | ast.expr_context | ast.boolop | ast.unaryop | ast.cmpop):
+            return False
+    return True
+

@@ -1,0 +1,146 @@
+"""CT402 and CT403: directories may exist already, files are written by one process.
+
+What:   `os.makedirs` gets `exist_ok=True`; statements and `with` blocks that write files go under
+        `if accelerator.is_main_process:`; a file kept open is the null device on the other processes.
+Why:    Processes race to create a directory, and several writers ruin a file.
+Before: `np.save(path, samples)`
+After:  `if accelerator.is_main_process: np.save(path, samples)`
+Leaves: (finding) a block that writes a file and also computes something all processes take part in.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .. import edits as e
+from ..results import Severity
+from .base import Context, Refusal
+
+DIRECTORY, FILE = "CT402", "CT403"
+WRITERS = {
+    "numpy.save",
+    "numpy.savez",
+    "numpy.savez_compressed",
+    "numpy.savetxt",
+    "matplotlib.pyplot.savefig",
+    "torchvision.utils.save_image",
+    "imageio.imwrite",
+    "pickle.dump",
+    "json.dump",
+    "yaml.dump",
+    "shutil.copy",
+    "shutil.copyfile",
+    "shutil.copy2",
+    "shutil.move",
+    "shutil.rmtree",
+    "os.remove",
+    "os.unlink",
+    "os.rename",
+    "os.replace",
+}
+WRITING_METHODS = {"savefig", "to_csv", "to_pickle", "to_json", "to_excel", "to_parquet", "write_text", "write_bytes", "unlink", "tofile"}
+
+
+def plan(context: Context) -> None:
+    _directories(context)
+    guarded: set[ast.stmt] = set()
+    for node in ast.walk(context.facts.tree):
+        if isinstance(node, ast.With) and any(_opens_for_writing(context, i.context_expr) for i in node.items):
+            _guard(context, node, guarded)
+    for call in context.facts.calls:
+        statement = context.facts.table.statement_of(call)
+        if _within(context, statement, guarded):
+            continue
+        if isinstance(statement, ast.Expr) and statement.value is call and _writes(context, call):
+            _guard(context, statement, guarded)
+        elif isinstance(statement, ast.Assign) and statement.value is call and _opens_for_writing(context, call):
+            _null_device(context, call)
+
+
+def _directories(context: Context) -> None:
+    for call in context.facts.calls_to("os.makedirs"):
+        if not any(k.arg == "exist_ok" for k in call.keywords) and len(call.args) < 3:
+            context.edits.append(
+                e.InsertArgument(call, DIRECTORY, "another process may have made it", position=-1, code="exist_ok=True", transaction="directory")
+            )
+    for call in context.facts.calls_to("os.mkdir"):
+        if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
+            context.edits.append(e.Replace(call.func, DIRECTORY, transaction="directory", template=f"{context.source(call.func.value)}.makedirs"))
+            context.edits.append(
+                e.InsertArgument(call, DIRECTORY, "another process may have made it", position=-1, code="exist_ok=True", transaction="directory")
+            )
+    for call in context.facts.method_calls("mkdir"):
+        if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
+            context.edits.append(
+                e.InsertArgument(call, DIRECTORY, "another process may have made it", position=-1, code="exist_ok=True", transaction="directory")
+            )
+
+
+def _opens_for_writing(context: Context, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if "builtins.open" in context.facts.paths(node.func):
+        mode = node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "mode"), None)
+        return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
+    return False
+
+
+def _writes(context: Context, call: ast.Call) -> bool:
+    if context.facts.paths(call.func) & WRITERS:
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr in WRITING_METHODS:
+        return not context.facts.paths(call.func)
+    return False
+
+
+def _within(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> bool:
+    return any(a in guarded for a in (statement, *context.facts.table.ancestors(statement)))
+
+
+def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> None:
+    if not context.reachable(statement) or _within(context, statement, guarded):
+        return
+    blocked = _cannot_be_guarded(context, statement)
+    if blocked is not None:
+        context.note(
+            FILE,
+            statement,
+            f"every process writes this file: it cannot be left to the main process, because {blocked}",
+            "compute first, then write under `if accelerator.is_main_process:`",
+            Severity.REVIEW,
+        )
+        return
+    try:
+        test = f"{context.accelerator(statement)}.is_main_process"
+    except Refusal:
+        return
+    guarded.add(statement)
+    context.edits.append(e.Guard(statement, FILE, "written by the main process alone", last=statement, test=test, transaction="file"))
+
+
+def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
+    """Why a statement must run on all processes: it communicates, or binds names that are read afterwards."""
+    inner = set(ast.walk(statement))
+    if inner & context.collective:
+        return "it communicates inside"
+    for node in inner:
+        if isinstance(node, ast.Call) and any(t in context.facts.interp.touching for t in context.local_targets(node)):
+            return "it runs the model inside"
+        if isinstance(node, ast.For) and context.facts.interp.iterations.get(node):
+            return "it iterates a loader inside"
+        if isinstance(node, ast.Return | ast.Break | ast.Continue):
+            return "it leaves the function or the loop"
+    stored = {n for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for name, definitions in context.facts.interp.reaching.items():
+        if name not in inner and definitions & stored:
+            return f"`{name.id}` is read after it"
+    return None
+
+
+def _null_device(context: Context, call: ast.Call) -> None:
+    if not context.reachable(call) or not call.args or "os" not in context.facts.table.root.names:
+        context.note(FILE, call, "every process opens this file for writing", "open it on the main process only")
+        return
+    path = call.args[0]
+    accelerator = context.accelerator(call)
+    context.replace(path, FILE, "the other processes write nowhere", "{x} if " + accelerator + ".is_main_process else os.devnull", x=path)

@@ -1,0 +1,125 @@
+"""CT9: scripts that are not ours, not yet ours, or already converted. Recognised by what they import and call.
+
+What:   Frameworks with a trainer of their own, other distribution libraries, hand-written distribution and precision.
+Why:    Half a conversion of such a script would train something else.
+Before: `import pytorch_lightning as pl`
+After:  (untouched; the finding names what was recognised)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..results import Finding, Severity
+from ..roles.facts import Facts
+from .base import finding
+
+FRAMEWORKS = {
+    "lightning": "Lightning",
+    "pytorch_lightning": "Lightning",
+    "lightning_fabric": "Fabric",
+    "fastai": "fastai",
+    "ignite": "Ignite",
+    "horovod": "Horovod",
+    "deepspeed": "DeepSpeed",
+    "torch_xla": "torch_xla",
+    "composer": "Composer",
+    "catalyst": "Catalyst",
+    "colossalai": "ColossalAI",
+    "megatron": "Megatron",
+    "ray": "Ray Train",
+    "sagemaker": "SageMaker",
+}
+NOT_OURS = {
+    "torch.distributed.rpc": "RPC",
+    "torch.distributed.fsdp": "FSDP",
+    "torch.distributed.tensor": "tensor parallelism",
+    "torch.distributed.pipelining": "pipeline parallelism",
+    "torch.distributed.device_mesh": "a device mesh",
+    "torch.distributed._composable": "composable parallelism",
+    "torch.multiprocessing.Process": "processes of its own (Hogwild)",
+    "transformers.Trainer": "the Transformers Trainer",
+    "transformers.Seq2SeqTrainer": "the Transformers Trainer",
+    "trl": "TRL",
+}
+HAND_MADE = {
+    "torch.nn.DataParallel": ("CT301", "DataParallel"),
+    "torch.nn.parallel.DataParallel": ("CT301", "DataParallel"),
+    "torch.nn.parallel.DistributedDataParallel": ("CT302", "DistributedDataParallel"),
+    "torch.distributed": ("CT303", "torch.distributed"),
+    "torch.utils.data.distributed.DistributedSampler": ("CT304", "DistributedSampler"),
+    "torch.utils.data.DistributedSampler": ("CT304", "DistributedSampler"),
+    "torch.multiprocessing.spawn": ("CT305", "processes started by mp.spawn"),
+    "torch.cuda.amp": ("CT306", "torch.cuda.amp"),
+    "torch.amp": ("CT306", "torch.amp"),
+    "torch.autocast": ("CT306", "autocast"),
+    "apex": ("CT307", "NVIDIA apex"),
+    "torch.cuda.set_device": ("CT308", "a device chosen by hand"),
+}
+MIGRATED = ("accelerate", "crosstrain")
+
+
+def _matches(path: str, name: str) -> bool:
+    return path == name or path.startswith(name + ".")
+
+
+def _imports(tree: ast.Module) -> dict[str, ast.AST]:
+    """Every dotted name an import statement mentions, with the statement."""
+    found: dict[str, ast.AST] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found.setdefault(alias.name, node)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                found.setdefault(f"{node.module}.{alias.name}", node)
+    return found
+
+
+def already_migrated(tree: ast.Module) -> bool:
+    return any(path.split(".")[0] in MIGRATED for path in _imports(tree))
+
+
+def obstacles(facts: Facts) -> list[Finding]:
+    """Findings for everything this conversion does not handle; empty when the way is free."""
+    imported = _imports(facts.tree)
+    found: list[Finding] = []
+    for path, node in imported.items():
+        framework = FRAMEWORKS.get(path.split(".")[0])
+        if framework is not None:
+            found.append(_foreign(node, framework))
+    used = {path: node for path, node in _uses(facts)}
+    for name, what in NOT_OURS.items():
+        hit = next((n for p, n in {**imported, **used}.items() if _matches(p, name)), None)
+        if hit is not None:
+            found.append(_foreign(hit, what))
+    for name, (rule, what) in HAND_MADE.items():
+        hit = next((n for p, n in used.items() if _matches(p, name)), None)
+        if hit is not None:
+            found.append(
+                finding(
+                    rule,
+                    hit,
+                    f"the script uses {what}, which this version does not convert",
+                    "take it out and run migrate again: the Accelerator replaces it",
+                    Severity.REFUSED,
+                )
+            )
+    return found
+
+
+def _foreign(node: ast.AST, what: str) -> Finding:
+    return finding(
+        "CT901",
+        node,
+        f"the script is built on {what}, which distributes training itself",
+        "leave it as it is, or write the loop in plain PyTorch first",
+        Severity.REFUSED,
+    )
+
+
+def _uses(facts: Facts) -> list[tuple[str, ast.AST]]:
+    found: list[tuple[str, ast.AST]] = []
+    for call in facts.calls:
+        found.extend((path, call) for path in facts.paths(call.func))
+    return found

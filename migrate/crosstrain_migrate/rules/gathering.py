@@ -1,0 +1,245 @@
+"""Where to gather: one statement that rebinds the rows, or a gather around an operand.
+
+A collapse (`.sum()`, a loss, `len`) of rows must see the rows of all ranks. Its operands are gathered either in one
+statement before the first collapse, `output, target = accelerator.gather_for_metrics((output, target))`, after which
+the code reads as before; or in place, where a statement would take rows away from code that needs the local ones.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from .. import edits as e
+from ..roles import tensors
+from ..roles.facts import Facts
+from ..roles.values import Shard, Value
+from .base import Context, refuse
+from .shares import inside, shards
+from .subject import common_position, suite_of
+
+
+@dataclass
+class Collapse:
+    """`node` turns the rows of `operands` into something else (or, for a collected operand, is that operand)."""
+
+    node: ast.expr
+    operands: list[ast.expr]
+    counts: bool = False
+    to_cpu: bool = False  # collected from a leaf that the script never moved to the device
+    counted: str = ""  # `node` is a variable that holds the number of rows of this one
+
+
+@dataclass
+class _Cut:
+    """One gather statement: which expressions, under which names, and which expressions read those names instead."""
+
+    before: ast.stmt
+    names: dict[str, str] = field(default_factory=dict)  # name -> source of what is gathered
+    replaced: list[tuple[ast.expr, str]] = field(default_factory=list)
+
+
+class Gatherer:
+    def __init__(self, context: Context, loaders: set[Value], rule: str, reason: str) -> None:
+        self.context = context
+        self.facts: Facts = context.facts
+        self.loaders = loaders
+        self.rule = rule
+        self.reason = reason
+        self.collapses: dict[ast.expr, Collapse] = {}
+
+    def add(self, collapse: Collapse) -> None:
+        self.collapses.setdefault(collapse.node, collapse)
+
+    def emit(self) -> None:
+        """Plans the gathers of all collapses, grouped by the batch loop (or function) they stand in."""
+        groups: dict[ast.AST | None, list[Collapse]] = {}
+        for collapse in sorted(self.collapses.values(), key=lambda c: (c.node.lineno, c.node.col_offset)):
+            around = self.facts.batch_loop_around(collapse.node) or self.facts.enclosing_function(collapse.node)
+            groups.setdefault(around, []).append(collapse)
+        for around, group in groups.items():
+            cut = None if self._reads_better_inline(group) else self._cut(around, group)
+            if cut is not None:
+                self._emit_cut(cut)
+            else:
+                self._emit_inline(group)
+
+    @staticmethod
+    def _reads_better_inline(group: list[Collapse]) -> bool:
+        operands = [o for c in group for o in c.operands]
+        if len(operands) == 1:
+            return True
+        one_each = all(len(c.operands) == 1 and not c.counts for c in group)
+        return one_each and len(group) == 2 and all(c.node in c.operands for c in group)
+
+    # -- in place ------------------------------------------------------------------------------------------------------
+
+    def _emit_inline(self, group: list[Collapse]) -> None:
+        for collapse in group:
+            if collapse.counted:
+                call = f"len({self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted}))"
+                self.context.replace(collapse.node, self.rule, "rows of the global batch", call)
+                self.context.collective.add(collapse.node)
+                continue
+            for operand in collapse.operands:
+                accelerator = self.context.accelerator(operand)
+                leaf = self.cheaper_leaf(operand) if collapse.counts else None
+                suffix = ".cpu()" if collapse.to_cpu else ""
+                if leaf is not None:
+                    self.context.replace(operand, self.rule, self.reason, f"{accelerator}.gather_for_metrics({leaf}){suffix}")
+                else:
+                    template = accelerator + ".gather_for_metrics({x})" + suffix
+                    self.context.replace(operand, self.rule, self.reason, template, x=operand)
+                self.context.collective.add(operand)
+
+    # -- as a statement ------------------------------------------------------------------------------------------------
+
+    def _cut(self, around: ast.AST | None, group: list[Collapse]) -> _Cut | None:
+        if around is None:
+            return None
+        statements = [self.facts.table.statement_of(c.node) for c in group]
+        position = self._first_common(statements)
+        if position is None or not inside(self.facts, position, around):
+            return None
+        cut = _Cut(position)
+        for collapse in group:
+            for operand in collapse.operands:
+                if not self._add_operand(cut, collapse, operand):
+                    return None
+        if not cut.names or any(c.to_cpu for c in group):
+            return None
+        return cut if self._locals_free(cut, around) else None
+
+    def _first_common(self, statements: list[ast.stmt]) -> ast.stmt | None:
+        """The first of the statements (or what is around it) in the suite that they all share."""
+        last = common_position(self.facts, statements)
+        suite = suite_of(self.facts, last)
+        return next((s for s in suite if any(inside(self.facts, x, s) for x in statements)), None)
+
+    def _add_operand(self, cut: _Cut, collapse: Collapse, operand: ast.expr) -> bool:
+        if collapse.counted:
+            cut.replaced.append((operand, f"len({collapse.counted})"))
+            cut.names.setdefault(collapse.counted, collapse.counted)
+            return True
+        if collapse.counts:
+            leaf = self.cheaper_leaf(operand)
+            if leaf is not None and isinstance(operand, ast.Name) and leaf != operand.id:
+                cut.replaced.append((operand, leaf))
+                cut.names.setdefault(leaf, leaf)
+                return True
+        if self._calls_module(operand):
+            if not inside(self.facts, operand, cut.before) or not isinstance(operand, ast.Call):
+                return False
+            name = self._fresh_name(operand)
+            cut.names[name] = self.context.source(operand)
+            cut.replaced.append((operand, name))
+            return True
+        return self._add_names(cut, operand, set())
+
+    def _add_names(self, cut: _Cut, operand: ast.expr, seen: set[ast.AST]) -> bool:
+        for name in [n for n in ast.walk(operand) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]:
+            kinds = {s.kind for s in shards(self.facts, name) if s.loader in self.loaders and not s.host}
+            if not kinds:
+                continue
+            if not kinds <= {"rows"}:
+                return False
+            reaching = self.facts.interp.reaching.get(name, frozenset())
+            later = [d for d in reaching if self._at_or_after(d, cut.before)]
+            if not later:
+                cut.names.setdefault(name.id, name.id)
+                continue
+            for definition in later:  # derived after the cut: what it derives from is what must be gathered
+                statement = self.facts.table.statement_of(definition)
+                if definition in seen or not isinstance(statement, ast.Assign) or self._calls_module(statement.value):
+                    return False
+                if not self._add_names(cut, statement.value, seen | {definition}):
+                    return False
+        return True
+
+    def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
+        return getattr(definition, "lineno", 0) >= statement.lineno and not isinstance(definition, ast.arg)
+
+    def _locals_free(self, cut: _Cut, around: ast.AST) -> bool:
+        """No code after the cut in this batch needs the rank's own rows under the gathered names."""
+        names = {n for n, source in cut.names.items() if n == source}
+        for node in ast.walk(around):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in names:
+                continue
+            if node.lineno < cut.before.lineno or any(node in ast.walk(r) for r, _ in cut.replaced):
+                continue
+            if self._needed_locally(node):
+                return False
+        return True
+
+    def _needed_locally(self, name: ast.Name) -> bool:
+        for around in self.facts.table.ancestors(name):
+            if isinstance(around, ast.Call):
+                if around in self.facts.loss_origins or any(self.facts.interp.is_module(v) for v in self.facts.of(around.func)):
+                    return not self._is_loss_module(around) or around in self.facts.loss_origins
+                if isinstance(around.func, ast.Attribute) and around.func.attr == "backward":
+                    return True
+            if isinstance(around, ast.stmt):
+                return False
+        return False
+
+    def _is_loss_module(self, call: ast.Call) -> bool:
+        return any(s.kind in tensors.SCALARS for s in shards(self.facts, call))
+
+    def _calls_module(self, node: ast.AST) -> bool:
+        return any(
+            isinstance(n, ast.Call)
+            and any(self.facts.interp.is_module(v) for v in self.facts.of(n.func))
+            or isinstance(n, ast.Call)
+            and any(t in self.facts.interp.touching for t in self.context.local_targets(n))
+            for n in ast.walk(node)
+        )
+
+    def _fresh_name(self, node: ast.AST) -> str:
+        scope = self.facts.table.of_node[node]
+        taken = scope.names | scope.module.names
+        for candidate in ("output", "outputs", "gathered", "all_outputs"):
+            if candidate not in taken:
+                scope.names.add(candidate)
+                return candidate
+        raise refuse(self.rule, node, "no free name for the gathered outputs", "assign the model's output to a variable first")
+
+    def cheaper_leaf(self, operand: ast.expr) -> str | None:
+        """The last leaf of the batch, which has as many rows and is usually the smallest (the labels)."""
+        if not isinstance(operand, ast.Name):
+            return None
+        if any(self._has_collate(shard.loader) for shard in shards(self.facts, operand)):
+            return None
+        leaves = self._leaves_around(operand)
+        if operand.id not in leaves or len(leaves) < 2:
+            return None
+        return leaves[-1]
+
+    def _leaves_around(self, node: ast.AST) -> list[str]:
+        """The names that the batch loop around `node` gives the parts of a batch."""
+        loop = self.facts.batch_loop_around(node)
+        if not isinstance(loop, ast.For | ast.AsyncFor):
+            return []
+        return [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name) and self._is_leaf(n)]
+
+    @staticmethod
+    def _has_collate(loader: Value) -> bool:
+        """A collate function of the script's own may return leaves of different lengths."""
+        site = getattr(loader, "site", None)
+        return not isinstance(site, ast.Call) or any(k.arg == "collate_fn" for k in site.keywords)
+
+    def _is_leaf(self, name: ast.Name) -> bool:
+        return any(isinstance(s, Shard) and s.kind == "rows" for s in self.facts.of(name))
+
+    def _emit_cut(self, cut: _Cut) -> None:
+        accelerator = self.context.accelerator(cut.before)
+        leaves = self._leaves_around(cut.before)
+        targets = sorted(cut.names, key=lambda name: leaves.index(name) + 1 if name in leaves else 0)
+        sources = [cut.names[t] for t in targets]
+        if len(targets) == 1:
+            code = f"{targets[0]} = {accelerator}.gather_for_metrics({sources[0]})"
+        else:
+            code = f"{', '.join(targets)} = {accelerator}.gather_for_metrics(({', '.join(sources)}))"
+        self.context.edits.append(e.InsertBefore(cut.before, self.rule, self.reason, code=code))
+        self.context.collective.add(cut.before)
+        for node, name in cut.replaced:
+            self.context.edits.append(e.Replace(node, self.rule, template=name))

@@ -1,0 +1,218 @@
+"""CT101 and CT102: the import and the one `Accelerator(...)`, as early as its arguments allow.
+
+What:   `accelerator = Accelerator(...)` where the script chose its device, or before its first random draw.
+Why:    It must exist before anything random happens (it gives all processes one random state) and before `prepare`.
+Before: `device = torch.device("cuda" if use_cuda else "cpu")`
+After:  `accelerator = Accelerator(cpu=args.no_cuda)`
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .. import edits as e
+from ..results import Severity
+from ..roles.facts import Facts
+from ..roles.scopes import Scope
+from ..roles.values import Class, External, Function, Method, Symbol
+from .base import Context, Home, Subject, refuse
+from .subject import stores, suite_of
+
+IMPORT, CONSTRUCT = "CT101", "CT102"
+SEEDS = ("manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed", "use_deterministic_algorithms")
+QUIET = ("builtins.", "argparse.", "os.", "sys.", "torch.device", "torch.cuda.", "torch.backends", "warnings.", "logging.", "time.", "json.", "pathlib.")
+
+
+def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> Home:
+    """Where the Accelerator is constructed. Raises Refusal when the name `accelerator` is taken."""
+    if any("accelerator" in scope.names for scope in facts.table.scopes.values()):
+        raise refuse(CONSTRUCT, facts.tree.body[0], "the name `accelerator` is already used in this script", "rename it")
+    scope, cls = subject.scope, None
+    parent = facts.table.parents.get(scope.node)
+    if isinstance(parent, ast.ClassDef):
+        cls = parent
+    module_level = [d for d in definitions if facts.table.of_node[d].parent is None and _top_level(facts, d)]
+    if module_level and scope.parent is not None:
+        scope, cls = scope.module, None
+    home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
+    home.statement = _statement(facts, subject, scope, definitions)
+    return home
+
+
+def _top_level(facts: Facts, node: ast.stmt) -> bool:
+    return node in facts.tree.body
+
+
+def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[ast.Assign]) -> ast.stmt:
+    """The statement of `scope` before which the Accelerator must be made."""
+    mine = [d for d in definitions if facts.table.of_node[d] is scope]
+    first_store = min((h.stores[0] for v in (*subject.models, *subject.optimizers) for h in stores(facts, subject.scope, v)), key=lambda s: s.lineno)
+    if scope is subject.scope:
+        suite = suite_of(facts, _outermost(facts, first_store, scope))
+    else:
+        suite = facts.tree.body
+    anchor = next((_in_suite(facts, d, suite) for d in mine), None)
+    draw = next((s for s in suite if may_draw(facts, s)), None)
+    candidates = [s for s in (anchor, draw) if s is not None]
+    if not candidates:
+        return _in_suite(facts, first_store, suite) or first_store
+    return min(candidates, key=lambda s: s.lineno)
+
+
+def _outermost(facts: Facts, statement: ast.stmt, scope: Scope) -> ast.stmt:
+    """The ancestor of `statement` that stands in the scope's own body, or in its `if __name__` block."""
+    current = statement
+    for around in facts.table.ancestors(statement):
+        if around is scope.node or _is_main_test(around):
+            return current
+        if isinstance(around, ast.stmt):
+            current = around
+    return current
+
+
+def _is_main_test(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def _in_suite(facts: Facts, node: ast.AST, suite: list[ast.stmt]) -> ast.stmt | None:
+    chain = [node, *facts.table.ancestors(node)]
+    return next((s for s in suite if s in chain), None)
+
+
+def may_draw(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement might draw a random number before any seed is set (a seeding call counts as one)."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return False
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call):
+            continue
+        for value in facts.of(node.func):
+            if isinstance(value, Function | Method | Class) and _draws_inside(facts, value):
+                return True
+            if isinstance(value, External):
+                continue
+            if isinstance(value, Symbol) and _draws(value.path):
+                return True
+    return False
+
+
+def _draws(path: str) -> bool:
+    name = path.rsplit(".", 1)[-1]
+    if name in SEEDS:
+        return False
+    random = path.startswith(("random.", "numpy.random.", "sklearn.model_selection"))
+    return random or name in {"random_split", "rand", "randn", "randint", "randperm", "normal", "shuffle", "multinomial", "bernoulli"}
+
+
+def _draws_inside(facts: Facts, value: Function | Method | Class, depth: int = 3) -> bool:
+    node = value.function.node if isinstance(value, Method) else value.node
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call):
+            for called in facts.of(inner.func):
+                if isinstance(called, Symbol) and _draws(called.path):
+                    return True
+                if depth and isinstance(called, Function | Class) and called.node is not node and _draws_inside(facts, called, depth - 1):
+                    return True
+    return False
+
+
+# -- the cpu= argument -------------------------------------------------------------------------------------------------
+
+
+def cpu_option(context: Context, definition: ast.Assign) -> str | None:
+    """What `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
+    value = definition.value
+    facts = context.facts
+    if isinstance(value, ast.Call) and value.args:
+        value = value.args[0]
+    if isinstance(value, ast.IfExp):
+        return _cpu_from_test(context, value)
+    if isinstance(value, ast.Attribute | ast.Name) and not any(isinstance(v, External) for v in facts.of(value)):
+        text = context.source(value)
+        context.note(
+            "CT105",
+            value,
+            f"`{text}` chooses the device: `cpu` is still obeyed, a GPU number in it is not (the launcher hands out devices)",
+            "choose GPUs with `crosstrain launch --gpu-ids`",
+            Severity.NOTE,
+        )
+        return f'str({text}) == "cpu"' if not isinstance(value, ast.Attribute) else f'{text} == "cpu"'
+    return None
+
+
+def _cpu_from_test(context: Context, value: ast.IfExp) -> str | None:
+    if not _names_accelerator(value.body):
+        return None
+    terms = _terms(context, value.test)
+    if terms is None:
+        return f"not ({context.source(value.test)})"
+    wanted = [t for t in terms if not _asks_availability(t)]
+    if not wanted:
+        return None
+    if len(wanted) == 1:
+        term = wanted[0]
+        if isinstance(term, ast.UnaryOp) and isinstance(term.op, ast.Not):
+            return context.source(term.operand)
+        return f"not {context.source(term)}"
+    return f"not ({' and '.join(context.source(t) for t in wanted)})"
+
+
+def _names_accelerator(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Constant) and node.value == "cpu")
+
+
+def _asks_availability(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("is_available")
+
+
+def _terms(context: Context, test: ast.expr) -> list[ast.expr] | None:
+    """The conditions that `test` joins by `and`, variables replaced by what they were assigned once."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        found: list[ast.expr] = []
+        for part in test.values:
+            inner = _terms(context, part)
+            if inner is None:
+                return None
+            found.extend(inner)
+        return found
+    if isinstance(test, ast.Name):
+        definition = only_definition(context.facts, test)
+        if definition is not None and "is_available" in ast.unparse(definition):
+            return _terms(context, definition)
+        return [test]
+    if any(_asks_availability(n) for n in ast.walk(test) if isinstance(n, ast.expr)) and not _asks_availability(test):
+        return None
+    return [test]
+
+
+def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
+    """What a variable is assigned, when it is assigned once."""
+    scope = facts.table.of_node[name].resolve(name.id)
+    found = [
+        n.value
+        for n in ast.walk(facts.tree)
+        if isinstance(n, ast.Assign)
+        and len(n.targets) == 1
+        and isinstance(n.targets[0], ast.Name)
+        and n.targets[0].id == name.id
+        and facts.table.of_node[n] is scope
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+# -- edits -------------------------------------------------------------------------------------------------------------
+
+
+def construct(context: Context, in_place_of: ast.Assign | None) -> None:
+    """Plans the import and the constructor, in place of a device statement that nothing uses any more."""
+    options = ", ".join(f"{k}={v}" for k, v in context.options.items())
+    code = f"{context.home.holder} = Accelerator({options})"
+    reason = "one Accelerator, before the first random draw"
+    statement = context.home.statement
+    assert statement is not None
+    if in_place_of is statement:
+        context.edits.append(e.ReplaceStatement(statement, CONSTRUCT, reason, code=code))
+    else:
+        context.edits.append(e.InsertBefore(statement, CONSTRUCT, reason, code=code))
+    package = context.runtime
+    context.edits.append(e.AddImport(context.facts.tree, IMPORT, f"from {package} import Accelerator", code=f"from {package} import Accelerator"))

@@ -1,0 +1,180 @@
+"""CT602: every number that training prints, logs, sums up or decides by is the global one.
+
+What:   A loss that is read becomes `accelerator.reduce(loss, reduction="mean")`; a metric's rows are gathered before
+        they are summed; sizes are those of the global batch.
+Why:    A rank's own loss is the loss of its share. Printed it is wrong; deciding by it, ranks part ways.
+Before: `running_loss += loss.item()`
+After:  `running_loss += accelerator.reduce(loss, reduction="mean").item()`
+Refuses: a number computed from a share in a way that has no global form (a decision on one sample, a product of losses).
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..roles import tensors
+from ..roles.values import Shard, Value
+from .base import Context, refuse
+from .gathering import Collapse, Gatherer
+from .shares import Sink, SinkFinder, local_shards
+
+RULE = "CT602"
+READERS = frozenset({"cpu", "numpy", "tolist", "item"})
+
+
+def plan(context: Context) -> None:
+    loaders = set(context.subject.train_loaders)
+    gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
+    _Training(context, loaders, gatherer).run()
+    gatherer.emit()
+
+
+class Globaliser:
+    """Finds, for an expression that leaves the tensor world, the parts to reduce or gather."""
+
+    def __init__(self, context: Context, loaders: set[Value], gatherer: Gatherer) -> None:
+        self.context = context
+        self.facts = context.facts
+        self.loaders = loaders
+        self.gatherer = gatherer
+        self.done: set[ast.AST] = set()
+
+    def local(self, node: ast.AST) -> list[Shard]:
+        return local_shards(self.facts, node, self.loaders)
+
+    def globalise(self, node: ast.expr) -> None:
+        shards = self.local(node)
+        if not shards or node in self.done:
+            return
+        self.done.add(node)
+        origins = frozenset(o for s in shards for o in s.origins)
+        kinds = {s.kind for s in shards}
+        if kinds & tensors.PER_SAMPLE:
+            self.rows(node)
+        elif node in origins and not self.is_loss(origins):
+            self.collapse(node)
+        elif kinds <= {"mean", "sum"} and self.is_loss(origins):
+            self.loss(node, kinds)
+        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            self.leaf(node, kinds, origins)
+        else:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.expr):
+                    self.globalise(child)
+
+    def is_loss(self, origins: frozenset[ast.AST]) -> bool:
+        return bool(origins) and origins <= self.facts.loss_origins
+
+    def rows(self, node: ast.expr) -> None:
+        operand = peel(node)
+        if any(s.kind not in {"rows"} for s in self.local(operand)):
+            raise self.cannot(operand, "it is not laid out row by row, so it cannot be gathered")
+        self.gatherer.add(Collapse(operand, [operand], to_cpu=self._never_moved(node, operand)))
+
+    def _never_moved(self, node: ast.expr, operand: ast.expr) -> bool:
+        """A leaf of the batch that the script kept on the CPU: the prepared loader will not have."""
+        if node is not operand or not isinstance(operand, ast.Name):
+            return False
+        definitions = self.facts.interp.reaching.get(operand, frozenset())
+        return all(isinstance(self.facts.table.statement_of(d), ast.For) for d in definitions) and bool(definitions)
+
+    def collapse(self, node: ast.expr) -> None:
+        operands = operands_of(node)
+        mine = [o for o in operands if self.local(o)]
+        kinds = {s.kind for o in mine for s in self.local(o)}
+        if not mine:
+            raise self.cannot(node, "what it is computed from could not be followed")
+        counts = any(s.kind == "count" for s in self.local(node))
+        if kinds <= {"rows"}:
+            self.gatherer.add(Collapse(node, mine, counts=counts))
+            return
+        own = {s.kind for s in self.local(node)}
+        if own <= {"mean", "sum"} and kinds <= {"rows", "mixed", "layers"}:
+            self.loss(node, own)
+            return
+        raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
+
+    def loss(self, node: ast.expr, kinds: set[str]) -> None:
+        accelerator = self.context.accelerator(node)
+        if kinds == {"sum"}:
+            template = accelerator + ".gather_for_metrics({x}).sum()"
+            if self.context.runtime == "accelerate":
+                template = accelerator + '.reduce({x}, reduction="sum")'
+        else:
+            template = accelerator + '.reduce({x}, reduction="mean")'
+        self.context.replace(node, RULE, "the loss of the global batch, not of this rank's share", template, x=node)
+        self.context.collective.add(node)
+
+    def leaf(self, node: ast.expr, kinds: set[str], origins: frozenset[ast.AST]) -> None:
+        metric = [o for o in origins if o not in self.facts.loss_origins]
+        if not metric and "other" in kinds and node_is_loss(self, node):
+            self.context.note(
+                RULE,
+                node,
+                "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the "
+                "batch, or a loss we cannot see into): averaging it over ranks is close to, not equal to, the loss of the global batch",
+                "check that an average over ranks is what you want",
+            )
+            self.loss(node, {"mean"})
+            return
+        if not metric or any(not isinstance(o, ast.expr) for o in metric):
+            raise self.cannot(node, "it mixes values of one rank's share in a way that has no global form")
+        if kinds == {"count"}:
+            self.count_variable(node, metric)
+            return
+        for origin in metric:
+            assert isinstance(origin, ast.expr)
+            self.globalise(origin)
+
+    def count_variable(self, node: ast.expr, origins: list[ast.AST]) -> None:
+        """A variable that holds the number of rows: counted again over the gathered rows where it is used."""
+        origin = origins[0]
+        if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
+            raise self.cannot(node, "where this size comes from is not clear")
+        operand = operands_of(origin)[0]
+        counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
+        if not counted:
+            raise self.cannot(node, "the tensor it counts has no name")
+        self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
+
+    def cannot(self, node: ast.AST, why: str) -> Exception:
+        text = ast.unparse(node)
+        return refuse(RULE, node, f"`{text}` depends on this process's share of the batch, and {why}", "compute it from tensors that keep one row per sample, or after the loop")
+
+
+def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
+    """Whether backward gets this very value (not some function of it)."""
+    return any(s in globaliser.facts.loss_shards for s in globaliser.local(node))
+
+
+class _Training(Globaliser):
+    def run(self) -> None:
+        for sink in SinkFinder(self.facts, self.loaders).run():
+            if not self._is_backward(sink):
+                self.globalise(sink.node)
+
+    def _is_backward(self, sink: Sink) -> bool:
+        return isinstance(sink.at, ast.Call) and any(sink.at is call for call, _ in self.facts.backward_calls)
+
+
+def peel(node: ast.expr) -> ast.expr:
+    """`x.detach().cpu().numpy()` -> `x.detach()`: what is gathered must still be a tensor on the device."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
+        node = node.func.value
+    return node
+
+
+def operands_of(node: ast.expr) -> list[ast.expr]:
+    """The expressions whose rows `node` collapses."""
+    if isinstance(node, ast.Subscript):  # x.shape[0]
+        inner = node.value
+        return [inner.value] if isinstance(inner, ast.Attribute | ast.Call) and isinstance(inner, ast.Attribute) else [inner]
+    if isinstance(node, ast.Call):
+        receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        arguments = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
+        found = [*receiver, *arguments, *(k.value for k in node.keywords)]
+        return [part for o in found for part in (o.elts if isinstance(o, ast.Tuple | ast.List) else [o])]
+    if isinstance(node, ast.Attribute):
+        return [node.value]
+    return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+

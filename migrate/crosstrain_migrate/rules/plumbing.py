@@ -1,0 +1,276 @@
+"""CT106: who hands the accelerator on, and which device variables are left.
+
+What:   A function that now mentions the accelerator gets it as a parameter, in the place of a device parameter where it
+        has one; its callers pass it. Device variables and parameters that nothing uses any more go.
+Why:    No global where the author had none, and no dead plumbing.
+Before: `def train(args, model, device, loader):`
+After:  `def train(args, model, accelerator, loader):`
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .. import edits as e
+from ..roles.scopes import Scope
+from ..roles.values import FunctionNode
+from . import home as homes
+from .base import Context, refuse
+from .device import Placement, is_pure
+from .prepare import argument_for
+
+RULE = "CT106"
+
+
+class Plumbing:
+    def __init__(self, context: Context, placement: Placement) -> None:
+        self.context = context
+        self.facts = context.facts
+        self.placement = placement
+        self.gone = placement.gone
+        self.attributes: dict[ast.AST, list[ast.Assign]] = {}
+
+    def plan(self) -> None:
+        self._close_needs()
+        self._dead_attributes()
+        parameters = self._device_parameters()
+        self._parameters(parameters)
+        self._thread(parameters)
+        self._definitions()
+
+    # -- who needs the accelerator -----------------------------------------------------------------------------------
+
+    def _close_needs(self) -> None:
+        """Callers of a function that needs the accelerator need it too, up to where it is made."""
+        work = list(self.context.needs)
+        while work:
+            function = work.pop()
+            for site in self._sites(function):
+                caller = self.facts.enclosing_function(site)
+                before = set(self.context.needs)
+                self.context.accelerator(site)
+                if caller is not None and caller in self.context.needs - before:
+                    work.append(caller)
+
+    def _sites(self, function: ast.AST) -> list[ast.Call]:
+        cls = self.context.method_class(function)
+        if cls is not None and cls is self.context.home.cls:
+            return []
+        if cls is not None:
+            return self.context.construction_sites(cls)
+        outer = self.facts.enclosing_function(function)
+        if outer is not None and self._sees_it(outer):
+            return []
+        return self.facts.callers.get(function, [])
+
+    def _sees_it(self, function: ast.AST) -> bool:
+        """A closure sees the accelerator of the function around it."""
+        return function is self.context.home.scope.node or function in self.context.needs
+
+    # -- device parameters -------------------------------------------------------------------------------------------
+
+    def _device_parameters(self) -> dict[FunctionNode, str]:
+        """Functions that take a device, with the parameter's name."""
+        found: dict[FunctionNode, str] = {}
+        for function, sites in self.facts.callers.items():
+            if not sites or not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for argument in (*function.args.args, *function.args.kwonlyargs):
+                passed = [argument_for(self.context, site, function, argument.arg) for site in sites]
+                if passed and all(p is not None and self.placement.is_device(p) and not self.placement.is_cpu(p) for p in passed):
+                    found[function] = argument.arg
+        return found
+
+    def _residual(self, scope: Scope, name: str) -> list[ast.Name]:
+        """Uses of a variable that no edit has taken away."""
+        return [
+            n
+            for n in ast.walk(scope.node)
+            if isinstance(n, ast.Name)
+            and n.id == name
+            and isinstance(n.ctx, ast.Load)
+            and n not in self.gone
+            and self.facts.table.of_node[n].resolve(name) is scope
+        ]
+
+    def _parameters(self, parameters: dict[FunctionNode, str]) -> None:
+        """Parameters that can go (or turn into the accelerator), until nothing more follows from that."""
+        changed = True
+        settled: set[FunctionNode] = set()
+        while changed:
+            changed = False
+            for function, name in parameters.items():
+                if function in settled:
+                    continue
+                residual = self._residual(self.facts.table.scopes[function], name)
+                if self._takes_accelerator(function):
+                    for use in residual:
+                        self.gone.add(use)
+                        self.context.replace(use, "CT105", "the process's own device", f"{self._name_in(function)}.device")
+                elif residual:
+                    continue
+                settled.add(function)
+                changed = True
+                for site in self.facts.callers[function]:
+                    passed = argument_for(self.context, site, function, name)
+                    assert passed is not None
+                    self.gone.update(ast.walk(passed))
+        for function in list(parameters):
+            if function not in settled:
+                del parameters[function]
+
+    def _name_in(self, function: ast.AST) -> str:
+        return "accelerator"
+
+    def _takes_accelerator(self, function: ast.AST) -> bool:
+        if self.context.home.is_global or function not in self.needing_functions():
+            return False
+        return True
+
+    def needing_functions(self) -> set[ast.AST]:
+        """Functions that get an `accelerator` parameter: those that need it, and constructors of classes that do."""
+        found: set[ast.AST] = set()
+        for function in self.context.needs:
+            cls = self.context.method_class(function)
+            if cls is not None and cls is self.context.home.cls:
+                continue
+            if cls is not None:
+                init = self.facts.interp.method(cls, "__init__")
+                if init is None:
+                    raise refuse(RULE, cls, f"class {cls.name} needs the accelerator and has no __init__ to receive it", "give it one")
+                found.add(init)
+                continue
+            outer = self.facts.enclosing_function(function)
+            if outer is not None and self._sees_it(outer):
+                continue
+            found.add(function)
+        return found
+
+    # -- edits of signatures and calls -----------------------------------------------------------------------------------
+
+    def _thread(self, parameters: dict[FunctionNode, str]) -> None:
+        needing = self.needing_functions() if not self.context.home.is_global else set()
+        for function, name in parameters.items():
+            if function in needing:
+                self._swap(function, name)
+            else:
+                self._drop(function, name)
+        for function in sorted(needing - set(parameters), key=lambda f: f.lineno):  # type: ignore[attr-defined]
+            self._insert(function)
+        for function in needing:
+            cls = self.context.method_class(function)
+            if cls is not None:
+                code = "self.accelerator = accelerator"
+                self.context.edits.append(e.InsertAtStart(function, RULE, code=code))
+
+    def _swap(self, function: FunctionNode, name: str) -> None:
+        reason = "the accelerator takes the place of the device"
+        self.context.edits.append(e.ReplaceParameter(function, RULE, reason, name=name, code="accelerator"))
+        for site in self.facts.callers[function]:
+            passed = argument_for(self.context, site, function, name)
+            assert passed is not None
+            accelerator = self.context.accelerator(site)
+            if any(k.value is passed for k in site.keywords):
+                self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
+                self.context.edits.append(e.InsertArgument(site, RULE, position=-1, code=f"accelerator={accelerator}"))
+            else:
+                self.context.edits.append(e.Replace(passed, RULE, template=accelerator))
+
+    def _drop(self, function: FunctionNode, name: str) -> None:
+        self.context.edits.append(e.ReplaceParameter(function, RULE, "nothing in it needs a device any more", name=name))
+        for site in self.facts.callers[function]:
+            passed = argument_for(self.context, site, function, name)
+            self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
+
+    def _insert(self, function: ast.AST) -> None:
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        cls = self.context.method_class(function)
+        position = 1 if cls is not None else 0
+        self.context.edits.append(e.InsertParameter(function, RULE, "it needs the accelerator", position=position, code="accelerator"))
+        sites = self.context.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
+        for site in sites:
+            self.context.edits.append(e.InsertArgument(site, RULE, position=0, code=self.context.accelerator(site)))
+
+    # -- definitions -----------------------------------------------------------------------------------------------------
+
+    def _dead_attributes(self) -> None:
+        """`self.device = device` of which every use is gone."""
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
+                continue
+            target = node.targets[0]
+            if not isinstance(target, ast.Attribute) or not self.placement.is_device(node.value):
+                continue
+            loads = [
+                n
+                for n in ast.walk(self.facts.tree)
+                if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load) and n not in self.gone
+                and self.placement.is_device(n)
+            ]
+            if not loads:
+                self.attributes[node] = [node]
+                self.gone.update(ast.walk(node))
+
+    def _definitions(self) -> None:
+        """What becomes of each statement that chose the device, and of the Accelerator itself."""
+        in_place_of: ast.Assign | None = None
+        removed: list[ast.Assign] = []
+        main = self._main_definition()
+        if main is not None:
+            option = homes.cpu_option(self.context, main)
+            if option is not None:
+                self.context.options = {"cpu": option, **self.context.options}
+        for node in self.context.device_definitions:
+            if self._unused(node):
+                removed.append(node)
+                self.gone.update(ast.walk(node))
+                if node is self.context.home.statement:
+                    in_place_of = node
+                else:
+                    self.context.remove(node, "CT105", "nothing uses this device any more")
+            elif self.context.reachable(node):
+                accelerator = self.context.accelerator(node)
+                self.context.replace(node.value, "CT105", "the process's own device", f"{accelerator}.device")
+                self.gone.update(ast.walk(node.value))
+        for node in self.attributes:
+            if node not in self.context.device_definitions:
+                self.context.remove(node, "CT105", "nothing uses this device any more")  # type: ignore[arg-type]
+        homes.construct(self.context, in_place_of)
+        self._orphans()
+
+    def _main_definition(self) -> ast.Assign | None:
+        mine = [d for d in self.context.device_definitions if self.facts.table.of_node[d] is self.context.home.scope]
+        return (mine or self.context.device_definitions or [None])[0]  # type: ignore[list-item]
+
+    def _unused(self, node: ast.Assign) -> bool:
+        if node in self.attributes:
+            return True
+        target = node.targets[0]
+        if not isinstance(target, ast.Name) or not is_pure_device(node.value):
+            return False
+        scope = self.facts.table.of_node[target].resolve(target.id)
+        return scope is not None and not self._residual(scope, target.id)
+
+    def _orphans(self) -> None:
+        """Variables such as `use_cuda` whose every use is gone."""
+        kept = " ".join(self.context.options.values())
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
+                continue
+            target = node.targets[0]
+            if not isinstance(target, ast.Name) or not is_pure(node.value) or "is_available" not in ast.unparse(node.value):
+                continue
+            scope = self.facts.table.of_node[target].resolve(target.id)
+            loads = [n for n in ast.walk(self.facts.tree) if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)]
+            if loads and scope is not None and not self._residual(scope, target.id) and target.id not in kept.split():
+                self.context.remove(node, "CT105", "nothing uses it any more")
+
+
+def is_pure_device(node: ast.expr) -> bool:
+    """`torch.device("cuda" if torch.cuda.is_available() else "cpu")` and its relatives: no effect beyond a value."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call):
+            name = ast.unparse(inner.func)
+            if not name.endswith(("is_available", "device", "format", "is_built")):
+                return False
+    return True

@@ -1,0 +1,212 @@
+"""CT201: one `prepare`, with the same names on both sides.
+
+What:   Model, optimizer, loaders and scheduler are prepared together once all of them exist.
+Why:    It places the model, averages its gradients, gives each process its share of every batch.
+Before: (nothing)
+After:  `model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)`
+Refuses: a model that runs, or a loader that is iterated, before all of them exist; two names for one loader.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from .. import edits as e
+from ..roles.scopes import Scope
+from ..roles.values import Value
+from .base import Context, refuse
+from .subject import Holding, common_position, stores
+
+RULE = "CT201"
+
+
+def plan(context: Context) -> None:
+    subject = context.subject
+    core = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.schedulers]
+    held = {v: _holding(context, v) for v in core}
+    position = common_position(context.facts, [s for h in held.values() for s in h.stores])
+    position = _with_evaluation(context, held, position)
+    first_use = _first_use(context, held, position)
+    if first_use is not None:
+        raise refuse(
+            RULE,
+            first_use,
+            "this uses a model or loader before everything that is prepared with it exists",
+            "create the model, the optimizer, the loaders and the scheduler before the first use of any of them",
+        )
+    names = list(dict.fromkeys(h.name for h in _ordered(context, held)))
+    targets = ", ".join(names)
+    code = f"{targets} = {context.accelerator(position)}.prepare({targets})"
+    context.edits.append(e.InsertAfter(position, RULE, "everything that trains is prepared together", code=_wrapped(context, code, position)))
+    _check_aliases(context, held, position)
+
+
+def _ordered(context: Context, held: dict[Value, Holding]) -> list[Holding]:
+    """Models, optimizers, loaders, schedulers: the order people write."""
+    subject = context.subject
+    wanted = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.eval_loaders, *subject.schedulers]
+    return [held[v] for v in wanted if v in held]
+
+
+def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
+    """Breaks a line that would be longer than what the author writes."""
+    limit = max(88, max((len(line) for line in context.lines), default=88))
+    if position.col_offset + len(code) <= min(limit, 120):
+        return code
+    targets, call = code.split(" = ", 1)
+    function, arguments = call.rstrip(")").split("(", 1)
+    return f"{targets} = {function}(\n    {arguments}\n)"
+
+
+def _holding(context: Context, value: Value) -> Holding:
+    found = stores(context.facts, context.subject.scope, value)
+    if not found:
+        raise refuse(RULE, value.site, "this is not held by a variable where everything is prepared", "give it a name there")  # type: ignore[union-attr]
+    name = found[0].name
+    if name.count(".") > 1 or "[" in name:
+        raise refuse(RULE, found[0].last, f"`{name}` is no plain variable", "hold it in a variable or an attribute of self")
+    return found[0]
+
+
+def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:
+    """Evaluation loaders join the one prepare where nothing is used in between, and get one of their own elsewhere."""
+    facts = context.facts
+    for loader in list(context.subject.eval_loaders):
+        found = stores(facts, context.subject.scope, loader)
+        if not found:
+            _prepare_elsewhere(context, loader)
+            continue
+        joint = common_position(facts, [position, *found[0].stores])
+        trial = {**held, loader: found[0]}
+        if _first_use(context, trial, joint) is None:
+            held[loader] = found[0]
+            position = joint
+        else:
+            _prepare_alone(context, found[0])
+    return position
+
+
+def _prepare_alone(context: Context, holding: Holding) -> None:
+    code = f"{holding.name} = {context.accelerator(holding.last)}.prepare({holding.name})"
+    context.edits.append(e.InsertAfter(holding.last, RULE, "the evaluation loader is prepared where it is made", code=code))
+
+
+def _prepare_elsewhere(context: Context, loader: Value) -> None:
+    for scope in context.facts.table.scopes.values():
+        found = stores(context.facts, scope, loader)
+        if found and context.reachable(found[0].last):
+            _prepare_alone(context, found[0])
+            return
+    raise refuse(RULE, loader.site, "no variable holds this evaluation loader", "give it a name")  # type: ignore[union-attr]
+
+
+def _first_use(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.AST | None:
+    """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared."""
+    facts = context.facts
+    scope = context.subject.scope
+    values = set(held)
+    for node in ast.walk(scope.node):
+        line = getattr(node, "lineno", None)
+        if line is None or line > (position.end_lineno or position.lineno) or not _runs_in(context, node, scope):
+            continue
+        if isinstance(node, ast.For) and facts.interp.iterations.get(node, set()) & values and line < position.lineno:
+            return node
+        if isinstance(node, ast.Call) and _runs(context, node, values):
+            return node
+    return None
+
+
+def _runs_in(context: Context, node: ast.AST, scope: Scope) -> bool:
+    return context.facts.table.of_node.get(node) is scope
+
+
+def _runs(context: Context, call: ast.Call, values: set[Value]) -> bool:
+    if context.facts.of(call.func) & values & set(context.subject.models):
+        return True
+    touching = any(t in context.facts.interp.touching for t in context.local_targets(call))
+    given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
+    return touching and bool(given & values)
+
+
+def _check_aliases(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """Every loop over a prepared loader must see the prepared one."""
+    facts = context.facts
+    for loop, over in facts.loops.items():
+        for loader in over & set(held):
+            if not _sees_prepared(context, _iterated(loop.iter), held[loader], position, loader, frozenset()):
+                raise refuse(
+                    RULE,
+                    loop,
+                    f"this loop iterates the loader under a name that `{held[loader].name} = accelerator.prepare(...)` does not rebind",
+                    "use one name for the loader",
+                )
+
+
+def _iterated(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    return node
+
+
+def _sees_prepared(
+    context: Context, node: ast.expr, holding: Holding, position: ast.stmt, loader: Value, seen: frozenset[ast.AST]
+) -> bool:
+    facts = context.facts
+    if node in seen:
+        return True
+    seen = seen | {node}
+    if isinstance(node, ast.Attribute):
+        return _attribute_sees(context, node, holding, position, loader, seen)
+    if isinstance(node, ast.Subscript):
+        return False
+    if not isinstance(node, ast.Name):
+        return False
+    scope = facts.table.of_node[node].resolve(node.id)
+    if scope is context.subject.scope:
+        return node.id == holding.name and (facts.table.of_node[node] is not scope or node.lineno > position.lineno)
+    if scope is None or not scope.is_function:
+        return False
+    arguments = {a.arg: a for a in ast.walk(scope.node) if isinstance(a, ast.arg)}
+    if node.id in arguments:
+        sites = facts.callers.get(scope.node, [])
+        return bool(sites) and all(
+            _sees_prepared(context, value, holding, position, loader, seen)
+            for site in sites
+            for value in (argument_for(context, site, scope.node, node.id),)
+            if value is not None and loader in facts.of(value)
+        )
+    return False
+
+
+def _attribute_sees(
+    context: Context, node: ast.Attribute, holding: Holding, position: ast.stmt, loader: Value, seen: frozenset[ast.AST]
+) -> bool:
+    """`self.loader`: rebound by prepare itself, or assigned from something that is."""
+    facts = context.facts
+    if holding.name == ast.unparse(node) or holding.name.split(".")[-1] == node.attr:
+        return True
+    sources = [
+        s.value
+        for s in ast.walk(facts.tree)
+        if isinstance(s, ast.Assign)
+        and any(isinstance(t, ast.Attribute) and t.attr == node.attr for t in s.targets)
+        and loader in facts.of(s.value)
+    ]
+    return bool(sources) and all(_sees_prepared(context, s, holding, position, loader, seen) for s in sources)
+
+
+def argument_for(context: Context, site: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
+    """The expression that a call passes for parameter `name` (None: the default, or not to be told)."""
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    keyword = next((k.value for k in site.keywords if k.arg == name), None)
+    if keyword is not None:
+        return keyword
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    offset = 1 if context.method_class(function) is not None and names and names[0] in {"self", "cls"} else 0
+    if name not in names:
+        return None
+    index = names.index(name) - offset
+    if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
+        return None
+    return site.args[index]
+

@@ -1,0 +1,161 @@
+"""Sinks: the places where a number that depends on a rank's share of the batch leaves the tensor world.
+
+Printed, logged, saved, summed over batches, compared, read into Python: there it must be the global number. `sinks`
+lists them; `numbers` and `evaluation` decide what becomes of each.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ..roles import torch_api as api
+from ..roles.facts import Facts
+from ..roles.values import External, Function, Instance, Member, Method, Sequence, Shard, Symbol, Value
+
+MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "appendleft", "put", "write", "writerow", "log"})
+
+
+@dataclass(frozen=True)
+class Sink:
+    """`node` is the expression whose value leaves; `how` says by what: host, print, store, test, collect, call."""
+
+    node: ast.expr
+    how: str
+    at: ast.AST
+
+
+def shards(facts: Facts, node: ast.AST) -> list[Shard]:
+    return [v for v in facts.of(node) if isinstance(v, Shard)]
+
+
+def local_shards(facts: Facts, node: ast.AST, loaders: set[Value], host: bool = False) -> list[Shard]:
+    """Shards of `loaders` that `node` may be: tensors, or with `host` the Python numbers read from them."""
+    return [s for s in shards(facts, node) if s.loader in loaders and s.host == host and s.kind != "shape"]
+
+
+class SinkFinder:
+    """Walks a whole script for sinks of shards of `loaders`."""
+
+    def __init__(self, facts: Facts, loaders: set[Value]) -> None:
+        self.facts = facts
+        self.loaders = loaders
+        self.host = False
+        self.found: list[Sink] = []
+        self._seen: set[ast.AST] = set()
+
+    def run(self) -> list[Sink]:
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.FormattedValue):
+                self._add(node.value, "print", node)
+            elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+                self._test(node.test, node)
+            elif isinstance(node, ast.BoolOp):
+                for part in node.values:
+                    self._add(part, "test", node)
+            elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+                self._add(node.operand, "test", node)
+            elif isinstance(node, ast.AugAssign):
+                self._augmented(node)
+            elif isinstance(node, ast.Assign):
+                self._assigned(node)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
+                for part in node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]:
+                    self._add(part, "print", node)
+            elif isinstance(node, ast.Return | ast.Yield) and node.value is not None and isinstance(node, ast.Yield):
+                self._add(node.value, "call", node)
+        return sorted(self.found, key=lambda s: (s.node.lineno, s.node.col_offset))
+
+    def _add(self, node: ast.expr, how: str, at: ast.AST) -> None:
+        if isinstance(node, ast.Starred):
+            node = node.value
+        if node in self._seen:
+            return
+        held = any(
+            isinstance(e, Shard) and e.loader in self.loaders and e.host == self.host
+            for v in self.facts.of(node)
+            if isinstance(v, Sequence)
+            for e in self.facts.interp.element(v)
+        )
+        if held and isinstance(node, ast.Tuple | ast.List | ast.Dict):
+            for part in node.values if isinstance(node, ast.Dict) else node.elts:
+                self._add(part, how, at)
+            return
+        if local_shards(self.facts, node, self.loaders, self.host) or held:
+            self._seen.add(node)
+            self.found.append(Sink(node, how, at))
+
+    def _call(self, node: ast.Call) -> None:
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            if function.attr in api.HOST_METHODS:
+                self._add(function.value, "host", node)
+                return
+            if function.attr == "format" and _is_text(function.value):
+                self._arguments(node, "print")
+                return
+        kinds = self.facts.of(function)
+        if any(isinstance(v, Symbol) and v.path in api.HOST_BUILTINS | {"builtins.round", "builtins.abs"} for v in kinds):
+            self._arguments(node, "host")
+        elif any(isinstance(v, Symbol) and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"} for v in kinds):
+            self._arguments(node, "print")
+        elif self._is_foreign(node):
+            how = "collect" if isinstance(function, ast.Attribute) and function.attr in MUTATORS else "call"
+            self._arguments(node, how)
+
+    def _arguments(self, node: ast.Call, how: str) -> None:
+        for argument in (*node.args, *(k.value for k in node.keywords)):
+            self._add(argument, how, node)
+
+    def _is_foreign(self, node: ast.Call) -> bool:
+        """A call whose effect we cannot see: not torch, not a module, not one of the script's own functions."""
+        for value in self.facts.of(node.func):
+            if isinstance(value, Function | Method | Shard) or self.facts.interp.is_module(value):
+                return False
+            if isinstance(value, Symbol) and (value.path.startswith(("torch.", "builtins.")) or value.path == "torch"):
+                return False
+            if isinstance(value, External) and value.path.startswith("torch."):
+                return False
+            if isinstance(value, Member) and not self._foreign_member(value):
+                return False
+            if isinstance(value, Instance):
+                return False
+        return not isinstance(node.func, ast.Name) or bool(self.facts.of(node.func))
+
+    def _foreign_member(self, value: Member) -> bool:
+        receiver = value.receiver
+        if isinstance(receiver, Shard):
+            return False
+        if self.facts.interp.is_module(receiver) or receiver in self.facts.optimizers:
+            return False
+        return True
+
+    def _test(self, test: ast.expr, at: ast.AST) -> None:
+        if isinstance(test, ast.BoolOp) or isinstance(test, ast.UnaryOp):
+            return
+        self._add(test, "test", at)
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        if self._outlives(node.target, node):
+            self._add(node.value, "store", node)
+
+    def _assigned(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Attribute | ast.Subscript) and self._outlives(target, node):
+                self._add(node.value, "store", node)
+        added = self.facts.interp.accumulated(node)
+        if added is not None:
+            self._add(added, "store", node)
+
+    def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
+        return self.facts.interp.outlives(target, at)
+
+
+def inside(facts: Facts, node: ast.AST, around: ast.AST) -> bool:
+    return facts.interp.inside(node, around)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Constant) and isinstance(node.value, str)) or isinstance(node, ast.JoinedStr)

@@ -1,0 +1,119 @@
+"""What is prepared and where: the scope that holds every model, optimizer, training loader and scheduler at once."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ..results import Severity
+from ..roles.facts import Facts
+from ..roles.scopes import Scope, suites
+from ..roles.values import External, Instance, Value
+from .base import Subject, refuse
+
+RULE = "CT201"
+
+
+@dataclass
+class Holding:
+    """A variable of the home scope that holds a prepared value: its name as written, and where it was last bound."""
+
+    name: str
+    value: Value
+    stores: list[ast.stmt]
+
+    @property
+    def last(self) -> ast.stmt:
+        return max(self.stores, key=lambda s: (s.lineno, s.col_offset))
+
+
+def find_subject(facts: Facts) -> Subject:
+    """The core of the conversion. Raises Refusal when there is no scope where `prepare` can stand."""
+    first_backward = facts.backward_calls[0][0]
+    if not facts.optimizers:
+        raise refuse(
+            "CT202", first_backward, "no optimizer was recognised in this script", "name the optimizer's class where it is imported"
+        )
+    if not facts.models:
+        raise refuse(
+            RULE,
+            facts.optimizers[0].site,  # type: ignore[union-attr]
+            "the parameters this optimizer gets could not be traced to a module",
+            "pass model.parameters() of one nn.Module",
+        )
+    values: list[Value] = [*facts.models, *facts.optimizers, *facts.train_loaders]
+    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    if not candidates:
+        raise refuse(
+            RULE,
+            facts.optimizers[0].site,  # type: ignore[union-attr]
+            "no function holds the model, the optimizer and the training loader together, so there is no place for prepare",
+            "bring them together in one function (or return them to it)",
+        )
+    scope = min(candidates, key=lambda s: _preference(facts, s))
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders)
+
+
+def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
+    """Prefer the scope that makes the optimizer; then the outermost."""
+    made_here = any(facts.table.of_node.get(o.site) is scope for o in facts.optimizers if isinstance(o, External | Instance))
+    depth = 0
+    current = scope.parent
+    while current is not None:
+        depth, current = depth + 1, current.parent
+    return (0 if made_here else 1, depth)
+
+
+def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
+    """The variables and `self` attributes of `scope` that hold `value`, attributes first."""
+    found: dict[str, Holding] = {}
+    for node, values in facts.interp.values.items():
+        if value not in values or facts.table.of_node.get(node) is not scope:
+            continue
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Store):
+            continue
+        name = ast.unparse(node)
+        statement = facts.table.statement_of(node)
+        if isinstance(statement, ast.For | ast.AsyncFor):
+            continue  # a loop variable over models is no place to bind a prepared one
+        found.setdefault(name, Holding(name, value, [])).stores.append(statement)
+    return sorted(found.values(), key=lambda h: ("." not in h.name, h.last.lineno))
+
+
+def parameter_holds(facts: Facts, scope: Scope, value: Value) -> bool:
+    return scope.is_function and value in facts.interp.env.get((scope, ""), ())
+
+
+def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
+    parent = facts.table.parents[statement]
+    return next(block for block in suites(parent) if statement in block)
+
+
+def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
+    """The statement after which all of `statements` have run: in the innermost suite that is around all of them."""
+    chains = []
+    for statement in statements:
+        chain: list[ast.stmt] = [statement]
+        chain += [a for a in facts.table.ancestors(statement) if isinstance(a, ast.stmt)]
+        chains.append(chain[::-1])
+    depth = 0
+    while all(len(c) > depth + 1 for c in chains) and len({id(c[depth]) for c in chains}) == 1:
+        if len({id(_block(facts, c[depth + 1])) for c in chains}) > 1:
+            break
+        depth += 1
+    level = [c[min(depth, len(c) - 1)] for c in chains]
+    return max(level, key=lambda s: s.lineno)
+
+
+def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
+    return suite_of(facts, statement)
+
+
+def no_loader_note(facts: Facts) -> tuple[str, ast.AST, str, str, Severity]:
+    return (
+        "CT902",
+        facts.backward_calls[0][0],
+        "training without a DataLoader: on several processes every rank repeats the same work",
+        "launch it with one process, or give the data to a DataLoader",
+        Severity.REVIEW,
+    )

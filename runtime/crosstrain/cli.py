@@ -222,3 +222,14 @@ def verify(
 
         render(report, Console())
     raise typer.Exit(report.exit_code)
+
+
+@main.command()
+def env() -> None:
+    """Describe this machine and installation, to paste into a bug report."""
+    from crosstrain.launch.machine import describe
+
+    rows = describe()
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name:<{width}}  {value}")

@@ -85,7 +85,7 @@ def describe(failures: list[RankFailure], world_size: int) -> str:
     """The text for the terminal: the first failure in full, each other one in a line, equal ones together."""
     first, *others = failures
     same = [other.rank for other in others if other.summary and other.summary == first.summary]
-    ranks = ", ".join(str(rank) for rank in (first.rank, *same))
+    ranks = ", ".join(str(rank) for rank in sorted([first.rank, *same]))
     name = f"rank{'s' if same else ''} {ranks} of {world_size}"
     if first.traceback:
         lines = [first.traceback.rstrip("\n"), f"crosstrain launch: {name} failed with the error above."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -68,6 +69,7 @@ def verify(
     )
     paths = Path(original).resolve(), Path(migrated).resolve()
     _check(request, paths, processes)
+    patterns = _patterns(ignore)
     server = server or shared_server()
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
         room = Path(scratch).resolve()
@@ -77,7 +79,7 @@ def verify(
         runs: list[Run] = []
         for number in processes:
             done = run_script(server, paths[1], number, request, room / f"processes-{number}")
-            runs.append(judge(reference.ranks[0], done, expect, list(ignore)))
+            runs.append(judge(reference.ranks[0], done, expect, patterns))
     return Report(paths[0], paths[1], reference.run, tuple(runs))
 
 
@@ -111,6 +113,16 @@ def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) ->
         raise VerifyInputError("steps: at least 1")
     if request.folder is not None and not request.folder.is_dir():
         raise VerifyInputError(f"no folder {request.folder}")
+    for name in request.links:
+        if request.folder is None or not (request.folder / name).exists():
+            raise VerifyInputError(f"link: no {name!r} in {request.folder or 'an empty working directory'}")
+
+
+def _patterns(ignore: Iterable[str]) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(pattern) for pattern in ignore]
+    except re.error as error:
+        raise VerifyInputError(f"--ignore {error.pattern!r} is not a regular expression: {error}") from None
 
 
 def run_script(server: Server, script: Path, world: int, request: Request, room: Path) -> Finished:
@@ -193,7 +205,7 @@ def _position(rank: int, trace: RankTrace) -> str:
     return "\n".join([f"rank {rank} is at (innermost call first)", *shown])
 
 
-def judge(original: RankTrace, done: Finished, expect: Expectation, ignore: Sequence[str]) -> Run:
+def judge(original: RankTrace, done: Finished, expect: Expectation, ignore: Sequence[re.Pattern[str]]) -> Run:
     """The verdict on a run that may have failed by itself."""
     run, ranks = done.run, done.ranks
     if not run.verdict.ok:

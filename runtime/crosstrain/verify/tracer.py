@@ -109,7 +109,7 @@ class Tracer:
                 parameters.append(
                     Parameter(
                         name=names.get(parameter, f"optimizer {index}, parameter {position}"),
-                        shape=tuple(parameter.shape),
+                        shape=tuple(_real(parameter).shape),
                         epsilon=epsilon(parameter),
                         moved=float(np.linalg.norm(final - first)),
                         signal=self._signal.get(parameter, 0.0),
@@ -162,10 +162,13 @@ def _square_norm(tensor: Tensor | None) -> float:
     return float(values.abs().double().square().sum())
 
 
-def _flat(tensor: Tensor) -> NDArray[np.float64]:
+def _real(tensor: Tensor) -> Tensor:
+    """The values, with real and imaginary parts as a last dimension where there are both."""
     values = tensor.detach()
-    if values.is_complex():
-        values = torch.view_as_real(values)
-    flat: NDArray[np.float64] = values.double().flatten().cpu().numpy()
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
+def _flat(tensor: Tensor) -> NDArray[np.float64]:
+    flat: NDArray[np.float64] = _real(tensor).double().flatten().cpu().numpy()
     # numpy shares memory with a float64 parameter, which a script's exit handlers may still change.
     return flat.copy()

@@ -1,0 +1,275 @@
+"""`crosstrain launch` with real processes: what a person at a terminal sees, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "RANK")}
+
+
+def launch(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment() | environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if alive(pid)]
+
+
+# Ranks without torch start at once; what the launcher does for them is the same.
+REPORT = """
+import json, os, sys
+names = ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
+seen = {name: os.environ.get(name) for name in names} | {
+    "config": json.loads(os.environ["CROSSTRAIN_CONFIG"]), "argv": sys.argv, "name": __name__,
+    "path": sys.path[0], "hash": hash("text"),
+    "main": sys.modules["__main__"].__dict__ is globals()}
+open(f"rank{seen['RANK']}.json", "w").write(json.dumps(seen))
+"""
+
+
+def reports(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("rank*.json"))]
+
+
+def test_ranks_get_their_variables_and_the_script_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "train.py").write_text(REPORT)
+    options = ["--cpu", "--num-processes", "2", "--split-batches", "--mixed-precision", "bf16"]
+    done = launch(
+        tmp_path, *options, "--gradient-accumulation-steps=4", "sub/train.py", "--cpu", "-m", "--", "-x",
+        CROSSTRAIN_CONFIG='{"timeout": 60, "mixed_precision": "no"}',
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    zero, one = reports(tmp_path)
+    assert (zero["RANK"], one["RANK"], zero["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"]) == ("0", "1", "2", "2")
+    assert zero["MASTER_ADDR"] == "127.0.0.1"
+    assert zero["argv"] == ["sub/train.py", "--cpu", "-m", "--", "-x"]
+    assert (zero["name"], zero["main"], zero["path"]) == ("__main__", True, str(tmp_path / "sub"))
+    assert zero["hash"] == one["hash"]
+    assert int(str(zero["OMP_NUM_THREADS"])) >= 1
+    assert zero["config"] == {
+        "cpu": True,
+        "split_batches": True,
+        "even_batches": "weighted",
+        "mixed_precision": "bf16",
+        "gradient_accumulation_steps": 4,
+        "timeout": 60,
+    }
+
+
+def test_one_process_keeps_torchs_own_threads_and_a_module_runs_from_the_folder(tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text("from . import helper\n" + REPORT)
+    (package / "helper.py").write_text("")
+    done = launch(tmp_path, "--cpu", "-m", "pack", "--lr", "1")
+    assert done.returncode == 0, done.stderr
+    (zero,) = reports(tmp_path)
+    assert zero["OMP_NUM_THREADS"] is None
+    assert zero["argv"] == [str(package / "__main__.py"), "--lr", "1"]
+    assert (zero["name"], zero["path"]) == ("__main__", str(tmp_path))
+
+
+FAILING = """
+import os, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def step():
+    if dist.get_rank() == 1:
+        raise ValueError("boom")
+open(f"rank{dist.get_rank()}.pid", "w").write(str(os.getpid()))
+step()
+dist.barrier()
+"""
+
+
+def test_failing_rank_is_shown_once_and_the_others_are_ended(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAILING)
+    done = launch(tmp_path, "--cpu", "--num-processes", "2", "train.py")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.count("Traceback (most recent call last):") == 1
+    assert done.stderr.startswith(
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
+    )
+    assert "ValueError: boom\ncrosstrain launch: rank 1 of 2 failed with the error above.\n" in done.stderr
+    assert "torch.distributed.elastic" not in done.stderr
+    wait_until_gone([int(path.read_text()) for path in tmp_path.glob("rank*.pid")])
+
+
+ENDINGS = {
+    "exit_code": ("if rank == 1: sys.exit(7)", 7, "rank 1 of 2 exited with code 7."),
+    "message": ("sys.exit('no data')", 1, "exited with code 1."),
+    "signal": (
+        "if rank == 1: os.kill(os.getpid(), 9)",
+        137,
+        "rank 1 of 2 was killed by SIGKILL (often: out of",
+    ),
+    "same_error": ("raise KeyError('x')", 1, "ranks 0, 1 of 2 failed with the error above."),
+    "syntax": ("if if", 1, "SyntaxError: invalid syntax"),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_exit_code_is_the_ranks_own(tmp_path: Path, name: str) -> None:
+    statement, code, message = ENDINGS[name]
+    wait = "time.sleep(600)" if "rank == 1" in statement else "time.sleep(1)"
+    lines = [
+        "import os, sys, time",
+        "rank = int(os.environ['RANK'])",
+        "def main():",
+        f"    {statement}",
+        f"    {wait}",
+    ]
+    (tmp_path / "train.py").write_text("\n".join(lines) + "\nmain()\n")
+    done = launch(tmp_path, "--cpu", "--num-processes", "2", "train.py")
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "worker.py" not in done.stderr and "target.py" not in done.stderr
+
+
+WAITING = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"])
+open(f"rank{os.environ['RANK']}.part", "w").write(f"{os.getpid()} {child.pid}")
+os.rename(f"rank{os.environ['RANK']}.part", f"rank{os.environ['RANK']}.pid")
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_all_ranks_and_their_children(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    agent, pids = start_waiting(tmp_path)
+    agent.send_signal(number)
+    assert agent.wait(timeout=60) == code
+    _, stderr = agent.communicate()
+    assert stderr == "crosstrain launch: stopped; every rank was ended.\n"
+    wait_until_gone(pids)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel to end orphans: Linux only")
+def test_killing_the_launcher_ends_the_ranks(tmp_path: Path) -> None:
+    agent, pids = start_waiting(tmp_path)
+    agent.kill()
+    agent.wait(timeout=60)
+    try:
+        wait_until_gone(pids[::2])
+    finally:
+        for pid in filter(alive, pids):  # what a rank has started itself is not the launcher's to end
+            os.kill(pid, signal.SIGKILL)
+        agent.communicate()
+
+
+def start_waiting(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    (folder / "train.py").write_text(WAITING)
+    agent = subprocess.Popen(
+        [*COMMAND, "--cpu", "--num-processes", "2", "train.py"],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("*.pid"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return agent, [int(pid) for path in sorted(folder.glob("*.pid")) for pid in path.read_text().split()]
+
+
+def test_restart_starts_all_ranks_again(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys, torch\nimport torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\nattempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+        "total = torch.ones(1); dist.all_reduce(total)\n"
+        "open(f'attempt{attempt}-rank{dist.get_rank()}', 'w').write(str(total.item()))\n"
+        "dist.barrier()\nif attempt == '0' and dist.get_rank() == 1: raise ValueError('first time')\n"
+        "dist.barrier(); dist.destroy_process_group()\n"
+    )
+    done = launch(tmp_path, "--cpu", "--num-processes", "2", "--max-restarts", "1", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.glob("attempt*")) == [
+        "attempt0-rank0", "attempt0-rank1", "attempt1-rank0", "attempt1-rank1",
+    ]  # fmt: skip
+    assert {path.read_text() for path in tmp_path.glob("attempt*")} == {"2.0"}
+
+
+def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch, os, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "t = torch.tensor([dist.get_rank() + 1]); dist.all_reduce(t)\n"
+        "print('rank', dist.get_rank(), 'local', os.environ['LOCAL_RANK'], 'sum', t.item())\n"
+        "dist.destroy_process_group()\n"
+    )
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = ["--cpu", "--num-processes", "2", "--num-machines", "2", "--main-process-ip", "127.0.0.1"]
+    agents = [
+        subprocess.Popen(
+            [*COMMAND, *common, "--main-process-port", port, "--machine-rank", str(rank), "train.py"],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [agent.communicate(timeout=120) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    assert [out for out, _ in outputs] == ["rank 0 local 0 sum 3\n", "rank 1 local 0 sum 3\n"]
+
+
+def test_tee_keeps_each_ranks_output_and_shows_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os, sys\nprint('hello'); print('oh', file=sys.stderr)\n")
+    done = launch(tmp_path, "--cpu", "--num-processes", "2", "--log-dir", "logs", "--tee", "3", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[rank 0] hello", "[rank 1] hello"]
+    assert sorted(done.stderr.splitlines()) == ["[rank 0] oh", "[rank 1] oh"]
+    kept = sorted((tmp_path / "logs").rglob("std*.log"))
+    assert [path.read_text() for path in kept if path.name == "stdout.log"] == ["hello\n"] * 2
+
+
+def test_rendezvous_listens_on_loopback_only(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os\nport = int(os.environ['MASTER_PORT'])\n"
+        "lines = [*open('/proc/net/tcp'), *open('/proc/net/tcp6')]\n"
+        "listening = [line.split()[1].split(':') for line in lines if ' 0A ' in line]\n"
+        "print([address for address, number in listening if int(number, 16) == port])\n"
+    )
+    done = launch(tmp_path, "--cpu", "train.py")
+    assert done.stdout == "['0100007F']\n", done.stderr

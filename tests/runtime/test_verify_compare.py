@@ -1,0 +1,195 @@
+"""The verdict's arithmetic on traces made by hand: tolerances, printed lines, ranks, scratch copies."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crosstrain.cli import main
+from crosstrain.verify import traces
+from crosstrain.verify.compare import compare, global_events, ranks_disagree, same_line
+from crosstrain.verify.scratch import TooLargeError, copy_project
+from crosstrain.verify.tolerance import Tolerance, same
+from crosstrain.verify.traces import Event, Parameter, RankTrace
+from typer.testing import CliRunner
+
+FP32 = 2.0**-23
+CLOSE, EXACT = Tolerance(FP32), Tolerance(0.0)
+
+
+def trace(
+    losses: list[float], weights: list[float] | None = None, moved: float = 1.0, signal: float = 1.0
+) -> RankTrace:
+    """A backward pass and a step for each loss; one parameter."""
+    final = np.array([1.0, 2.0] if weights is None else weights)
+    events = [e for loss in losses for e in (Event("loss", 0, (loss,)), Event("step", 0, (1.0, 2.0, 0.1)))]
+    parameter = Parameter("fc.weight", (2,), FP32, moved, signal)
+    return RankTrace("finished", tuple(events), (parameter,), FP32, weights=final)
+
+
+SAME_LINES = [
+    ("loss 0.5000 (7)", "loss 0.5001 (7)"),
+    ("loss: 9.99 | acc", "loss: 10.00 | acc"),
+    ("loss   9.99 %", "loss  10.00 %"),
+    ("loss 1.0000004e-05", "loss 1.0000003e-05"),
+    ("tensor(0.12345)", "tensor(0.12346)"),
+    ("perplexity 12345.6789", "perplexity 12345.6792"),
+    ("loss nan", "loss nan"),
+]
+OTHER_LINES = [
+    ("loss 0.5000", "loss 0.5003"),
+    ("correct 87/100", "correct 88/100"),
+    ("epoch 1", "epoch 2"),
+    ("loss 0.5", "Loss 0.5"),
+    ("loss 0.5", "loss 0.5 0.5"),
+    ("loss nan", "loss 0.5"),
+    ("loss -0.5", "loss 0.5"),
+    ("", "0"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME_LINES)
+def test_lines_that_say_the_same(a: str, b: str) -> None:
+    assert same_line(a, b, CLOSE, 1)
+    assert same_line(b, a, CLOSE, 1)
+    assert a == b or not same_line(a, b, EXACT, 1)
+
+
+@pytest.mark.parametrize(("a", "b"), OTHER_LINES)
+def test_lines_that_do_not(a: str, b: str) -> None:
+    assert not same_line(a, b, CLOSE, 1)
+    assert not same_line(b, a, CLOSE, 1)
+
+
+def test_losses_are_means_over_the_ranks() -> None:
+    merged = global_events([trace([1.0, 2.0]), trace([3.0, 0.0])])
+    assert [event.values[0] for event in merged if event.kind == "loss"] == [2.0, 1.0]
+    with pytest.raises(ValueError, match="event 3: backward, nothing more"):
+        global_events([trace([1.0, 2.0]), trace([1.0])])
+
+
+def test_tolerance_grows_with_the_step_and_stays_far_below_a_mistake() -> None:
+    assert CLOSE.loss(1, 1.0, 1.0) < CLOSE.loss(2, 1.0, 1.0) < 1e-3
+    assert CLOSE.loss(8, 1.0, 1.0) < 1e-3
+    assert CLOSE.weights(8, 1.0, 10.0) < 1e-2
+    assert Tolerance(2.0**-52).weights(8, 1.0, 10.0) < 1e-6
+    limits = [EXACT.loss(5, 1.0, 1.0), EXACT.gradient(5, 1.0), EXACT.rate(1.0), EXACT.size(5, 1.0)]
+    assert [*limits, EXACT.weights(5, 1.0, 1.0), EXACT.printed(5, 1.0, 0.1)] == [0.0] * 6
+
+
+def test_a_loss_near_zero_is_as_exact_as_the_losses_before_it() -> None:
+    assert compare(trace([2.0, 1e-7]), [trace([2.0, 2e-7])] * 2).difference is None
+    assert compare(trace([1e-7]), [trace([2e-7])] * 2).difference is not None
+
+
+def test_weights_are_judged_by_the_way_they_moved() -> None:
+    """The same error is rounding after a long way and a mistake after a short one."""
+    other = trace([1.0], [1.0001, 2.0])
+    assert compare(trace([1.0], moved=1.0), [other] * 2).difference is None
+    difference = compare(trace([1.0], moved=1e-3), [other] * 2).difference
+    assert difference is not None
+    assert difference.quantity == "weights"
+    assert "fc.weight" in difference.original
+
+
+def test_parameter_with_a_gradient_of_rounding_error_is_left_out_and_named() -> None:
+    result = compare(trace([1.0], signal=1e-7), [trace([1.0], [1.1, 2.0])] * 2)
+    assert result.difference is None
+    assert result.notes == ["gradient is rounding error only, not compared: fc.weight"]
+    assert compare(trace([1.0], signal=1e-7), [trace([1.0], [1.1, 2.0])]).difference is not None
+
+
+def test_nan_equals_nan_and_nothing_else() -> None:
+    assert same(math.nan, math.nan, 0.0)
+    assert not same(math.nan, 1.0, math.inf)
+    assert same(math.inf, math.inf, 0.0)
+    assert compare(trace([math.nan]), [trace([math.nan])]).difference is None
+    assert compare(trace([1.0]), [trace([math.nan])] * 2).difference is not None
+    assert compare(trace([1.0]), [trace([1.0], [math.nan, 2.0])] * 2).difference is not None
+
+
+def test_zero_and_minus_zero_are_other_bits() -> None:
+    assert compare(trace([1.0], [0.0, 2.0]), [trace([1.0], [-0.0, 2.0])]).difference is not None
+
+
+def test_ranks_that_differ_in_the_last_bit_disagree() -> None:
+    drifted = np.nextafter(2.0, 3.0)
+    difference = ranks_disagree([trace([1.0]), trace([1.0]), trace([1.0], [1.0, float(drifted)])])
+    assert difference is not None
+    assert (difference.quantity, difference.migrated) == ("ranks", "rank 2")
+    assert "fc.weight differs by 4.44e-16" in difference.detail
+
+
+def test_trace_survives_its_files(tmp_path: Path) -> None:
+    before = trace([0.1, math.nan, math.inf])
+    traces.write(tmp_path, before)
+    (tmp_path / traces.STDOUT_FILE).write_bytes("é\nx\xff".encode("latin-1"))
+    after = traces.read(tmp_path)
+    assert repr(after.events) == repr(before.events)
+    assert after.parameters == before.parameters
+    assert after.weights.tobytes() == before.weights.tobytes()
+    assert len(after.lines) == 2
+    assert traces.read(tmp_path / "nothing").ending == "unfinished"
+
+
+def test_copy_leaves_out_what_no_script_reads_and_refuses_what_is_too_large(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for name in (
+        "src/__pycache__/a.pyc",
+        "src/a.py",
+        ".git/config",
+        "data/x.bin",
+        ".venv/lib/b.py",
+        "train.py",
+    ):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("12345678")
+    (project / "latest").symlink_to("src")
+    copy_project(project, tmp_path / "copy", links=["data"])
+    names = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")}
+    assert {"src/a.py", "train.py", "data", "latest"} <= names
+    assert not [name for name in names if "__pycache__" in name or ".git" in name or ".venv" in name]
+    assert (tmp_path / "copy" / "data").is_symlink()
+    with pytest.raises(TooLargeError, match=r"data \(0 MB\).*--link"):
+        copy_project(project, tmp_path / "other", limit=20)
+    assert not (tmp_path / "other").exists()
+
+
+SCRIPT = """
+import sys, torch
+w = torch.nn.Parameter(torch.ones(2)); o = torch.optim.SGD([w], lr=float(sys.argv[1]))
+for i in range(3):
+    o.zero_grad(); (w * w).sum().backward(); o.step()
+"""
+
+
+def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text(SCRIPT)
+    (tmp_path / "b.py").write_text(SCRIPT.replace("float(sys.argv[1])", "0.2"))
+    monkeypatch.chdir(tmp_path)
+
+    def crosstrain(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["verify", *arguments])
+        return result.exit_code, result.output
+
+    code, output = crosstrain("a.py", "b.py", "--processes", "1", "--", "0.2")
+    assert (code, "identical" in output) == (0, True), output
+    code, output = crosstrain("a.py", "b.py", "--processes", "1", "--", "0.1")
+    assert code == 1
+    assert "1 process: learning rate at step 1: 0.1 became 0.2 (must be identical)" in output
+    code, output = crosstrain("a.py", "b.py", "--processes", "1", "--output-format", "json", "--", "0.1")
+    answer = json.loads(output)
+    assert (code, answer["ok"], answer["runs"][0]["verdict"]) == (1, False, "different")
+    assert answer["runs"][0]["difference"]["step"] == 1
+    for wrong, message in [
+        (["a.py", "no.py"], "no script"),
+        (["a.py", "b.py", "--processes", "x"], "--processes x"),
+        (["a.py"], "Missing argument"),
+        (["a.py", "b.py", "--link", "nothing", "--", "0.1"], "nothing"),
+        (["a.py", "b.py", "--ignore", "(", "--", "0.1"], "--ignore"),
+    ]:
+        code, output = crosstrain(*wrong)
+        assert (code, message in output) == (2, True), output

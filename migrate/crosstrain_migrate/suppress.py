@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from crosstrain_migrate.results import Finding, Severity
 
-UNUSED = "CT001"
+UNUSED = "CT002"
 
 _COMMENT = re.compile(
     r"#\s*migrate:\s*(?P<verb>[\w-]+)(?:\s+(?P<codes>CT\d*(?:\s*,\s*CT\d*)*)(?![\w,]))?(?P<rest>.*)",

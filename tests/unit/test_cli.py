@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
@@ -29,6 +30,10 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _write(repo: Path, **files: str) -> None:
     for name, text in files.items():
         (repo / f"{name}.py").write_text(text)
+
+
+def kill_me(path: Path, text: str, options: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -163,6 +168,36 @@ def test_options_reach_the_core_and_override_the_configuration(migrate: Migrate,
         b"torch_new for crosstrain"
         in migrate("a.py", "--output-format", "json", "--runtime", "crosstrain").out
     )
+
+
+# --- many files ---
+
+
+def test_many_files_in_several_processes_come_in_order(
+    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crosstrain_migrate.workers._BYTES_PER_PROCESS", 100)
+    monkeypatch.setattr("crosstrain_migrate.workers._processors", lambda: 2)
+    _write(repo, **{f"f{number:02}": f"torch_old  # {os.getpid()}\n" * 20 for number in range(30)})
+    _write(repo, f07="torch = (\n", f08="x = refuse_me  # torch\n", f09="crash_me  # torch\n")
+    ran = migrate(".", "--check")
+    named = [line.split()[2] for line in ran.err.splitlines() if line.startswith("would change")]
+    assert named == [f"f{number:02}.py" for number in range(30) if number not in (7, 8, 9)]
+    assert "error: f07.py:1:9" in ran.err
+    assert "error: f09.py: migrate failed on this file (KeyError: 'crash_me')" in ran.err
+    assert ran.err.endswith("27 files would be changed, 1 refused, 0 untouched, 2 not usable\n")
+
+
+def test_a_killed_worker_is_reported_for_its_files(
+    migrate: Migrate, repo: Path, engine: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crosstrain_migrate.workers._BYTES_PER_PROCESS", 10)
+    monkeypatch.setattr("crosstrain_migrate.workers._processors", lambda: 2)
+    engine.__dict__["migrate_text"] = kill_me
+    _write(repo, a="torch_old\n" * 5, b="torch_old\n" * 5)
+    ran = migrate(".")
+    assert ran.code == 2
+    assert "error: a.py: the process that migrated it, or one beside it, was killed" in ran.err
 
 
 # --- standard input ---

@@ -1,0 +1,111 @@
+"""The files of a run through the core: here, or in several processes where there is enough to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crosstrain_migrate.outcome import Migrated
+from crosstrain_migrate.results import FileResult, InputError
+from crosstrain_migrate.sources import Source, Unusable, syntax_problem
+
+if TYPE_CHECKING:
+    from crosstrain_migrate.engine import Options
+
+Migrate = Callable[[Path, str, "Options"], FileResult]
+
+# Starting a process costs as much as migrating about this much code.
+_BYTES_PER_PROCESS = 30_000
+
+
+def migrate_all(
+    sources: Sequence[Source], options: Options, migrate: Migrate
+) -> Iterator[Migrated | InputError]:
+    """Each file's result, in order."""
+    total = sum(len(source.data) for source in sources)
+    processes = min(len(sources), _processors(), total // _BYTES_PER_PROCESS)
+    results: Iterator[Migrated | InputError]
+    if processes > 1:
+        results = _in_processes(sources, options, migrate, processes)
+    else:
+        results = (migrate_one(source, options, migrate) for source in sources)
+    yield from _with_progress(results, len(sources))
+
+
+def _processors() -> int:
+    """Those this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def migrate_one(source: Source, options: Options, migrate: Migrate) -> Migrated | InputError:
+    """One file's result, or why there is none; never an exception, so that the other files get theirs."""
+    try:
+        result = migrate(source.path, source.text, options)
+        if result.error is not None:
+            return result.error
+        file = Migrated(source, result)
+        _ = file.after  # must be writable in the file's own encoding
+    except Unusable as problem:
+        return problem.error
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        return syntax_problem(source.path, source.text, error)
+    except Exception as error:
+        # The one place that catches everything: a defect that one file brings out must not cost the others.
+        traceback.print_exc(file=sys.stderr)
+        reason = f"migrate failed on this file ({type(error).__name__}: {error}); it was not changed"
+        return InputError(source.path, reason, "Please report it with the traceback above.")
+    return file
+
+
+def _in_processes(
+    sources: Sequence[Source], options: Options, migrate: Migrate, processes: int
+) -> Iterator[Migrated | InputError]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    # Forking shares what is loaded already; this process has no threads that could be caught half way.
+    context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+    with ProcessPoolExecutor(processes, context, _leave_interrupts_to_the_parent) as pool:
+        try:
+            futures = [pool.submit(migrate_one, source, options, migrate) for source in sources]
+            for source, future in zip(sources, futures, strict=True):
+                yield (
+                    _killed(source) if isinstance(future.exception(), BrokenProcessPool) else future.result()
+                )
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _killed(source: Source) -> InputError:
+    reason = "the process that migrated it, or one beside it, was killed"
+    return InputError(source.path, reason, "Run migrate on this file alone; it may need more memory.")
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _with_progress(results: Iterator[Migrated | InputError], total: int) -> Iterator[Migrated | InputError]:
+    """Counts on a terminal, once it has taken more than a second."""
+    if not sys.stderr.isatty():
+        yield from results
+        return
+    start = shown = time.monotonic()
+    try:
+        for done, result in enumerate(results, 1):
+            yield result
+            now = time.monotonic()
+            if now - start > 1 and now - shown > 0.1:
+                shown = now
+                print(f"\r{done} of {total} files", end="", file=sys.stderr, flush=True)
+    finally:
+        if shown > start:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -139,6 +139,7 @@ class _Rewriter(cst.CSTTransformer):
         self.plan = plan
         self.updated: dict[cst.CSTNode, cst.CSTNode] = {}
         self.keep = {plan.nodes[n] for edits in plan.edits.values() for edit in edits for n in _held(edit) if n in plan.nodes}
+        self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(self)
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:  # type: ignore[override]
@@ -159,6 +160,7 @@ class _Rewriter(cst.CSTTransformer):
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def _template(self, edit: e.Edit, template: str, holes: dict[str, ast.expr]) -> cst.BaseExpression:
+        template = self._requoted(edit, template)
         code = re.sub(r"\{(\w+)\}", r"__hole_\1__", template) if holes else template
         expression = cst.parse_expression(code, config=self.plan.module.config_for_parsing)
         return self._fill(expression, edit, holes)
@@ -168,6 +170,19 @@ class _Rewriter(cst.CSTTransformer):
         line = cst.parse_statement(code, config=self.plan.module.config_for_parsing)
         assert isinstance(line, cst.SimpleStatementLine)
         return self._fill(line.body[0], edit, edit.holes)
+
+    def _requoted(self, edit: e.Edit, template: str) -> str:
+        """Before Python 3.12 a string inside an f-string may not use the f-string's own quotes."""
+        return template.replace('"', "'") if self.quotes and self.quotes[-1].endswith('"') else template
+
+    def visit_FormattedString(self, node: cst.FormattedString) -> None:
+        self.quotes.append(node.start)
+
+    def leave_FormattedString(
+        self, original_node: cst.FormattedString, updated_node: cst.FormattedString
+    ) -> cst.BaseExpression:
+        self.quotes.pop()
+        return updated_node
 
     def _fill(self, node: Node, edit: e.Edit, holes: dict[str, ast.expr]) -> Node:
         fillings = {}
@@ -249,6 +264,14 @@ class _Fill(cst.CSTTransformer):
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         return self.fillings.get(updated_node.value, updated_node)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        """A filling that is a whole argument needs no parentheses of its own."""
+        filled = isinstance(original_node.value, cst.Name) and original_node.value.value in self.fillings
+        value = updated_node.value
+        if not filled or len(value.lpar) != 1 or isinstance(value, cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield):
+            return updated_node
+        return updated_node.with_changes(value=value.with_changes(lpar=[], rpar=[]))
 
 
 def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Arg]:

@@ -110,13 +110,14 @@ def _of_unknown(interp: Interpreter, node: ast.Call) -> Values:
 def _call_function(interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None) -> Values:
     bind_arguments(interp, function, node, receiver)
     results = frozenset(interp.returns[function])
-    return _in_context(interp, function, node, results)
+    return _in_context(interp, function, node, results, local=function not in interp.touching)
 
 
-def _in_context(interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values) -> Values:
+def _in_context(interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values, local: bool) -> Values:
     """Keeps of a function's results only shards of the loaders this call is about.
 
     What a function that runs no model computes from rows (a loss, a metric) counts as collapsed here, at the call.
+    local: the function computes from its arguments alone, so without a shard among them the result is none.
     """
     passed = {s.loader for s in shards_of(interp, _arguments(node))}
     passed |= {v for a in _arguments(node) for v in _loaders_in(interp, a)}
@@ -124,7 +125,7 @@ def _in_context(interp: Interpreter, function: FunctionNode, node: ast.Call, res
     for value in results:
         if not isinstance(value, Shard):
             found.add(value)
-        elif not passed or value.loader in passed:
+        elif value.loader in passed or (not passed and not local):
             collapsed = value.kind in tensors.SCALARS and function not in interp.touching
             origins = frozenset({node}) if collapsed else value.origins
             found.add(Shard(value.kind, value.loader, origins, value.host))
@@ -189,7 +190,7 @@ def _call_instance(interp: Interpreter, instance: Instance, node: ast.Call) -> V
     if method is None:
         return _call_module(interp, node) if interp.is_module(instance) else _of_unknown(interp, node)
     bind_arguments(interp, method, node, instance)
-    return _in_context(interp, method, node, frozenset(interp.returns[method]))
+    return _in_context(interp, method, node, frozenset(interp.returns[method]), local=interp.is_module(instance))
 
 
 # -- modules and losses ----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ..roles.values import Length, Member, Shard, Value
 from .base import Context, Refusal
 from .gathering import Gatherer
 from .numbers import Globaliser
-from .shares import SinkFinder, inside, shards
+from .shares import SinkFinder, inside, inside_opaque, shards
 
 RULE = "CT601"
 UNPREPARED = "CT603"
@@ -77,9 +77,10 @@ class _Evaluation(Globaliser):
         for sink in SinkFinder(self.facts, self.loaders).run():
             if not self._within_loops(sink.node):
                 continue  # _check_after has the last word on these
-            if sink.how != "host":
+            if sink.how not in {"host", "opaque"}:
                 self._check_exit(sink.node, sink.how, sink.at)
-            self.globalise(sink.node)
+            if not inside_opaque(self.facts, sink.node, self.loaders):
+                self.globalise(sink.node)
         self._check_host_exits()
         self._check_after()
 
@@ -160,7 +161,7 @@ class _Evaluation(Globaliser):
         finder = SinkFinder(self.facts, self.loaders)
         finder.host = True
         for sink in finder.run():
-            if sink.how == "host" or not self._within_loops(sink.node):
+            if sink.how in {"host", "opaque"} or not self._within_loops(sink.node):
                 continue
             self._check_exit(sink.node, sink.how, sink.at)
 

@@ -11,10 +11,12 @@ Leaves: (finding) a block that writes a file and also computes something all pro
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from .. import edits as e
 from ..results import Severity
 from .base import Context, Refusal
+from .subject import suite_of
 
 DIRECTORY, FILE = "CT402", "CT403"
 WRITERS = {
@@ -55,6 +57,24 @@ def plan(context: Context) -> None:
             _guard(context, statement, guarded)
         elif isinstance(statement, ast.Assign) and statement.value is call and _opens_for_writing(context, call):
             _null_device(context, call)
+    _join_neighbours(context)
+
+
+def _join_neighbours(context: Context) -> None:
+    """Guarded statements that follow each other share one `if`."""
+    guards = [x for x in context.edits if isinstance(x, e.Guard)]
+    guards.sort(key=lambda g: g.node.lineno)  # type: ignore[attr-defined]
+    joined: list[e.Guard] = []
+    for guard in guards:
+        assert isinstance(guard.node, ast.stmt)
+        previous = joined[-1] if joined else None
+        if previous is not None and previous.test == guard.test and previous.last is not None:
+            suite = suite_of(context.facts, guard.node)
+            if previous.last in suite and suite.index(previous.last) + 1 == suite.index(guard.node):
+                joined[-1] = replace(previous, last=guard.last)
+                continue
+        joined.append(guard)
+    context.edits[:] = [x for x in context.edits if not isinstance(x, e.Guard)] + joined
 
 
 def _directories(context: Context) -> None:

@@ -16,7 +16,7 @@ from ..roles import tensors
 from ..roles.values import Shard, Value
 from .base import Context, refuse
 from .gathering import Collapse, Gatherer
-from .shares import Sink, SinkFinder, local_shards
+from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards
 
 RULE = "CT602"
 READERS = frozenset({"cpu", "numpy", "tolist", "item"})
@@ -43,6 +43,9 @@ class Globaliser:
         return local_shards(self.facts, node, self.loaders)
 
     def globalise(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Call) and is_opaque(self.facts, node, self.loaders):
+            self.opaque(node)
+            return
         shards = self.local(node)
         if not shards or node in self.done:
             return
@@ -61,6 +64,21 @@ class Globaliser:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.expr):
                     self.globalise(child)
+
+    def opaque(self, call: ast.Call) -> None:
+        """A measuring function of the script's own: it is given the rows of all processes."""
+        if call in self.done:
+            return
+        self.done.add(call)
+        rows = []
+        for argument in (*call.args, *(k.value for k in call.keywords)):
+            kinds = {s.kind for s in self.local(argument)}
+            if kinds and kinds <= {"rows"}:
+                rows.append(argument)
+            elif kinds:
+                self.globalise(argument)
+        if rows:
+            self.gatherer.add(Collapse(call, rows))
 
     def is_loss(self, origins: frozenset[ast.AST]) -> bool:
         return bool(origins) and origins <= self.facts.loss_origins
@@ -150,7 +168,7 @@ def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
 class _Training(Globaliser):
     def run(self) -> None:
         for sink in SinkFinder(self.facts, self.loaders).run():
-            if not self._is_backward(sink):
+            if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
 
     def _is_backward(self, sink: Sink) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..roles import torch_api as api
 from ..roles.facts import Facts
-from ..roles.values import External, Function, Instance, Member, Method, Sequence, Shard, Symbol, Value
+from ..roles.values import External, Function, FunctionNode, Instance, Member, Method, Sequence, Shard, Symbol, Value
 
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "appendleft", "put", "write", "writerow", "log"})
 
@@ -89,6 +89,11 @@ class SinkFinder:
 
     def _call(self, node: ast.Call) -> None:
         function = node.func
+        if is_opaque(self.facts, node, self.loaders):
+            if node not in self._seen:
+                self._seen.add(node)
+                self.found.append(Sink(node, "opaque", node))
+            return
         if isinstance(function, ast.Attribute):
             if function.attr in api.HOST_METHODS:
                 self._add(function.value, "host", node)
@@ -151,6 +156,43 @@ class SinkFinder:
 
     def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         return self.facts.interp.outlives(target, at)
+
+
+def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
+    """A call of one of the script's own functions that measures: it gets a share and runs no model, and its result is
+    no loss. Its arguments are made global, so what happens inside is too."""
+    if call in facts.loss_origins or not isinstance(call, ast.Call):
+        return False
+    targets = _targets(facts, call)
+    if not targets or any(t in facts.interp.touching or _in_module(facts, t) for t in targets):
+        return False
+    if any(facts.table.of_node.get(o) is facts.table.scopes[t] for o in facts.loss_origins for t in targets):
+        return False
+    arguments = [a.value if isinstance(a, ast.Starred) else a for a in call.args] + [k.value for k in call.keywords]
+    return any(local_shards(facts, a, loaders) or local_shards(facts, a, loaders, host=True) for a in arguments)
+
+
+def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:
+    found: list[FunctionNode] = []
+    for value in facts.of(call.func):
+        if isinstance(value, Method):
+            found.append(value.function.node)
+        elif isinstance(value, Function):
+            found.append(value.node)
+    return found
+
+
+def _in_module(facts: Facts, function: ast.AST) -> bool:
+    parent = facts.table.parents.get(function)
+    return isinstance(parent, ast.ClassDef) and facts.interp.inherits(parent, api.MODULE_BASES)
+
+
+def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
+    """Whether every known call of the function around `node` is opaque."""
+    function = facts.enclosing_function(node)
+    sites = facts.callers.get(function, []) if function is not None else []
+    relevant = [s for s in sites if s not in facts.loss_origins]
+    return bool(sites) and len(relevant) == len(sites) and any(is_opaque(facts, s, loaders) for s in sites)
 
 
 def inside(facts: Facts, node: ast.AST, around: ast.AST) -> bool:

@@ -139,6 +139,10 @@ class SparseBucket(Bucket):
         self.fill()
         self.pending = comm.start_average(self.flat)
 
+    def wait(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:
+        super().wait(comm, hook)
+        self.flat = self.flat / comm.world  # backends only sum sparse tensors
+
     def hand_out(self, used: set[str]) -> None:
         slot = self.slots[0]
         if slot.param.grad is not None or slot.name in used:

@@ -133,7 +133,7 @@ def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, An
     hook = plain[ddp.comm_hook.value]
     state: Any = None
     if "power_sgd" in ddp.comm_hook.value:
-        state = powerSGD_hook.PowerSGDState(None, **ddp.comm_state_option)  # type: ignore[no-untyped-call]
+        state = powerSGD_hook.PowerSGDState(None, **ddp.comm_state_option)
     if ddp.comm_wrapper == "fp16":
         hook = default_hooks.fp16_compress_wrapper(hook)
     elif ddp.comm_wrapper == "bf16":

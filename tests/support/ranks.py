@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import socket
 import time
 import traceback
@@ -87,9 +88,10 @@ def _child(
     except BaseException:
         result = ("error", traceback.format_exc())
     try:
-        send.send(result)
-    except Exception:  # the result cannot be pickled: say that instead
-        send.send(("error", traceback.format_exc()))
+        data = pickle.dumps(result)  # plain: torch's own pickler would share memory of a process that is gone
+    except Exception:
+        data = pickle.dumps(("error", traceback.format_exc()))
+    send.send_bytes(data)
     send.close()
     if torch.distributed.is_available() and torch.distributed.is_initialized() and result[0] == "ok":
         torch.distributed.destroy_process_group()
@@ -105,7 +107,7 @@ def _collect(pipes: list[Connection], processes: list[BaseProcess], deadline: fl
         for pipe in ready:
             rank = waiting[pipe]  # type: ignore[index]
             try:
-                kind, value = pipe.recv()  # type: ignore[union-attr]
+                kind, value = pickle.loads(pipe.recv_bytes())  # type: ignore[union-attr]
             except EOFError:
                 processes[rank].join(5)
                 raise RuntimeError(f"rank {rank} died with exit code {processes[rank].exitcode}") from None

@@ -1,0 +1,443 @@
+"""Several processes compute what one process computes on the global batch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from crosstrain import Accelerator, DistributedDataParallelKwargs
+from crosstrain.utils.dataclasses import DDPCommunicationHookType
+from tests.support.ranks import run_ranks
+
+State = dict[str, Tensor]
+
+
+class Net(nn.Module):
+    """Has its own methods, a tied weight, and an attribute that DDP has too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Linear(4, 6)
+        self.decoder = nn.Linear(6, 4)
+        self.head = nn.Linear(4, 6)
+        self.head.weight = self.encoder.weight
+        self.device = "mine"
+
+    def encode(self, x: Tensor) -> Tensor:
+        return self.encoder(x).tanh()
+
+    def decode(self, z: Tensor) -> Tensor:
+        return self.decoder(z)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decode(self.encode(x)) + self.head(x)[:, :4]
+
+    def loss(self, x: Tensor) -> Tensor:
+        return (self(x) - x).square().mean()
+
+
+def data(n: int = 10) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(3)
+    return DataLoader(TensorDataset(torch.randn(n, 4, generator=generator)), batch_size=6, shuffle=True)
+
+
+def same(a: State, b: State, tolerance: float = 1e-6) -> bool:
+    return all(torch.allclose(a[name], b[name], atol=tolerance, rtol=1e-5) for name in a)
+
+
+def _by_method(method: str, world_options: dict[str, Any]) -> State:
+    accelerator = Accelerator(cpu=True, **world_options)
+    net = Net()
+    torch.manual_seed(1)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=0.01), data())
+    for _ in range(2):
+        for (x,) in loader:
+            optimizer.zero_grad()
+            if method == "call":
+                loss = (net(x) - x).square().mean()
+            elif method == "forward":
+                loss = (net.forward(x) - x).square().mean()
+            elif method == "loss":
+                loss = net.loss(x)
+            elif method == "parts":
+                loss = (net.decode(net.encode(x)) + net.head(x)[:, :4] - x).square().mean()
+            else:  # two forward passes, one backward
+                loss = (net.loss(x) + net.loss(x.clone())) / 2
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(net.parameters(), 0.05)
+            optimizer.step()
+    assert net.device == "mine"
+    return copy.deepcopy(net).state_dict()
+
+
+WEIGHTED = {"split_batches": True, "even_batches": "weighted"}
+
+
+@pytest.mark.parametrize("method", ["call", "forward", "loss", "parts", "twice"])
+def test_whatever_method_makes_the_loss_the_gradient_is_averaged(method: str) -> None:
+    """A subclass of DDP trains ``model.loss(x).backward()`` unsynchronised, without a word."""
+    (alone,) = run_ranks(_by_method, 1, method, {})
+    for state in run_ranks(_by_method, 2, method, WEIGHTED):
+        assert list(state) == list(Net().state_dict())
+        assert same(alone, state)
+
+
+@pytest.mark.parametrize("world", [3, 4])
+def test_any_number_of_processes_and_any_batch_gives_the_one_process_training(world: int) -> None:
+    """6 + 4 rows over 3 processes, 6 + 4 over 4: some ranks hold one row, the last batch is uneven."""
+    (alone,) = run_ranks(_by_method, 1, "call", {})
+    states = run_ranks(_by_method, world, "call", WEIGHTED)
+    assert all(same(alone, state) for state in states)
+    assert all(torch.equal(states[0][k], s[k]) for s in states for k in s)
+
+
+def _gan() -> tuple[State, State]:
+    accelerator = Accelerator(cpu=True, **WEIGHTED)
+    torch.manual_seed(0)
+    maker, judge = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    judge.eval()  # batch statistics are another matter; the running ones are used
+    maker, judge, of_maker, of_judge, loader = accelerator.prepare(
+        maker,
+        judge,
+        torch.optim.SGD(maker.parameters(), lr=0.1),
+        torch.optim.SGD(judge.parameters(), lr=0.1),
+        data(),
+    )
+    for (x,) in loader:
+        of_judge.zero_grad()
+        fake = maker(x)
+        accelerator.backward(judge(fake.detach()).mean() - judge(x).mean())
+        of_judge.step()
+        of_maker.zero_grad()
+        accelerator.backward(-judge(fake).mean())
+        of_maker.step()
+    return copy.deepcopy(maker).state_dict(), copy.deepcopy(judge).state_dict()
+
+
+def test_a_loss_that_does_not_reach_one_of_two_models() -> None:
+    (alone,) = run_ranks(_gan, 1)
+    for maker, judge in run_ranks(_gan, 2):
+        assert same(alone[0], maker)
+        assert same(alone[1], judge)
+
+
+def _twice_through_batch_norm() -> list[list[float]]:
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(accelerator.process_index)
+    judge = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    judge, optimizer = accelerator.prepare(judge, torch.optim.SGD(judge.parameters(), lr=0.1))
+    torch.manual_seed(10 + accelerator.process_index)
+    accelerator.backward(judge(torch.randn(8, 4)).mean() - judge(torch.randn(8, 4)).square().mean())
+    own = judge[1].running_mean.tolist()
+    optimizer.step()
+    return [own, judge[1].running_mean.tolist(), judge[0].weight.flatten().tolist()]
+
+
+def test_buffers_are_rank_0s_after_a_step_and_a_second_forward_is_allowed() -> None:
+    """Under DDP a model with batch normalisation that is called twice before one backward crashes."""
+    zero, one = run_ranks(_twice_through_batch_norm, 2)
+    assert zero[0] != one[0]
+    assert zero[1] == one[1] == zero[0]
+    assert zero[2] == one[2]
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.left, self.right, self.never = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor, branch: int) -> Tensor:
+        return self.left(x) if branch == 0 else self.right(x)
+
+
+def _branches() -> list[Any]:
+    accelerator = Accelerator(cpu=True)
+    net = Branches()
+    net, optimizer = accelerator.prepare(
+        net, torch.optim.SGD(net.parameters(), lr=1.0, weight_decay=0.1, momentum=0.9)
+    )
+    x = torch.ones(1, 2)
+    for step in range(4):
+        optimizer.zero_grad()
+        # Together left, together right, apart, apart the other way round.
+        branch = [0, 1, accelerator.process_index, 1 - accelerator.process_index][step]
+        accelerator.backward(net(x, branch).sum())
+        optimizer.step()
+    untouched = torch.equal(net.never.weight, Branches().never.weight)
+    return [untouched, net.never.weight.grad is None, copy.deepcopy(net).state_dict()]
+
+
+def _branches_alone() -> State:
+    net = Branches()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0, weight_decay=0.1, momentum=0.9)
+    x = torch.ones(1, 2)
+    for pair in ((0, 0), (1, 1), (0, 1), (1, 0)):
+        optimizer.zero_grad()
+        (sum(net(x, branch).sum() for branch in pair) / 2).backward()
+        optimizer.step()
+    return net.state_dict()
+
+
+def test_ranks_may_use_different_parameters_and_leave_some_unused() -> None:
+    for untouched, no_gradient, state in run_ranks(_branches, 2):
+        assert untouched, "a parameter that nobody uses must not even decay"
+        assert no_gradient
+        assert same(state, _branches_alone())
+
+
+def _freezing() -> State:
+    accelerator = Accelerator(cpu=True, **WEIGHTED)
+    net = Net()
+    net.decoder.requires_grad_(False)
+    torch.manual_seed(1)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.05), data())
+    for epoch in range(4):
+        if epoch == 1:
+            net.decoder.requires_grad_(True)
+        if epoch == 2:
+            net.encoder.requires_grad_(False)
+            net.head.requires_grad_(False)
+        if epoch == 3:
+            net.encoder.requires_grad_(True)
+        for (x,) in loader:
+            optimizer.zero_grad()
+            accelerator.backward(net.loss(x))
+            optimizer.step()
+    return copy.deepcopy(net).state_dict()
+
+
+def test_parameters_frozen_and_thawed_after_prepare() -> None:
+    (alone,) = run_ranks(_freezing, 1)
+    for state in run_ranks(_freezing, 2):
+        assert same(alone, state)
+
+
+def _sums(reduction: str) -> State:
+    accelerator = Accelerator(cpu=True, loss_reduction=reduction, **WEIGHTED)
+    net = Net()
+    torch.manual_seed(1)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.01), data(7))
+    for (x,) in loader:
+        optimizer.zero_grad()
+        accelerator.backward((net(x) - x).square().sum())
+        optimizer.step()
+    return copy.deepcopy(net).state_dict()
+
+
+def test_sums_stay_sums() -> None:
+    """The average of per-rank sums is off by the number of processes; the last batch has one row for two."""
+    (alone,) = run_ranks(_sums, 1, "sum")
+    assert all(same(alone, state) for state in run_ranks(_sums, 2, "sum"))
+    assert not same(alone, run_ranks(_sums, 2, "mean")[0])
+
+
+def _accumulated(world_options: dict[str, Any], style: str) -> State:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, **world_options)
+    net = Net()
+    torch.manual_seed(1)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    net, optimizer, loader, scheduler = accelerator.prepare(net, optimizer, data(40), scheduler)
+    for _ in range(2):
+        for index, (x,) in enumerate(loader):
+            if style == "accumulate":
+                with accelerator.accumulate(net):
+                    optimizer.zero_grad()
+                    accelerator.backward(net.loss(x))
+                    accelerator.clip_grad_norm_(net.parameters(), 0.05)
+                    optimizer.step()
+                    scheduler.step()
+            else:  # by hand: every micro-batch is averaged, which is exact too
+                accelerator.backward(net.loss(x))
+                if (index + 1) % 3 == 0 or index + 1 == len(loader):
+                    accelerator.clip_grad_norm_(net.parameters(), 0.05)
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+    state = copy.deepcopy(net).state_dict()
+    state["lr"] = torch.tensor(scheduler.get_last_lr())
+    return state
+
+
+@pytest.mark.parametrize("style", ["accumulate", "by hand"])
+def test_accumulation_equals_one_process(style: str) -> None:
+    (alone,) = run_ranks(_accumulated, 1, {}, style)
+    states = run_ranks(_accumulated, 2, WEIGHTED, style)
+    assert all(same(alone, state) for state in states)
+    assert not same(run_ranks(_accumulated, 1, {}, "accumulate")[0], dict.fromkeys(alone, torch.zeros(1)))
+
+
+def _hook(kind: str) -> State:
+    handler = DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType(kind))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[handler], **WEIGHTED)
+    net = Net()
+    torch.manual_seed(1)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.05), data())
+    for (x,) in loader:
+        optimizer.zero_grad()
+        accelerator.backward(net.loss(x))
+        optimizer.step()
+    return copy.deepcopy(net).state_dict()
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("power_sgd", 1e-5)])
+def test_communication_hooks_compress_the_gradients(kind: str, tolerance: float) -> None:
+    (alone,) = run_ranks(_hook, 1, kind)
+    states = run_ranks(_hook, 2, kind)
+    assert all(same(alone, state, tolerance) for state in states)
+    assert all(torch.equal(states[0][k], states[1][k]) for k in alone)
+
+
+def _sparse() -> State:
+    accelerator = Accelerator(cpu=True, **WEIGHTED)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(10, 3, sparse=True), nn.Linear(3, 1))
+    net, optimizer, loader = accelerator.prepare(
+        net, torch.optim.SGD(net.parameters(), lr=0.1), DataLoader(torch.arange(10), batch_size=4)
+    )
+    for x in loader:
+        optimizer.zero_grad()
+        accelerator.backward(net(x).square().mean())
+        optimizer.step()
+    return copy.deepcopy(net).state_dict()
+
+
+def test_sparse_gradients() -> None:
+    (alone,) = run_ranks(_sparse, 1)
+    assert all(same(alone, state) for state in run_ranks(_sparse, 2))
+
+
+def _bare_backward(reentrant: bool) -> list[Any]:
+    accelerator = Accelerator(cpu=True)
+    net = Net()
+    net = accelerator.prepare(net)
+    x = torch.full((2, 4), float(accelerator.process_index + 1), requires_grad=True)
+    if reentrant:
+        hidden = torch.utils.checkpoint.checkpoint(net.encode, x, use_reentrant=True)
+        hidden = torch.utils.checkpoint.checkpoint(torch.tanh, hidden, use_reentrant=True)
+        net.decode(hidden).square().mean().backward()
+    else:
+        net.loss(x).backward()
+    return [None if p.grad is None else p.grad.tolist() for p in net.parameters()]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_loss_backward_without_the_accelerator_is_averaged_too(reentrant: bool) -> None:
+    """Also when only a part of the model is used, and with the inner backward passes of checkpointing."""
+    zero, one = run_ranks(_bare_backward, 2, reentrant)
+    assert zero == one
+    net = Net()
+    total = torch.zeros(())
+    for rank in range(2):
+        x = torch.full((2, 4), float(rank + 1))
+        total = total + (net.decode(net.encode(x).tanh()).square().mean() if reentrant else net.loss(x)) / 2
+    total.backward()
+    for got, param in zip(zero, net.parameters(), strict=True):
+        assert (got is None) == (param.grad is None)
+        if got is not None:
+            assert torch.allclose(torch.tensor(got), param.grad, atol=1e-6)
+
+
+def _no_sync() -> list[Any]:
+    accelerator = Accelerator(cpu=True)
+    net = nn.Linear(1, 1, bias=False)
+    net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.0))
+    x = torch.tensor([[float(accelerator.process_index + 1)]])
+    seen: list[Any] = []
+
+    def note() -> None:
+        seen.append(net.weight.grad.item())
+
+    with accelerator.no_sync(net):
+        accelerator.backward(net(x).sum())
+    note()  # local
+    accelerator.backward(net(x).sum())
+    note()  # both, averaged
+    net.zero_grad()
+    with accelerator.no_sync(net):
+        first, second = net(x).sum(), net(x).sum()
+    accelerator.backward(first)
+    note()  # made under no_sync: local
+    with accelerator.trigger_sync_in_backward(net):
+        accelerator.backward(second)
+    note()
+    net.zero_grad()
+    with accelerator.no_sync(net):
+        late = net(x).sum()
+    accelerator.backward(late)
+    optimizer.step()  # a step never sees local gradients
+    note()
+    return seen
+
+
+def test_no_sync() -> None:
+    zero, one = run_ranks(_no_sync, 2)
+    assert zero == [1.0, 3.0, 1.0, 3.0, 1.5]
+    assert one == [2.0, 3.0, 2.0, 3.0, 1.5]
+
+
+def _evaluation_under_a_guard() -> float:
+    accelerator = Accelerator(cpu=True)
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    net = accelerator.prepare(net)
+    net.eval()
+    if accelerator.is_main_process:  # DDP would broadcast buffers here, and hang
+        with torch.no_grad():
+            net(torch.ones(2, 2))
+        net(torch.ones(2, 2)).sum()
+    accelerator.wait_for_everyone()
+    return float(accelerator.process_index)
+
+
+def test_a_forward_never_communicates() -> None:
+    assert run_ranks(_evaluation_under_a_guard, 2) == [0.0, 1.0]
+
+
+def _different_models() -> str:
+    accelerator = Accelerator(cpu=True)
+    try:
+        accelerator.prepare(nn.Linear(2, 2 + accelerator.process_index))
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_different_models_are_named() -> None:
+    for message in run_ranks(_different_models, 2):
+        assert "Linear is not the same model on rank" in message
+        assert "weight" in message
+
+
+def _foreign_optimizer() -> str:
+    accelerator = Accelerator(cpu=True)
+    net, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    try:
+        accelerator.prepare(net, torch.optim.SGD(other.parameters(), lr=0.1))
+    except ValueError as error:
+        return str(error)
+    return "no error"
+
+
+def test_an_optimizer_on_other_parameters_is_named() -> None:
+    assert all("holds no parameter of a prepared model" in text for text in run_ranks(_foreign_optimizer, 2))
+
+
+def _unseeded() -> list[float]:
+    torch.manual_seed(torch.seed())
+    accelerator = Accelerator(cpu=True)
+    first = torch.rand(3).tolist()
+    net = accelerator.prepare(nn.Linear(2, 2))
+    return [*first, *net.weight.flatten().tolist()]
+
+
+def test_unseeded_ranks_start_alike() -> None:
+    """accelerate: an unseeded random_split trains on validation items, because every rank splits differently."""
+    zero, one = run_ranks(_unseeded, 2)
+    assert zero == one

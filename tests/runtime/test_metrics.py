@@ -1,0 +1,261 @@
+"""What is gathered over one pass is the data set: every sample once, in order."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
+
+from crosstrain import Accelerator, skip_first_batches
+from crosstrain.utils import broadcast_object_list, gather_object, pad_across_processes
+from tests.support.ranks import run_ranks
+
+MODES: list[dict[str, Any]] = [
+    {},
+    {"even_batches": False},
+    {"even_batches": "weighted"},
+    {"split_batches": True},
+    {"split_batches": True, "even_batches": "weighted"},
+    {"dispatch_batches": True},
+    {"dispatch_batches": True, "split_batches": True},
+]
+
+
+def _passes(mode: dict[str, Any], world: int) -> list[str]:
+    accelerator = Accelerator(cpu=True, **mode)
+    wrong: list[str] = []
+    splits = bool(mode.get("split_batches")) and mode.get("even_batches") != "weighted"
+    for n in (1, 2, 5, 8, 9, 12, 13):
+        for size in (1, 2, 3, 4, 6):
+            if splits and size % world:
+                continue
+            loader = accelerator.prepare(DataLoader(torch.arange(n), batch_size=size))
+            if mode.get("even_batches") is False and _uneven(loader, world, n, size, mode):
+                continue
+            for skip in (0, 1):
+                wrong += _one_pass(accelerator, loader, n, size, skip, mode, world)
+    return wrong
+
+
+def _uneven(loader: Any, world: int, n: int, size: int, mode: dict[str, Any]) -> bool:
+    """even_batches=False may leave a rank without a batch: the collectives of that step are the user's."""
+    batches = -(-n // size)
+    return not mode.get("split_batches") and batches % world != 0
+
+
+def _one_pass(
+    accelerator: Accelerator, loader: Any, n: int, size: int, skip: int, mode: dict[str, Any], world: int
+) -> list[str]:
+    rows: list[int] = []
+    tokens: list[list[int]] = []
+    names: list[str] = []
+    whole = skip_first_batches(loader, skip) if skip else loader
+    for x in whole:
+        nested = accelerator.gather_for_metrics({"x": x, "tokens": x.repeat_interleave(3)})
+        rows += nested["x"].tolist()
+        tokens += nested["tokens"].view(-1, 3).tolist()
+        names += accelerator.gather_for_metrics([f"row {i}" for i in x.tolist()])
+    start = skip * size * (1 if mode.get("split_batches") else world)
+    expected = list(range(min(start, n), n))
+    problems = []
+    if rows != expected:
+        problems.append(f"{mode} n={n} size={size} skip={skip}: {rows}")
+    if tokens != [[i] * 3 for i in expected]:
+        problems.append(f"{mode} n={n} size={size} skip={skip}: tokens {tokens}")
+    if names != [f"row {i}" for i in expected]:
+        problems.append(f"{mode} n={n} size={size} skip={skip}: {names}")
+    return problems
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_every_sample_once_and_in_order(mode: dict[str, Any], world: int) -> None:
+    """accelerate counts the data set, not the step: token-level values, skipped and sampled loaders go wrong."""
+    for wrong in run_ranks(_passes, world, mode, world):
+        assert wrong == []
+
+
+def _scalars(mode: dict[str, Any]) -> list[Any]:
+    accelerator = Accelerator(cpu=True, **mode)
+    loader = accelerator.prepare(DataLoader(torch.arange(5.0), batch_size=2))
+    entries, means = [], []
+    for x in loader:
+        entries.append(accelerator.gather_for_metrics(x.mean()).numel())
+        means.append(accelerator.reduce(x.mean(), "mean").item())
+    return [entries, means]
+
+
+@pytest.mark.parametrize(
+    ("mode", "entries", "means"),
+    [
+        ({}, [2, 2], None),
+        ({"split_batches": True, "even_batches": "weighted"}, [2, 2, 1], [0.5, 2.5, 4.0]),
+        ({"even_batches": "weighted"}, [2, 1], [1.5, 4.0]),
+    ],
+    ids=str,
+)
+def test_values_without_rows(mode: dict[str, Any], entries: list[int], means: list[float] | None) -> None:
+    """One entry per rank and batch (accelerate loses the last batch's); a filler rank has none."""
+    for got_entries, got_means in run_ranks(_scalars, 2, mode):
+        assert got_entries == entries
+        assert means is None or got_means == pytest.approx(means)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(7))
+
+
+def _others() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    me = accelerator.process_index
+    stream = accelerator.prepare(DataLoader(Stream(), batch_size=2))
+    sampled = accelerator.prepare(
+        DataLoader(torch.arange(20), batch_size=4, sampler=SubsetRandomSampler(range(3, 9)))
+    )
+    outer = accelerator.prepare(DataLoader(torch.arange(6), batch_size=2))
+    inner = accelerator.prepare(DataLoader(torch.arange(5), batch_size=2))
+    nested: list[Any] = []
+    for x in outer:
+        nested.append([row for y in inner for row in accelerator.gather_for_metrics(y).tolist()])
+        nested.append(accelerator.gather_for_metrics(x).tolist())
+    return {
+        "stream": [row for x in stream for row in accelerator.gather_for_metrics(x).tolist()],
+        "sampled": sorted(row for x in sampled for row in accelerator.gather_for_metrics(x).tolist()),
+        "nested": nested,
+        "outside": accelerator.gather_for_metrics(torch.tensor([me])).tolist(),
+    }
+
+
+def test_streams_samplers_and_nested_loops() -> None:
+    for seen in run_ranks(_others, 2):
+        assert seen["stream"] == list(range(7))
+        assert seen["sampled"] == list(range(3, 9))
+        inner = list(range(5))
+        assert seen["nested"] == [inner, [0, 1, 2, 3], inner, [4, 5]]
+        assert seen["outside"] == [0, 1]
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+def _operations() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    me = accelerator.process_index
+    pair = accelerator.gather(Pair(torch.tensor([me]), {"b": torch.tensor(float(me))}))
+    uneven = torch.full((me + 1, 2), float(me + 1))
+    big = torch.full((3000,), me)
+    out: dict[str, Any] = {
+        "pair": (type(pair).__name__, pair.a.tolist(), pair.b["b"].tolist()),
+        "padded": accelerator.pad_across_processes(uneven, pad_index=-1).tolist(),
+        "padded first": pad_across_processes(uneven, pad_first=True).tolist(),
+        "pad other dim": accelerator.pad_across_processes(uneven, dim=5) is uneven,
+        "big": accelerator.gather(big).sum().item(),
+        "sum": accelerator.reduce(torch.tensor([me + 1])).tolist(),
+        "mean": accelerator.reduce({"x": torch.tensor([me + 1])}, "mean")["x"].tolist(),
+        "max": accelerator.reduce(torch.tensor(me), "max").item(),
+        "none": accelerator.reduce(torch.tensor(me), "none").item() == me,
+        "scaled": accelerator.reduce(torch.tensor(1.0), scale=0.5).item(),
+        "objects": gather_object([{"rank": me}]),
+        "list": broadcast_object_list([me, "x"], from_process=1),
+    }
+    with accelerator.split_between_processes(list("abcde")) as part:
+        out["part"] = part
+    with accelerator.split_between_processes(list("abc"), apply_padding=True) as part:
+        out["padded part"] = part
+    with accelerator.split_between_processes({"x": torch.arange(3), "y": "abc"}) as part:
+        out["dict part"] = (part["x"].tolist(), part["y"])
+    with accelerator.split_between_processes(["one"]) as part:
+        out["short"] = part
+    return out
+
+
+def test_collective_operations() -> None:
+    zero, one = run_ranks(_operations, 2)
+    assert (zero["part"], one["part"]) == (list("abc"), list("de"))
+    assert (zero["padded part"], one["padded part"]) == (list("ab"), list("cc"))
+    assert (zero["dict part"], one["dict part"]) == (([0, 1], "ab"), ([2], "c"))
+    assert (zero["short"], one["short"]) == (["one"], [])
+    assert zero["padded"] == [[1.0, 1.0], [-1.0, -1.0]]
+    assert zero["padded first"] == [[0.0, 0.0], [1.0, 1.0]]
+    for seen in (zero, one):
+        assert seen["pair"] == ("Pair", [0, 1], [0.0, 1.0])
+        assert seen["pad other dim"]
+        assert seen["none"]
+        assert (seen["big"], seen["sum"], seen["mean"], seen["max"]) == (3000, [3], [1.5], 1)
+        assert seen["scaled"] == 1.0
+        assert seen["objects"] == [{"rank": 0}, {"rank": 1}]
+        assert seen["list"] == [1, "x"]
+
+
+def test_one_process_gets_its_own_objects_back() -> None:
+    accelerator = Accelerator(cpu=True)
+    x = torch.ones(2)
+    assert accelerator.gather(x) is x
+    assert accelerator.gather_for_metrics({"x": x})["x"] is x
+    assert accelerator.pad_across_processes(x) is x
+    assert torch.equal(accelerator.reduce(x, "mean"), x)
+
+
+def _mismatch(kind: str) -> str:
+    accelerator = Accelerator(cpu=True)
+    me = accelerator.process_index
+    try:
+        if kind == "shape":
+            accelerator.gather(torch.ones(3 + me))
+        elif kind == "guard":
+            if accelerator.is_main_process:
+                accelerator.gather(torch.ones(2))
+            accelerator.wait_for_everyone()
+        elif kind == "object":
+            accelerator.gather([torch.ones(1), "text"])
+        else:
+            accelerator.reduce(torch.ones(1), "average")
+    except (RuntimeError, TypeError, ValueError) as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages"),
+    [
+        ("shape", ["rank 0: all_gather of (3,) float32 at ", "rank 1: all_gather of (4,) float32 at "]),
+        ("guard", ["rank 0: all_gather of (2,) float32 at ", "rank 1: wait_for_everyone at ", "is_main_process"]),
+        ("object", ["gather takes tensors", "found a str", "gather_object"]),
+        ("kind", ["'average' is unknown; choose one of sum, mean"]),
+    ],
+)
+def test_a_collective_that_cannot_work_says_why(kind: str, messages: list[str]) -> None:
+    """The plain collectives hang, abort the process or return garbage here."""
+    for text in run_ranks(_mismatch, 2, kind):
+        assert all(message in text for message in messages), text
+
+
+def _order() -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    seen: list[Tensor] = []
+
+    @accelerator.on_main_process
+    def only_main() -> str:
+        return "main"
+
+    @accelerator.on_process(process_index=1)
+    def only_one() -> str:
+        return "one"
+
+    try:
+        with accelerator.main_process_first():
+            if accelerator.is_main_process:
+                raise KeyError("the others must not wait for ever")
+    except KeyError:
+        pass
+    assert not seen
+    return [str(only_main()), str(only_one())]
+
+
+def test_guards() -> None:
+    assert run_ranks(_order, 2) == [["main", "None"], ["None", "one"]]

@@ -1,15 +1,16 @@
 """Dispatched loaders: process 0 reads, every process gets its part.
 
-A step is one header of fixed size, broadcast, and one flat buffer of bytes for each process, scattered. The
-header carries the step's number and kind, the counts of all ranks, who has its last batch in hand, and the
-shapes; how the tensors nest travels only when it changes. Batches that are more than plain tensors, or differ
-in shape from rank to rank, travel as pickled objects in the same buffers.
+A step is one scatter of flat buffers, each a header of fixed size and the bytes of that process's tensors.
+The header carries the step's number and kind, the counts of all ranks, who has its last batch in hand, and
+the shapes; how the tensors nest travels only when it changes. Batches that are more than plain tensors, or
+differ in shape from rank to rank, travel as pickled objects in the same buffers.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,9 +25,10 @@ from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
 from .samplers import samples
 from .shard import Counts, Dealing, cut, groups, steps
-from .wire import Flat, pack, pack_objects, unpack, unpack_object
+from .wire import Flat, aligned, pack, pack_objects, unpack, unpack_object
 
-_SHAPES = 96  # numbers in a header that are left for shapes
+_FIXED = 5  # numbers in front of a header: pass, step, kind, size, whether the skeleton is new
+_SHAPES = 96  # and at its end, for shapes
 _STOP, _FLAT, _OBJECTS, _FAILED = range(4)
 
 
@@ -102,38 +104,53 @@ class Divider:
         return group + [spare] * missing, Counts((*held, *(rows,) * missing), (*held, *(0,) * missing))
 
 
-class Channel:
-    """Carries the steps of one pass from process 0 to the others, in order."""
+@dataclass
+class Agreed:
+    """What all processes know from the messages so far: bytes behind the header, and the last skeleton."""
 
-    def __init__(self, comm: Comm, serial: int, device: torch.device) -> None:
+    room: int = 0
+    skeleton: bytes = b""
+
+
+class Channel:
+    """Carries the steps of one pass from process 0 to the others, in order.
+
+    Every message is one scatter of a header and as many bytes as the largest step so far needed; only a
+    larger one needs a second scatter.
+    """
+
+    def __init__(self, comm: Comm, serial: int, agreed: Agreed, device: torch.device) -> None:
         self._comm = comm
         self._serial = serial
         self._number = 0
-        self._skeleton = b""
+        self._agreed = agreed
         self._device = device
+        self._head = aligned(8 * (_FIXED + 3 * comm.world + _SHAPES))
 
-    def send(self, step: Step) -> None:
-        """On process 0. What can fail happens before the others are told to expect anything."""
-        flat = pack(step.parts, step.counts.rows)
+    def pack(self, step: Step) -> tuple[int, Flat]:
+        """The kind and bytes of a step: what can fail, before the others are told to expect anything."""
+        flat = pack(step.parts, step.counts.rows, self._head)
         if flat is not None and len(flat.shapes) <= _SHAPES:
-            kind = _FLAT
-        else:
-            kind, flat = _OBJECTS, Flat(pack_objects(step.parts), self._skeleton, ())
-        size = max(map(len, flat.buffers))
-        renew = flat.skeleton != self._skeleton
-        self._announce(kind, size, int(renew), *step.counts.rows, *step.counts.real, *step.last, *flat.shapes)
+            return _FLAT, flat
+        return _OBJECTS, Flat(pack_objects(step.parts, self._head), self._agreed.skeleton, ())
+
+    def send(self, step: Step, kind: int, flat: Flat) -> None:
+        """On process 0."""
+        counts = step.counts
+        size = max(map(len, flat.buffers)) - self._head
+        renew = flat.skeleton != self._agreed.skeleton
+        values = [int(renew), *counts.rows, *counts.real, *map(int, step.last), *flat.shapes]
+        self._scatter(kind, size, values, flat.buffers)
         if renew:
-            self._skeleton = self._comm.broadcast_object(flat.skeleton)
-        buffers = [_lengthen(buffer, size).to(self._comm.device) for buffer in flat.buffers]
-        self._comm.scatter(buffers, torch.empty_like(buffers[0]))
+            self._agreed.skeleton = self._comm.broadcast_object(flat.skeleton)
 
     def stop(self) -> None:
         """On process 0: the pass ends here, which no step has said before."""
-        self._announce(_STOP)
+        self._scatter(_STOP, 0, [], [])
 
     def fail(self, error: Exception) -> None:
         """On process 0: the next step cannot be read."""
-        self._announce(_FAILED)
+        self._scatter(_FAILED, 0, [], [])
         self._comm.broadcast_object(f"{type(error).__name__}: {error}")
 
     def receive(self) -> tuple[Any, Step] | None:
@@ -142,8 +159,8 @@ class Channel:
         Raises RuntimeError when process 0 failed, or sent another step than the one this process asks for.
         """
         comm, world = self._comm, self._comm.world
-        header = comm.broadcast(torch.empty(self._header, dtype=torch.int64, device=comm.device)).tolist()
-        serial, number, kind, size, renew, *rest = header
+        buffer = comm.scatter(None, self._empty(self._head + self._agreed.room))
+        serial, number, kind, size, renew, *rest = buffer[: self._head].view(torch.int64).tolist()
         if (serial, number) != (self._serial, self._number):
             raise RuntimeError(
                 f"process {comm.rank} asks for batch {self._number} of pass {self._serial} of a dispatched "
@@ -155,27 +172,45 @@ class Channel:
             return None
         if kind == _FAILED:
             raise RuntimeError(f"process 0 could not read the next batch: {comm.broadcast_object('')}")
+        if size > self._agreed.room:
+            self._agreed.room = size
+            buffer = comm.scatter(None, self._empty(self._head + size))
         if renew:
-            self._skeleton = comm.broadcast_object(b"")
-        buffer = comm.scatter(None, torch.empty(size, dtype=torch.uint8, device=comm.device))
+            self._agreed.skeleton = comm.broadcast_object(b"")
         counts = Counts(tuple(rest[:world]), tuple(rest[world : 2 * world]))
         step = Step([], counts, tuple(map(bool, rest[2 * world : 3 * world])))
-        rows = counts.rows[comm.rank]
+        rows, content = counts.rows[comm.rank], buffer[self._head :]
         if rows == 0:
             return None, step
         if kind == _OBJECTS:
-            return unpack_object(buffer), step
-        return unpack(buffer.to(self._device), self._skeleton, rest[3 * world :], rows), step
+            return unpack_object(content), step
+        return unpack(content.to(self._device), self._agreed.skeleton, rest[3 * world :], rows), step
 
-    @property
-    def _header(self) -> int:
-        return 5 + 3 * self._comm.world + _SHAPES
-
-    def _announce(self, kind: int, *values: int) -> None:
-        numbers = [self._serial, self._number, kind, *map(int, values)]
-        numbers += [0] * (self._header - len(numbers))
-        self._comm.broadcast(torch.tensor(numbers, dtype=torch.int64, device=self._comm.device))
+    def _scatter(self, kind: int, size: int, values: list[int], buffers: list[Tensor]) -> None:
+        header = torch.zeros(self._head // 8, dtype=torch.int64)
+        numbers = torch.tensor([self._serial, self._number, kind, size, *values])
+        header[: len(numbers)] = numbers
         self._number += 1
+        head = header.view(torch.uint8)
+        if size > self._agreed.room:
+            self._send([head] * self._comm.world, self._agreed.room)
+            self._agreed.room = size
+        self._send(
+            [self._with_head(buffer, head) for buffer in buffers] or [head] * self._comm.world,
+            self._agreed.room,
+        )
+
+    def _with_head(self, buffer: Tensor, head: Tensor) -> Tensor:
+        buffer[: self._head] = head
+        return buffer
+
+    def _send(self, buffers: list[Tensor], room: int) -> None:
+        size = self._head + room
+        there = [_lengthen(buffer, size).to(self._comm.device) for buffer in buffers]
+        self._comm.scatter(there, self._empty(size))
+
+    def _empty(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8, device=self._comm.device)
 
 
 class DispatchFeed:
@@ -197,9 +232,10 @@ class DispatchFeed:
         self._comm = comm
         self._device = comm.device if on_device else host()
         self._serial = 0
+        self._agreed = Agreed()
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
-        channel = Channel(self._comm, self._serial, self._device)
+        channel = Channel(self._comm, self._serial, self._agreed, self._device)
         self._serial += 1
         if self._comm.rank:
             return DispatchPass(loader, channel, None, {"generators": self.rng.generator_states()}, skip)
@@ -261,13 +297,13 @@ class DispatchPass(Pass):
         while not last:
             try:
                 step = next(made, None)
-                if step is not None:
-                    self._channel.send(step)
+                packed = None if step is None else self._channel.pack(step)
             except Exception as error:
                 self._channel.fail(error)
                 raise
-            if step is None:
+            if step is None or packed is None:
                 return self._channel.stop()
+            self._channel.send(step, *packed)
             last = all(step.last)
             if step.parts[0] is not None:
                 yield step.parts[0], step
@@ -293,4 +329,4 @@ def _first_row(batch: Any) -> Any:
 
 def _lengthen(buffer: Tensor, size: int) -> Tensor:
     """Scatter wants one size for all."""
-    return buffer if len(buffer) == size else torch.cat([buffer, buffer.new_zeros(size - len(buffer))])
+    return buffer if len(buffer) == size else torch.cat([buffer, buffer.new_empty(size - len(buffer))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -100,12 +101,14 @@ class StreamFeed:
         self.rng = rng
         self.index_sampler = raw._index_sampler
         self._raw = raw
+        self._first: Any = None  # of the batches that were skipped
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         start = self.rng.open(resume)
         try:
             batches = iter(read())
-            for _ in islice(batches, skip):
+            self._first = next(islice(batches, 1), None) if skip else None
+            for _ in islice(batches, skip - 1 if skip else 0):
                 pass
         finally:
             self.rng.close()
@@ -200,7 +203,9 @@ class NodeShardFeed(StreamFeed):
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         run = super().begin(loader, read, skip, resume)
-        return run if self.how.even is False else NodeShardPass(loader, run, self.how, self._comm)
+        if self.how.even is False:
+            return run
+        return NodeShardPass(loader, run, self._first, self.how, self._comm)
 
     def length(self) -> int | None:
         return None
@@ -215,13 +220,13 @@ class NodeShardFeed(StreamFeed):
 class NodeShardPass(Pass):
     """Keeps the ranks of a sharded stream in step."""
 
-    def __init__(self, loader: PreparedLoader, run: Pass, how: Dealing, comm: Comm) -> None:
+    def __init__(self, loader: PreparedLoader, run: Pass, first: Any, how: Dealing, comm: Comm) -> None:
         super().__init__(loader, iter(()), run.start, run.done)
         self._own = run.batches
         self._how = how
         self._comm = comm
         self._last = False
-        self._first: Any = None
+        self._first = first
         self.batches = self._in_step()
 
     @property
@@ -250,7 +255,7 @@ class NodeShardPass(Pass):
     def _complete(self, batch: Any, held: list[int]) -> Any:
         """The batch of this rank for a step in which rank r has held[r] rows."""
         if self._first is None:
-            self._first = batch
+            self._first = copy.deepcopy(batch)  # the user may change the batch in place
             if not all(held):
                 raise RuntimeError(
                     f"{type(self.loader.dataset).__name__}: process {held.index(0)} has no rows in its "

@@ -37,8 +37,10 @@ class _NotFlat(Exception):
     """A part is more than plain tensors."""
 
 
-def pack(parts: list[Any], rows: tuple[int, ...]) -> Flat | None:
-    """The parts (None: an empty one) as bytes; None unless plain tensors, alike but for their rows."""
+def pack(parts: list[Any], rows: tuple[int, ...], head: int) -> Flat | None:
+    """The parts (None: an empty one) as bytes behind `head` free ones; None unless plain tensors, alike but
+    for their rows. The first part stays here and is only looked at.
+    """
     try:
         taken = [None if part is None else _take_apart(part, n) for part, n in zip(parts, rows, strict=True)]
     except _NotFlat:
@@ -47,7 +49,9 @@ def pack(parts: list[Any], rows: tuple[int, ...]) -> Flat | None:
     shapes = {tuple(size for leaf in one[1] for size in leaf.shape[1:]) for one in taken if one is not None}
     if len(skeletons) != 1 or len(shapes) != 1:
         return None
-    buffers = [_join_bytes([] if one is None else one[1]) for one in taken]
+    buffers = [
+        _join_bytes([] if rank == 0 or one is None else one[1], head) for rank, one in enumerate(taken)
+    ]
     return Flat(buffers, skeletons.pop(), shapes.pop())
 
 
@@ -63,21 +67,25 @@ def unpack(buffer: Tensor, skeleton: bytes, shapes: list[int], rows: int) -> Any
         shape = (rows, *(next(sizes) for _ in range(slot.ndim - 1))) if slot.ndim else ()
         length = torch.Size(shape).numel() * slot.dtype.itemsize
         view = buffer[at : at + length].view(slot.dtype).view(shape)
-        at += _aligned(length)
+        at += aligned(length)
         return view
 
     return map_leaves(tensor, pickle.loads(skeleton), _is_slot)
 
 
-def pack_objects(parts: list[Any]) -> list[Tensor]:
-    """Each part pickled, its tensors on the host and without the rest of the storage they are views of."""
-    return [
-        torch.frombuffer(bytearray(pickle.dumps(map_leaves(_own, part))), dtype=torch.uint8) for part in parts
-    ]
+def pack_objects(parts: list[Any], head: int) -> list[Tensor]:
+    """The same for any parts: pickled, with tensors on the host and without the storage they are views of."""
+    pickled = [b"" if rank == 0 else pickle.dumps(map_leaves(_own, part)) for rank, part in enumerate(parts)]
+    return [torch.frombuffer(bytearray(head) + content, dtype=torch.uint8) for content in pickled]
 
 
 def unpack_object(buffer: Tensor) -> Any:
     return pickle.loads(buffer.cpu().numpy().tobytes())
+
+
+def aligned(length: int) -> int:
+    """Tensors start where any dtype may start."""
+    return -(-length // _ALIGN) * _ALIGN
 
 
 def _take_apart(part: Any, rows: int) -> tuple[bytes, list[Tensor]]:
@@ -97,19 +105,14 @@ def _take_apart(part: Any, rows: int) -> tuple[bytes, list[Tensor]]:
     return pickle.dumps(map_leaves(slot, part)), leaves
 
 
-def _join_bytes(leaves: list[Tensor]) -> Tensor:
+def _join_bytes(leaves: list[Tensor], head: int) -> Tensor:
     lengths = [leaf.numel() * leaf.itemsize for leaf in leaves]
-    joined = torch.empty(sum(map(_aligned, lengths)), dtype=torch.uint8)
-    at = 0
+    joined = torch.empty(head + sum(map(aligned, lengths)), dtype=torch.uint8)
+    at = head
     for leaf, length in zip(leaves, lengths, strict=True):
         joined[at : at + length].view(leaf.dtype).view(leaf.shape).copy_(leaf)
-        at += _aligned(length)
+        at += aligned(length)
     return joined
-
-
-def _aligned(length: int) -> int:
-    """Tensors start where any dtype may start."""
-    return -(-length // _ALIGN) * _ALIGN
 
 
 def _is_slot(value: Any) -> bool:

@@ -1,0 +1,441 @@
+"""Iterable data sets over real processes: dispatched by process 0, or sharded."""
+
+from __future__ import annotations
+
+import itertools
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from crosstrain.comm import TorchComm
+from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from tests.runtime.data_reference import Case, expected
+from tests.support.ranks import run_ranks
+
+ACTIVE = ActiveLoaders()
+
+
+def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
+    return prepare_loader(loader, TorchComm.start(cpu=True), DataPlan(**plan), ACTIVE)
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(self.n))
+
+
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return self.n
+
+
+def _grid(world: int) -> list[tuple[Case, bool, int]]:
+    options = itertools.product((0, 1, 2, 3, 5, 7, 8), (1, 2, 3, 4), (True, False), (True, False, "weighted"))
+    cases = [Case(*o[:2], world, *o[2:], split) for o in options for split in (True, False)]
+    return [(case, i % 2 == 0, i % 3) for i, case in enumerate(case for case in cases if case.allowed)]
+
+
+def _run_grid(world: int, dispatch: bool | None, map_style: bool) -> list[Any]:
+    rank = TorchComm.start(cpu=True).rank
+    seen = []
+    for case, sized, skip in _grid(world):
+        data: Any = range(case.n) if map_style else SizedStream(case.n) if sized else Stream(case.n)
+        raw = DataLoader(data, case.batch, drop_last=case.drop_last)
+        loader = prepare(raw, split_batches=case.split, even_batches=case.even, dispatch_batches=dispatch)
+        if skip:
+            loader = skip_first_batches(loader, skip)
+        batches = [(batch.tolist(), loader.real_rows(rank), loader.end_of_dataloader) for batch in loader]
+        seen.append((batches, len(loader) if sized or map_style else None, ACTIVE.current is None))
+    return seen
+
+
+def _check(world: int, by_rank: list[Any], *, full_tail: bool) -> None:
+    for i, (case, sized, skip) in enumerate(_grid(world)):
+        wanted = expected(list(range(case.n)), case)
+        if not full_tail:
+            wanted = _completed_to_a_multiple(wanted, case)
+        for rank in range(world):
+            batches, length, left = by_rank[rank][i]
+            share = wanted[rank][skip:]
+            assert [(rows, real) for rows, real, _ in batches] == share, (case, sized, skip, rank)
+            assert [end for *_, end in batches] == [False] * (len(share) - 1) + [True] * bool(share)
+            assert length in (None, len(share)), (case, rank)
+            assert left
+
+
+def _completed_to_a_multiple(wanted: list[Any], case: Case) -> list[Any]:
+    """A dispatched tail of n rows is completed to the next multiple of the ranks, from the first batch."""
+    full = case.batch if case.split else case.batch * case.world
+    tail = case.n % full
+    if case.even is not True or case.drop_last or not tail:
+        return wanted
+    width = -(-tail // case.world)
+    first = list(range(min(case.batch, case.n)))
+    rows = [
+        *range(case.n - tail, case.n),
+        *itertools.islice(itertools.cycle(first), width * case.world - tail),
+    ]
+    for rank, batches in enumerate(wanted):
+        real = min(max(tail - rank * width, 0), width)
+        batches[-1] = (rows[rank * width : (rank + 1) * width], real)
+    return wanted
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_dispatched_streams(world: int) -> None:
+    """Peer bug 6: with drop_last and less than one global batch accelerate crashes; here nothing is yielded."""
+    _check(world, run_ranks(_run_grid, world, world, None, False), full_tail=False)
+
+
+def test_dispatched_map_style_data_sets() -> None:
+    _check(2, run_ranks(_run_grid, 2, 2, True, True), full_tail=False)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_streams_that_every_rank_reads(world: int) -> None:
+    """Peer bug 5: with dispatch_batches=False accelerate pads and never drops, and has wrong lengths."""
+    _check(world, run_ranks(_run_grid, world, world, False, False), full_tail=True)
+
+
+Pair = namedtuple("Pair", "x y")
+
+
+class Ragged(IterableDataset[Any]):
+    """Ready-made batches of all kinds: of other shapes, with strings, with values that have no rows."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(5):
+            rows = 2 if i < 4 else 1
+            x = torch.full((rows, 3), float(i))
+            if self.kind == "plain":
+                yield {"x": x, "y": torch.arange(rows) + 10 * i, "mask": x > 1, "pair": Pair(x.half(), None)}
+            elif self.kind == "lengths":
+                yield {"x": torch.full((rows, i + 1), i)}
+            elif self.kind == "strings":
+                yield [x, [f"{i}.{j}" for j in range(rows)]]
+            elif self.kind == "scalar":
+                yield {"x": x, "scale": torch.tensor(float(i)), "name": f"batch {i}"}
+            elif self.kind == "sparse":
+                yield x.to_sparse()
+            elif self.kind == "object":
+                yield {"x": x, "ids": {i}}
+
+
+def _ragged(kind: str) -> list[Any]:
+    loader = prepare(DataLoader(Ragged(kind), batch_size=None))
+    seen = []
+    for batch in loader:
+        x = batch if torch.is_tensor(batch) else batch[0] if isinstance(batch, list) else batch["x"]
+        x = x.to_dense() if x.is_sparse else x
+        if isinstance(batch, dict):
+            batch = {
+                **batch,
+                "x": None,
+                "kinds": [str(v.dtype) for v in batch.values() if torch.is_tensor(v)],
+            }
+        rest = None if torch.is_tensor(batch) else batch[1] if isinstance(batch, list) else batch
+        seen.append((x.tolist(), rest, loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader))
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["plain", "lengths", "strings", "scalar", "sparse", "object"])
+def test_ready_made_batches_of_any_kind_arrive_whole(kind: str) -> None:
+    """Ragged batches, strings and other objects: rank r gets batch r of each step, the tail repeats the
+    first.
+    """
+    first, second = run_ranks(_ragged, 2, kind)
+    plain = list(Ragged(kind))
+    for rank, seen in enumerate((first, second)):
+        assert len(seen) == 3
+        sources = [plain[rank], plain[2 + rank], plain[4] if rank == 0 else plain[0]]
+        for (x, rest, *_), source in zip(seen, sources, strict=True):
+            values = (
+                source if torch.is_tensor(source) else source[0] if isinstance(source, list) else source["x"]
+            )
+            values = values.to_dense() if values.is_sparse else values
+            assert x == values.tolist()
+            if kind == "strings":
+                assert rest == source[1]
+            if kind == "object":
+                assert rest["ids"] == source["ids"]
+            if kind == "scalar":
+                assert (rest["name"], rest["scale"].item()) == (source["name"], source["scale"].item())
+            if kind == "plain":
+                assert rest["kinds"] == ["torch.float32", "torch.int64", "torch.bool"]
+                assert type(rest["pair"]).__name__ == "Pair" and rest["pair"].y is None
+                assert rest["pair"].x.dtype == torch.float16
+        assert [end for *_, end in seen] == [False, False, True]
+        assert [(a, b) for *_, a, b, _ in seen] == [(2, 2), (2, 2), (1, 0)]
+
+
+class Rows(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(7):
+            yield {"x": torch.full((2,), float(i)), "name": f"row {i}", "n": i}
+
+
+def _cut_rows(split: bool) -> list[Any]:
+    loader = prepare(DataLoader(Rows(), batch_size=4), split_batches=split, even_batches="weighted")
+    return [(b["name"], b["n"].tolist(), b["x"][:, 0].tolist(), loader.weight) for b in loader]
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_tensors_and_strings_are_cut_by_row(split: bool) -> None:
+    by_rank = run_ranks(_cut_rows, 2, split)
+    rows = [[int(n) for batch in seen for n in batch[1]] for seen in by_rank]
+    wanted = [[0, 1, 4, 5], [2, 3, 6]] if split else [[0, 1, 2, 3], [4, 5, 6]]
+    assert rows == wanted
+    for seen in by_rank:
+        for names, numbers, values, _ in seen:
+            assert names == [f"row {n}" for n in numbers]
+            assert values == [float(n) for n in numbers]
+    last = [seen[-1][3] for seen in by_rank]
+    assert last == ([4 / 3, 2 / 3] if split else [8 / 7, 6 / 7])
+
+
+def _changed_in_place() -> list[list[int]]:
+    seen = []
+    for batch in prepare(DataLoader(Stream(5), batch_size=2)):
+        seen.append(batch.tolist())
+        batch.fill_(-1)
+    return seen
+
+
+def test_changing_a_batch_in_place_does_not_reach_the_completion() -> None:
+    assert run_ranks(_changed_in_place, 2) == [[[0, 1], [4]], [[2, 3], [0]]]
+
+
+class Failing(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(4)
+        raise OSError("disk on fire")
+
+
+def _failing() -> str:
+    try:
+        list(prepare(DataLoader(Failing(), batch_size=1)))
+    except (OSError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "finished"
+
+
+def test_a_read_error_on_process_0_ends_all_processes() -> None:
+    first, second = run_ranks(_failing, 2, timeout=30)
+    assert first == "OSError: disk on fire"
+    assert second == "RuntimeError: process 0 could not read the next batch: OSError: disk on fire"
+
+
+def _broken_off() -> list[Any]:
+    loader = prepare(DataLoader(SizedStream(9), batch_size=1))
+    seen = []
+    for _ in range(2):
+        for batch in loader:
+            seen.append(batch.item())
+            if len(seen) % 2 == 0:
+                break
+    return [*seen, [batch.item() for batch in loader], ACTIVE.current]
+
+
+def test_a_dispatched_loop_may_be_broken_off_and_begun_again() -> None:
+    assert run_ranks(_broken_off, 2) == [
+        [0, 2, 0, 2, [0, 2, 4, 6, 8], None],
+        [1, 3, 1, 3, [1, 3, 5, 7, 0], None],
+    ]
+
+
+def _out_of_step() -> str:
+    comm = TorchComm.start(cpu=True)
+    loader = prepare(DataLoader(Stream(9), batch_size=1))
+    walk = iter(loader)
+    next(walk)
+    if comm.rank:
+        walk = iter(loader)  # leaves the loop and begins it again, while process 0 goes on
+    try:
+        next(walk)
+    except RuntimeError as error:
+        return str(error)
+    return "sent"
+
+
+def test_ranks_that_are_out_of_step_are_told() -> None:
+    _, second = run_ranks(_out_of_step, 2, timeout=30)
+    assert "asks for batch 0 of pass 1" in second and "sent batch 1 of pass 0" in second
+
+
+def _cannot_split() -> str:
+    try:
+        list(prepare(DataLoader(Mixed(), batch_size=None), split_batches=True, even_batches="weighted"))
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return "accepted"
+
+
+class Mixed(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield {"x": torch.ones(4), "edges": torch.ones(7)}
+
+
+def test_a_batch_without_common_rows_cannot_be_split() -> None:
+    for message in run_ranks(_cannot_split, 2, timeout=30):
+        assert "one part of the batch has 7 rows and another 4" in message
+
+
+class Shards(IterableDataset[int]):
+    """In the manner of Hugging Face's IterableDataset."""
+
+    def __init__(self, shards: list[list[int]]) -> None:
+        self.shards = shards
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.shards)
+
+    def shard(self, num_shards: int, index: int) -> Shards:
+        return Shards(self.shards[index::num_shards])
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.chain.from_iterable(self.shards)
+
+
+def _sharded(even: Any, drop_last: bool) -> list[Any]:
+    rank = TorchComm.start(cpu=True).rank
+    data = Shards([[0, 1, 2], [10], [3, 4], [11, 12]])
+    loader = prepare(DataLoader(data, batch_size=2, drop_last=drop_last), even_batches=even)
+    return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader, loader.weight) for b in loader]
+
+
+@pytest.mark.parametrize(
+    ("even", "drop", "first", "second"),
+    [
+        (
+            True,
+            False,
+            [([0, 1], 2, False, 1.0), ([2, 3], 2, False, 1.0), ([4], 1, True, 1.0)],
+            [([10, 11], 2, False, 1.0), ([12, 10], 1, False, 1.0), ([10], 0, True, 1.0)],
+        ),
+        (
+            "weighted",
+            False,
+            [([0, 1], 2, False, 1.0), ([2, 3], 2, False, 4 / 3), ([4], 1, True, 2.0)],
+            [([10, 11], 2, False, 1.0), ([12], 1, False, 2 / 3), ([10], 0, True, 0.0)],
+        ),
+        (
+            False,
+            False,
+            [([0, 1], None, False, 1.0), ([2, 3], None, False, 1.0), ([4], None, True, 1.0)],
+            [([10, 11], None, False, 1.0), ([12], None, True, 1.0)],
+        ),
+        (True, True, [([0, 1], 2, True, 1.0)], [([10, 11], 2, True, 1.0)]),
+    ],
+)
+def test_a_stream_of_shards_is_read_once_and_ends_together(
+    even: Any, drop: bool, first: Any, second: Any
+) -> None:
+    """Peers let ranks with fewer rows end early, and the others hang in their next collective."""
+    assert run_ranks(_sharded, 2, even, drop) == [first, second]
+
+
+def _too_few_shards() -> list[Any]:
+    loader = prepare(DataLoader(Shards([[0, 1, 2, 3]]), batch_size=1))
+    return [batch.item() for batch in loader]
+
+
+def test_with_fewer_shards_than_processes_the_stream_is_dispatched() -> None:
+    assert run_ranks(_too_few_shards, 2) == [[0, 2], [1, 3]]
+
+
+def _workers(dispatch: bool | None) -> list[Any]:
+    rank = TorchComm.start(cpu=True).rank
+    loader = prepare(DataLoader(Stream(7), batch_size=2, num_workers=1), dispatch_batches=dispatch)
+    return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader) for b in loader]
+
+
+def test_streams_read_by_workers() -> None:
+    first, second = run_ranks(_workers, 2, None)
+    assert first == [([0, 1], 2, False), ([4, 5], 2, True)]
+    assert second == [([2, 3], 2, False), ([6, 0], 1, True)]
+    assert run_ranks(_workers, 2, False) == [first, second]
+
+
+class Epochs(Dataset[int]):
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:
+    comm = TorchComm.start(cpu=True)
+
+    def fresh() -> Any:
+        torch.manual_seed(comm.rank)
+        if kind == "map":
+            return prepare(DataLoader(Epochs(), batch_size=2, shuffle=True), dispatch_batches=True)
+        data = Shards([[*range(5)], [*range(10, 14)]]) if kind == "shards" else Stream(9)
+        return prepare(DataLoader(data, batch_size=2), dispatch_batches=False if kind == "all" else None)
+
+    def rest(loader: Any) -> Iterator[Any]:
+        while loader.epoch < 2:
+            for batch in loader:
+                yield batch.tolist(), loader.real_rows(1), loader.end_of_dataloader, torch.rand(()).item()
+
+    whole = list(rest(fresh()))
+    loader = fresh()
+    walk = rest(loader)
+    first = [next(walk) for _ in range(save_at)]
+    state, stream = loader.state_dict(), torch.get_rng_state()
+    walk.close()
+    again = fresh()
+    torch.manual_seed(77 + comm.rank)
+    again.load_state_dict(state)
+    torch.set_rng_state(stream)
+    return whole, first + list(rest(again))
+
+
+@pytest.mark.parametrize("save_at", [1, 3, 4])
+@pytest.mark.parametrize("kind", ["map", "dispatched", "all", "shards"])
+def test_resume_of_streams_is_exact(kind: str, save_at: int) -> None:
+    for whole, resumed in run_ranks(_resume, 2, kind, save_at):
+        assert resumed == whole
+
+
+def _stateful(kind: str, workers: int) -> tuple[list[Any], list[Any], list[Any]]:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    data: Any = Stream(11) if kind == "stream" else range(11)
+
+    def fresh() -> Any:
+        torch.manual_seed(3)
+        return prepare(
+            loaders.StatefulDataLoader(data, batch_size=2, num_workers=workers, shuffle=kind == "map")
+        )
+
+    loader = fresh()
+    whole = [batch.tolist() for batch in loader]
+    walk = iter(loader)
+    for _ in range(2):
+        next(walk)
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in walk]
+    again = fresh()
+    again.load_state_dict(state)
+    return whole, rest, [batch.tolist() for batch in again]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_torchdatas_stateful_loader_resumes(kind: str, world: int) -> None:
+    pytest.importorskip("torchdata.stateful_dataloader")
+    for whole, rest, resumed in run_ranks(_stateful, world, kind, 0):
+        assert len(rest) == len(whole) - 2
+        assert resumed == rest

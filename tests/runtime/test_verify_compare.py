@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
-from crosstrain.verify.compare import compare, global_events, ranks_disagree, same_line
+from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree, same_line
 from crosstrain.verify.scratch import TooLargeError, copy_project
 from crosstrain.verify.tolerance import Tolerance, same
 from crosstrain.verify.traces import Event, Parameter, RankTrace
@@ -67,8 +67,12 @@ def test_lines_that_do_not(a: str, b: str) -> None:
 def test_losses_are_means_over_the_ranks() -> None:
     merged = global_events([trace([1.0, 2.0]), trace([3.0, 0.0])])
     assert [event.values[0] for event in merged if event.kind == "loss"] == [2.0, 1.0]
-    with pytest.raises(ValueError, match="event 3: backward, nothing more"):
-        global_events([trace([1.0, 2.0]), trace([1.0])])
+
+
+def test_ranks_that_do_not_do_the_same_are_named() -> None:
+    difference = out_of_order([trace([1.0, 2.0]), trace([1.0])])
+    assert difference is not None
+    assert str(difference) == "ranks disagree: another order: rank 0: backward; rank 1: nothing more"
 
 
 def test_tolerance_grows_with_the_step_and_stays_far_below_a_mistake() -> None:
@@ -119,8 +123,10 @@ def test_ranks_that_differ_in_the_last_bit_disagree() -> None:
     drifted = np.nextafter(2.0, 3.0)
     difference = ranks_disagree([trace([1.0]), trace([1.0]), trace([1.0], [1.0, float(drifted)])])
     assert difference is not None
-    assert (difference.quantity, difference.migrated) == ("ranks", "rank 2")
-    assert "fc.weight differs by 4.44e-16" in difference.detail
+    assert difference.detail == "final fc.weight, element 1"
+    assert str(difference).startswith(
+        "ranks disagree: final fc.weight, element 1: rank 0: 2.0; rank 2: 2.0000"
+    )
 
 
 def test_trace_survives_its_files(tmp_path: Path) -> None:

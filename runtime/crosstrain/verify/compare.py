@@ -67,7 +67,7 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
                 "ranks", step, f"rank 0: {len(ours)} steps", f"rank {number}: {len(theirs)} steps"
             )
         if first.weights.tobytes() != other.weights.tobytes():
-            return Difference("ranks", None, "rank 0", f"rank {number}", _where_weights_differ(first, other))
+            return _weights_disagree(first, other, number)
     return None
 
 
@@ -76,32 +76,42 @@ def step_quantities(event: Event) -> list[str]:
     return ["gradient norm", "weight norm", *["learning rate"] * (len(event.values) - 2)]
 
 
-def _where_weights_differ(a: RankTrace, b: RankTrace) -> str:
-    if a.weights.shape != b.weights.shape:
-        return f"{a.weights.size} and {b.weights.size} weights"
+def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Difference:
+    """The first parameter of rank 0 that ends with other bits on rank `number`."""
     start = 0
-    for parameter in a.parameters:
+    for parameter in first.parameters:
         end = start + math.prod(parameter.shape)
-        if a.weights[start:end].tobytes() != b.weights[start:end].tobytes():
-            worst = float(np.max(np.abs(a.weights[start:end] - b.weights[start:end])))
-            return f"final {parameter.name} differs by {worst:.3g}"
+        a, b = first.weights[start:end], other.weights[start:end]
         start = end
-    return "final weights differ"
+        if a.tobytes() != b.tobytes() and a.shape == b.shape:
+            place = int(np.argmax(np.abs(a - b)))
+            what = f"final {parameter.name}, element {place}"
+            return Difference(
+                "ranks", None, f"rank 0: {float(a[place])!r}", f"rank {number}: {float(b[place])!r}", what
+            )
+    sizes = [f"rank {rank}: {trace.weights.size} weights" for rank, trace in ((0, first), (number, other))]
+    return Difference("ranks", None, *sizes)
+
+
+def out_of_order(ranks: Sequence[RankTrace]) -> Difference | None:
+    """Every rank must make the same sequence of backward passes and steps."""
+    for events in zip_longest(*(rank.events for rank in ranks)):
+        names = [_name(event) for event in events]
+        for rank, name in enumerate(names):
+            if name != names[0]:
+                return Difference(
+                    "ranks", None, f"rank 0: {names[0]}", f"rank {rank}: {name}", "another order"
+                )
+    return None
 
 
 def global_events(ranks: Sequence[RankTrace]) -> list[Event]:
-    """The events of the whole run: losses are means over the ranks, steps those of rank 0.
-
-    Raises ValueError where the ranks do not make the same sequence of backward passes and steps.
-    """
+    """The events of the whole run, whose ranks are in order: losses are means, steps those of rank 0."""
     merged: list[Event] = []
-    for number, events in enumerate(zip_longest(*(rank.events for rank in ranks))):
-        present = [event for event in events if event is not None]
-        if len(present) < len(ranks) or len({(event.kind, event.index) for event in present}) > 1:
-            raise ValueError(f"event {number + 1}: " + ", ".join(_name(event) for event in events))
-        head = present[0]
+    for events in zip(*(rank.events for rank in ranks), strict=True):
+        head = events[0]
         if head.kind == "loss":
-            head = Event("loss", 0, (math.fsum(event.values[0] for event in present) / len(present),))
+            head = Event("loss", 0, (math.fsum(event.values[0] for event in events) / len(events),))
         merged.append(head)
     return merged
 
@@ -109,10 +119,10 @@ def global_events(ranks: Sequence[RankTrace]) -> list[Event]:
 def _compare_events(
     original: RankTrace, ranks: Sequence[RankTrace], tolerance: Tolerance, result: Comparison
 ) -> Difference | None:
-    try:
-        events = global_events(ranks)
-    except ValueError as error:
-        return Difference("ranks", None, "the same order on every rank", str(error))
+    disorder = out_of_order(ranks)
+    if disorder:
+        return disorder
+    events = global_events(ranks)
     step, largest = 1, 0.0
     for expected, got in zip_longest(original.events, events):
         if expected is None or got is None or (expected.kind, expected.index) != (got.kind, got.index):

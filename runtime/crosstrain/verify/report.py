@@ -43,6 +43,9 @@ class Difference:
 
     def __str__(self) -> str:
         where = f" at step {self.step}" if self.step is not None else ""
+        if self.quantity == "ranks":
+            what = self.detail or "they differ"
+            return f"ranks disagree{where}: {what}: {self.original}; {self.migrated}"
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.quantity}{where}: {self.original} became {self.migrated}{detail}"
 

@@ -272,15 +272,15 @@ class Accelerator(ProcessViews, Clipping):
             gate = Gate(
                 optimizer,
                 self._gradients,
-                self.scaler,
+                self._precision.loss_scale,
                 self._settle if several else None,
                 self._send_buffers if several else None,
             )
         if optimizer not in self._optimizers:
             self._optimizers.append(optimizer)
             self._gates.append(gate)
-            for each in self._gates:
-                each.update_at_once = len(self._gates) == 1
+            if self._precision.loss_scale is not None:
+                self._precision.loss_scale.wait = len(self._gates) > 1
         return optimizer
 
     def prepare_data_loader(
@@ -339,10 +339,10 @@ class Accelerator(ProcessViews, Clipping):
             loss = loss / self._window
         if self._comm.world > 1:
             loss = self._weigh(loss)
-        if self.scaler is not None:
-            for gate in self._gates:
-                gate.update_scaler()
-            loss = self.scaler.scale(loss)
+        loss_scale = self._precision.loss_scale
+        if loss_scale is not None:
+            loss_scale.adjust()
+            loss = loss_scale.scaler.scale(loss)
         models.backward(loss, self._syncs, kwargs)
         if not gradients.sync_gradients:
             for gate in self._gates:

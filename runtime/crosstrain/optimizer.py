@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from crosstrain.precision import LossScale
 from crosstrain.state import Gradients
 
 GATE = "_crosstrain_gate"
@@ -26,17 +26,15 @@ class Gate:
         self,
         optimizer: Optimizer,
         gradients: Gradients,
-        scaler: torch.amp.GradScaler | None,
+        loss_scale: LossScale | None,
         before_step: Callable[[], None] | None,
         after_step: Callable[[], None] | None,
     ) -> None:
         self.optimizer = optimizer
         self.pending = False
         self.unscaled = False
-        self.scaler_waits = False  # a scaler step was made and its update is still due
-        self.update_at_once = True
         self._gradients = gradients
-        self._scaler = scaler
+        self._loss_scale = loss_scale
         self._before_step = before_step
         self._after_step = after_step
         self._inside = False
@@ -71,8 +69,8 @@ class Gate:
             return None
         if self._before_step is not None:
             self._before_step()
-        if self._scaler is not None:
-            result = self._scaled_step(self._scaler, *args, **kwargs)
+        if self._loss_scale is not None:
+            result = self._scaled_step(self._loss_scale, *args, **kwargs)
         else:
             result = self._raw_step(*args, **kwargs)
         self.pending = False
@@ -80,8 +78,9 @@ class Gate:
             self._after_step()
         return result
 
-    def _scaled_step(self, scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+    def _scaled_step(self, loss_scale: LossScale, *args: Any, **kwargs: Any) -> Any:
         optimizer: Any = self.optimizer
+        scaler = loss_scale.scaler
         self._inside = True
         try:
             result = scaler.step(optimizer, *args, **kwargs)
@@ -90,21 +89,13 @@ class Gate:
         found = scaler._found_inf_per_device(optimizer)
         optimizer.step_was_skipped = any(flag.item() > 0 for flag in found.values())
         self.unscaled = False
-        self.scaler_waits = True
-        if self.update_at_once:
-            self.update_scaler()
+        loss_scale.stepped()
         return result
-
-    def update_scaler(self) -> None:
-        """Adjust the loss scale for the steps made since the last time."""
-        if self._scaler is not None and self.scaler_waits:
-            self._scaler.update()
-        self.scaler_waits = False
 
     def unscale(self) -> None:
         """Divide the gradients by the loss scale, once per step."""
-        if self._scaler is not None and not self.unscaled and self._gradients.sync_gradients:
-            self._scaler.unscale_(self.optimizer)
+        if self._loss_scale is not None and not self.unscaled and self._gradients.sync_gradients:
+            self._loss_scale.scaler.unscale_(self.optimizer)
             self.unscaled = True
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:

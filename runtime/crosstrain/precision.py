@@ -19,8 +19,33 @@ if TYPE_CHECKING:
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+class LossScale:
+    """The fp16 loss scale of one Accelerator, adjusted once for all optimizers that stepped.
+
+    With several optimizers the adjustment waits for the next backward pass: gradients that another optimizer has
+    still to use were made with the present scale.
+    """
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self.scaler = scaler
+        self.wait = False
+        self._due = False
+
+    def stepped(self) -> None:
+        """An optimizer made its step."""
+        self._due = True
+        if not self.wait:
+            self.adjust()
+
+    def adjust(self) -> None:
+        """Adjust the scale, if steps were made since the last time."""
+        if self._due:
+            self.scaler.update()
+        self._due = False
+
+
 class Precision:
-    """The dtype in which prepared models compute; ``scaler`` is None unless it is fp16."""
+    """The dtype in which prepared models compute; ``loss_scale`` is None unless it is fp16."""
 
     def __init__(
         self,
@@ -35,10 +60,15 @@ class Precision:
         self._enabled = autocast is None or autocast.enabled
         self._cache = True if autocast is None or autocast.cache_enabled is None else autocast.cache_enabled
         self._upcast = autocast is None or autocast.convert_outputs_to_fp32
-        self.scaler: torch.amp.GradScaler | None = None
+        self.loss_scale: LossScale | None = None
         if self.dtype is torch.float16:
             options = {} if scaling is None else scaling.to_kwargs()
-            self.scaler = torch.amp.GradScaler(self._device_type, **options)
+            self.loss_scale = LossScale(torch.amp.GradScaler(self._device_type, **options))
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler of fp16, None in other precisions."""
+        return None if self.loss_scale is None else self.loss_scale.scaler
 
     def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """The context in which operations run in the run's dtype; nothing without mixed precision."""

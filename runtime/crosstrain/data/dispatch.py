@@ -9,7 +9,7 @@ differ in shape from rank to rank, travel as pickled objects in the same buffers
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -287,7 +287,11 @@ class DispatchPass(Pass):
     def at_end(self) -> bool:
         return self._last
 
-    def receive(self, item: Any) -> Any:
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._unpack
+
+    def _unpack(self, item: tuple[Any, Step]) -> Any:
         part, step = item
         self.counts, self._last = step.counts, step.last[self._rank]
         return part if self.place is None else self.place(part)

@@ -15,7 +15,7 @@ from crosstrain.comm import Comm
 from .loader import Pass, PreparedLoader, Read
 from .rng import OrderRng, State
 from .rows import NotByRow, cut_rows, join_rows, rows_of
-from .samplers import Dealer, Drawn, RowRequests, own_rows
+from .samplers import Dealer, Drawn, RowRequests, own_rows, samples
 from .shard import Counts, Dealing, deal, groups, steps
 
 
@@ -49,7 +49,8 @@ class MapFeed:
                 drawn.prime()
         finally:
             self.rng.close()
-        return MapPass(loader, batches, dealer, drawn, skip)
+        kind = MapPass if self.how.parts > 1 else OnePass
+        return kind(loader, batches, dealer, drawn, skip)
 
     def length(self) -> int | None:
         # With one process a subclass's own len() counts, as it does in the user's plain loop.
@@ -68,27 +69,53 @@ class MapPass(Pass):
     def __init__(
         self, loader: PreparedLoader, batches: Iterator[Any], dealer: Dealer, drawn: Drawn | None, skip: int
     ) -> None:
-        super().__init__(loader, batches, drawn.start if drawn else {}, skip)
+        super().__init__(loader, batches, {}, skip)
         self._dealer = dealer
-        self._drawn = drawn
+        self._begun = drawn
 
-    def receive(self, item: Any) -> Any:
-        drawn = self._drawn or self._opened_late()
-        self.counts = drawn.counts.popleft() if drawn.counts else None
+    @property
+    def start(self) -> State:
+        return self._drawn.start
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._count
+
+    def _count(self, item: Any) -> Any:
+        counts = self._drawn.counts
+        self.counts = counts.popleft() if counts else None
         return item if self.place is None else self.place(item)
 
-    def _opened_late(self) -> Drawn:
-        """A subclass whose __iter__ is a generator begins to read only with its first batch."""
-        drawn = self._dealer.drawn
-        if drawn is None:
+    @property
+    def _drawn(self) -> Drawn:
+        """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first
+        batch.
+        """
+        if self._begun is None:
+            self._begun = self._dealer.drawn
+        if self._begun is None:
             raise RuntimeError(
                 f"{type(self.loader).__name__} was prepared, but gave a batch without asking for its "
                 "indices: it reads through an iterator made before `prepare`, so every process would get "
                 "the same batches. Create that iterator in __iter__, or prepare a plain DataLoader over the "
                 "same data set."
             )
-        self._drawn, self.start = drawn, drawn.start
-        return drawn
+        return self._begun
+
+
+class OnePass(MapPass):
+    """In one process nothing is done for a batch; its rows follow from its number."""
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self.place
+
+    def known_counts(self) -> Counts | None:
+        size, total = self._dealer.how.size, samples(self._dealer.batches)
+        if size is None or total is None:
+            return None
+        rows = (min(size, total - (self.done - 1) * size),)
+        return Counts(rows, rows)
 
 
 class StreamFeed:
@@ -160,7 +187,11 @@ class CountingCollate:
 class StreamShardPass(Pass):
     """Takes each batch's counts from what came with it."""
 
-    def receive(self, item: Any) -> Any:
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._unpack
+
+    def _unpack(self, item: tuple[Any, Any]) -> Any:
         batch, counts = item
         self.counts = Counts(*map(tuple, counts))
         return batch if self.place is None else self.place(batch)
@@ -245,7 +276,11 @@ class NodeShardPass(Pass):
             self._last = not goes_on(held)
             yield batch, real
 
-    def receive(self, item: Any) -> Any:
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._unpack
+
+    def _unpack(self, item: tuple[Any, list[int]]) -> Any:
         batch, real = item
         width = max(real) if self._how.even is True else None
         rows = tuple(width or n or 1 for n in real)

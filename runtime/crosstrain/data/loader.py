@@ -56,14 +56,23 @@ class Pass:
         self.loader = loader
         self.length = loader._crosstrain.feed.length()
         self.batches = batches if self.length is not None else Peekable(batches)
-        self.start = start
         self.done = done
+        self._start = start
         self.counts: Counts | None = None
         self.place = loader._crosstrain.place
 
-    def receive(self, item: Any) -> Any:
-        """The user's batch, from what was read."""
-        return item if self.place is None else self.place(item)
+    @property
+    def start(self) -> State:
+        return self._start
+
+    def known_counts(self) -> Counts | None:
+        """Rows of the batch in hand by rank, as far as they can be told."""
+        return self.counts
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        """Makes the user's batch of what was read; None where both are the same."""
+        return self.place
 
     @property
     def at_end(self) -> bool:
@@ -73,7 +82,7 @@ class Pass:
 
     def weights(self) -> tuple[float, ...]:
         prepared = self.loader._crosstrain
-        if prepared.plan.even_batches != "weighted" or self.counts is None:
+        if self.counts is None or prepared.plan.even_batches != "weighted":
             return (1.0,) * prepared.comm.world
         return self.counts.weights()
 
@@ -155,7 +164,7 @@ class PreparedLoader(DataLoader[Any]):
             for item in run.batches:
                 run.done += 1
                 progress.current = run
-                yield receive(item)
+                yield item if receive is None else receive(item)
         finally:
             prepared.active.leave(run)
             progress.runs.remove(run)
@@ -198,25 +207,26 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def remainder(self) -> int:
-        """Real rows of the last global batch when it is not a full one; 0 when it is, -1 when that is not
-        known.
-        """
-        run = self._crosstrain.progress.current
-        if run is None or run.counts is None:
+        """Real rows of the last global batch when it is not a full one; 0 when it is, -1 when not known."""
+        counts = self._counts()
+        if counts is None:
             return -1
-        full = self._crosstrain.feed.how.full
-        real = sum(run.counts.real)
-        return real if real < (sum(run.counts.rows) if full is None else full) else 0
+        full, real = self._crosstrain.feed.how.full, sum(counts.real)
+        return real if real < (sum(counts.rows) if full is None else full) else 0
 
     def rows(self, rank: int) -> int | None:
         """Rows that `rank` holds of the batch in hand, completion and filler included; None when unknown."""
-        run = self._crosstrain.progress.current
-        return None if run is None or run.counts is None else run.counts.rows[rank]
+        counts = self._counts()
+        return None if counts is None else counts.rows[rank]
 
     def real_rows(self, rank: int) -> int | None:
         """Rows of `rank`'s batch in hand that belong to the pass; None when unknown."""
+        counts = self._counts()
+        return None if counts is None else counts.real[rank]
+
+    def _counts(self) -> Counts | None:
         run = self._crosstrain.progress.current
-        return None if run is None or run.counts is None else run.counts.real[rank]
+        return None if run is None else run.known_counts()
 
     @property
     def weight(self) -> float:

@@ -21,7 +21,7 @@ from torch.utils.data import (
 from crosstrain.comm import Comm
 
 from .rng import OrderRng, Reach, State
-from .shard import Batch, Counts, Dealing, Dealt, Even, cut, deal, steps
+from .shard import Batch, Counts, Dealing, Even, cut, deal, steps
 
 
 class SeedableRandomSampler(RandomSampler):
@@ -117,7 +117,7 @@ class Dealer:
         # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
         # would.
         walk: Iterator[Any] = iter(self.batches)
-        if self.single:
+        if self.single and self.how.parts > 1:
             walk = ([index] for index in walk)
         self.drawn = Drawn(self, start, walk)
         return self.drawn.own()
@@ -148,8 +148,9 @@ class Dealer:
 
 
 class Drawn:
-    """One pass of a `Dealer`: the counts of steps that were drawn and not yet consumed, and the state it
-    began in.
+    """One pass of a `Dealer`: the state it began in, and the counts of steps drawn and not yet consumed.
+
+    One process needs no counts: its batches are the user's.
     """
 
     def __init__(self, dealer: Dealer, start: State, walk: Iterator[Batch]) -> None:
@@ -158,26 +159,34 @@ class Drawn:
         self._dealer = dealer
         self._walk = walk
         self._skip = dealer.skip
-        self._steps: Iterator[Dealt] | None = None
+        self._primed = False
 
-    def prime(self) -> Iterator[Dealt]:
+    def prime(self) -> None:
         """Draw the first step now, while the random state of the order is installed."""
-        if self._steps is None:
-            try:
-                walk = self._dealer.compare_first(self._walk)
-                dealt = islice(deal(walk, self._dealer.how), self._skip, None)
-                self._steps = chain(list(islice(dealt, 1)), dealt)
-            finally:
-                self._dealer.rng.close()
-        return self._steps
+        if self._primed:
+            return
+        self._primed = True
+        dealer = self._dealer
+        try:
+            mine = self._walk if dealer.how.parts == 1 else self._deal(dealer.compare_first(self._walk))
+            first = list(islice(mine, self._skip, self._skip + 1))
+            if self._skip:
+                self.counts = deque(list(self.counts)[self._skip :])
+            self._walk = chain(first, mine)
+        finally:
+            dealer.rng.close()
 
     def own(self) -> Iterator[Any]:
         """The index batches of this rank."""
-        single, counted = self._dealer.single, self.counts.append
-        for own, counts in self.prime():
+        self.prime()
+        yield from self._walk
+
+    def _deal(self, walk: Iterator[Batch]) -> Iterator[Any]:
+        single = self._dealer.single
+        for own, counts in deal(walk, self._dealer.how):
             if own is None:
                 return
-            counted(counts)
+            self.counts.append(counts)
             yield own[0] if single else own
 
 

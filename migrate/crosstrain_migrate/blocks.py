@@ -29,15 +29,25 @@ class Blocks:
             body = [cst.SimpleStatementLine([cst.Pass()])]
         return updated.with_changes(body=body, footer=[*carry_over(rest), *updated.footer])
 
-    def one_line(self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite) -> cst.BaseSuite:
+    def one_line(
+        self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite
+    ) -> cst.BaseSuite:
         """`if x: y = 1` becomes an indented block when one of its statements is edited."""
         edited = any(self.rewriter.edits_of(small) for small in original.body)
         if not edited or all(
-            isinstance(edit, e.ReplaceStatement) for small in original.body for edit in self.rewriter.edits_of(small)
+            isinstance(edit, e.ReplaceStatement)
+            for small in original.body
+            for edit in self.rewriter.edits_of(small)
         ):
             return updated
-        lines = [cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for small in original.body]
-        fresh = [cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for small in updated.body]
+        lines = [
+            cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+            for small in original.body
+        ]
+        fresh = [
+            cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+            for small in updated.body
+        ]
         owners = {id(line): small for line, small in zip(lines, original.body, strict=True)}
         body, rest = self._rebuild(lines, fresh, lambda line: list(self.rewriter.edits_of(owners[id(line)])))
         header = updated.trailing_whitespace
@@ -48,7 +58,10 @@ class Blocks:
     def insert_at_start(self, node: cst.FunctionDef, code: str) -> cst.FunctionDef:
         body = node.body
         if isinstance(body, cst.SimpleStatementSuite):
-            lines = [cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in body.body]
+            lines = [
+                cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+                for s in body.body
+            ]
             body = cst.IndentedBlock(body=lines)
         statements = list(body.body)
         position = 1 if statements and _is_docstring(statements[0]) else 0
@@ -130,7 +143,8 @@ class Blocks:
         suite = new.body
         if isinstance(suite, cst.SimpleStatementSuite):
             body: list[cst.BaseStatement] = [
-                cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in suite.body
+                cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+                for s in suite.body
             ]
             header_comment = suite.trailing_whitespace.comment
         else:
@@ -250,7 +264,9 @@ def _import_position(body: list[cst.BaseStatement], package: str) -> tuple[int, 
     imports = [i for i, s in enumerate(body) if _imported_module(s) is not None]
     if not imports:
         return (1 if body and _is_docstring(body[0]) else 0), False
-    torch_at = next((i for i in imports if (_imported_module(body[i]) or "").split(".")[0] == "torch"), imports[-1])
+    torch_at = next(
+        (i for i in imports if (_imported_module(body[i]) or "").split(".")[0] == "torch"), imports[-1]
+    )
     start = torch_at
     while start - 1 in imports and not _opens_block(body[start]):
         start -= 1
@@ -266,7 +282,9 @@ def _import_position(body: list[cst.BaseStatement], package: str) -> tuple[int, 
 
 
 def _opens_block(statement: cst.BaseStatement) -> bool:
-    return any(line.comment is None for line in cst.ensure_type(statement, cst.SimpleStatementLine).leading_lines)
+    return any(
+        line.comment is None for line in cst.ensure_type(statement, cst.SimpleStatementLine).leading_lines
+    )
 
 
 def _imported_module(statement: cst.BaseStatement) -> str | None:

@@ -72,13 +72,17 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
     if problems:
         reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
         remedy = "report this script to us; it was left as it was"
-        return text, Plan(findings=(*planned.findings, Finding("CT001", 1, 1, reason, remedy, Severity.REFUSED)))
+        return text, Plan(
+            findings=(*planned.findings, Finding("CT001", 1, 1, reason, remedy, Severity.REFUSED))
+        )
     return after, planned
 
 
 def _changes(planned: Plan) -> tuple[Change, ...]:
     listed = [edit for edit in planned.edits if edit.reason]
-    changes = [Change(edit.rule, getattr(edit.node, "lineno", 1), edit.reason, edit.confidence) for edit in listed]
+    changes = [
+        Change(edit.rule, getattr(edit.node, "lineno", 1), edit.reason, edit.confidence) for edit in listed
+    ]
     return tuple(sorted(dict.fromkeys(changes), key=lambda c: (c.line, c.rule)))
 
 

@@ -94,7 +94,9 @@ class _Plan:
 
     def _locate(self, wrapper: MetadataWrapper, targets: set[ast.AST]) -> None:
         functions = {
-            (t.lineno, t.name): t for t in targets if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            (t.lineno, t.name): t
+            for t in targets
+            if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         }
         spans: dict[tuple[bool, Span], ast.AST] = {}
         for target in targets:
@@ -122,7 +124,11 @@ class _Plan:
     def _compound(spans: dict[tuple[bool, Span], ast.AST], span: Span) -> ast.AST | None:
         """A compound statement's end differs between the trees (trailing comments): its start is enough."""
         for (is_statement, other), node in spans.items():
-            if is_statement and other[:2] == span[:2] and isinstance(node, ast.For | ast.If | ast.While | ast.With | ast.Try):
+            if (
+                is_statement
+                and other[:2] == span[:2]
+                and isinstance(node, ast.For | ast.If | ast.While | ast.With | ast.Try)
+            ):
                 return node
         return None
 
@@ -138,7 +144,13 @@ class _Rewriter(cst.CSTTransformer):
         super().__init__()
         self.plan = plan
         self.updated: dict[cst.CSTNode, cst.CSTNode] = {}
-        self.keep = {plan.nodes[n] for edits in plan.edits.values() for edit in edits for n in _held(edit) if n in plan.nodes}
+        self.keep = {
+            plan.nodes[n]
+            for edits in plan.edits.values()
+            for edit in edits
+            for n in _held(edit)
+            if n in plan.nodes
+        }
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(self)
 
@@ -157,7 +169,7 @@ class _Rewriter(cst.CSTTransformer):
             self.updated[original_node] = result
         return cast(cst.CSTNodeT, result)
 
-    # -- expressions -------------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
 
     def _template(self, edit: e.Edit, template: str, holes: dict[str, ast.expr]) -> cst.BaseExpression:
         template = self._requoted(edit, template)
@@ -187,10 +199,12 @@ class _Rewriter(cst.CSTTransformer):
     def _fill(self, node: Node, edit: e.Edit, holes: dict[str, ast.expr]) -> Node:
         fillings = {}
         for name, hole in holes.items():
-            fillings[f"__hole_{name}__"] = cast(cst.BaseExpression, self.updated[self.plan.concrete(hole, edit)])
+            fillings[f"__hole_{name}__"] = cast(
+                cst.BaseExpression, self.updated[self.plan.concrete(hole, edit)]
+            )
         return cast(Node, node.visit(_Fill(fillings))) if fillings else node
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         result = updated_node
@@ -206,7 +220,12 @@ class _Rewriter(cst.CSTTransformer):
                 if kept and arguments[-1][0].value is target:
                     last = kept[-1]
                     gone = arguments[-1][1]
-                    kept[-1] = (last[0], last[1].with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg))
+                    kept[-1] = (
+                        last[0],
+                        last[1].with_changes(
+                            comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg
+                        ),
+                    )
                 arguments = kept
                 self.plan.done.add(edit)
         args = [pair[1] for pair in arguments]
@@ -216,9 +235,11 @@ class _Rewriter(cst.CSTTransformer):
                 self.plan.done.add(edit)
         return result.with_changes(args=args) if edits else result
 
-    # -- functions -------------------------------------------------------------------------------------------------------
+    # -- functions -------------------------------------------------------------------------------------------
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+    def leave_FunctionDef(
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef:
         result = updated_node
         for edit in self.plan.edits.get(original_node, ()):
             if isinstance(edit, e.ReplaceParameter):
@@ -232,9 +253,11 @@ class _Rewriter(cst.CSTTransformer):
                 self.plan.done.add(edit)
         return result
 
-    # -- statements ------------------------------------------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------------------
 
-    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> cst.BaseSuite:
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.BaseSuite:
         return self.blocks.indented(original_node, updated_node)
 
     def leave_SimpleStatementSuite(
@@ -269,7 +292,11 @@ class _Fill(cst.CSTTransformer):
         """A filling that is a whole argument needs no parentheses of its own."""
         filled = isinstance(original_node.value, cst.Name) and original_node.value.value in self.fillings
         value = updated_node.value
-        if not filled or len(value.lpar) != 1 or isinstance(value, cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield):
+        if (
+            not filled
+            or len(value.lpar) != 1
+            or isinstance(value, cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield)
+        ):
             return updated_node
         return updated_node.with_changes(value=value.with_changes(lpar=[], rpar=[]))
 
@@ -282,7 +309,11 @@ def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Ar
             return [parsed]
         last = args[-1]
         multiline_end = isinstance(last.comma, cst.Comma)
-        previous = last if multiline_end else last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
+        previous = (
+            last
+            if multiline_end
+            else last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
+        )
         if multiline_end:
             assert isinstance(last.comma, cst.Comma)
             trailing = last.comma
@@ -309,7 +340,9 @@ def _replace_parameter(node: cst.FunctionDef, edit: e.ReplaceParameter) -> cst.F
                 continue
             if edit.code:
                 fresh = _parse_parameter(edit.code)
-                group[index] = fresh.with_changes(comma=param.comma, whitespace_after_param=param.whitespace_after_param)
+                group[index] = fresh.with_changes(
+                    comma=param.comma, whitespace_after_param=param.whitespace_after_param
+                )
             else:
                 if index == len(group) - 1 and index > 0:
                     group[index - 1] = group[index - 1].with_changes(
@@ -329,6 +362,8 @@ def _insert_parameter(node: cst.FunctionDef, edit: e.InsertParameter) -> cst.Fun
     else:
         if group and not isinstance(group[-1].comma, cst.Comma):
             group[-1] = group[-1].with_changes(comma=space)
-        more = bool(node.params.kwonly_params or node.params.star_kwarg or isinstance(node.params.star_arg, cst.Param))
+        more = bool(
+            node.params.kwonly_params or node.params.star_kwarg or isinstance(node.params.star_arg, cst.Param)
+        )
         group.append(fresh.with_changes(comma=space if more else cst.MaybeSentinel.DEFAULT))
     return node.with_changes(params=node.params.with_changes(params=group))

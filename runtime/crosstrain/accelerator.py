@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from crosstrain import model as models
 from crosstrain import ops, options
 from crosstrain.announce import announce_setup
+from crosstrain.checkpoint import Checkpoints, LoadHook, SaveHook
 from crosstrain.clipping import Clipping
 from crosstrain.data import prepare_loader
 from crosstrain.metrics import gather_for_metrics
@@ -35,7 +36,7 @@ from crosstrain.utils.dataclasses import (
 from crosstrain.weights import save_object, save_weights
 
 
-class Accelerator(ProcessViews, Clipping):
+class Accelerator(ProcessViews, Clipping, Checkpoints):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
@@ -136,6 +137,9 @@ class Accelerator(ProcessViews, Clipping):
         self._gates: list[Gate] = []
         self._schedulers: list[LRScheduler] = []
         self._dataloaders: list[DataLoader[Any]] = []
+        self._custom_objects: list[Any] = []
+        self._save_hooks: dict[str, SaveHook] = {}
+        self._load_hooks: dict[str, LoadHook] = {}
         self._announced = False
 
     # -- what the options say ---------------------------------------------------------------------

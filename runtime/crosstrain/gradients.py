@@ -183,6 +183,12 @@ class GradientSync:
         if self.stale and self.averaging:
             self.average()
 
+    def mark_local(self) -> None:
+        """The gradients that are there now are this rank's own (loaded inside an accumulation window)."""
+        for slot in self._slots:
+            slot.touched = slot.param.grad is not None
+        self.stale = True
+
     def send_buffers(self) -> None:
         """After a step with averaged gradients: rank 0's buffers (batch statistics) become everybody's."""
         if self.buffers_due and self._sends_buffers:

@@ -41,6 +41,10 @@ class ModelSync(Protocol):
         """Average what is still local."""
         ...
 
+    def mark_local(self) -> None:
+        """The gradients that are there now were not averaged."""
+        ...
+
     def send_buffers(self) -> None:
         """After an optimizer step: copy rank 0's buffers to the other ranks."""
         ...

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from crosstrain.comm import TorchComm
+from crosstrain.data import ActiveLoaders, DataPlan, PreparedLoader, prepare_loader, skip_first_batches
+from crosstrain.data.place import Placer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -31,10 +34,6 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
-
-from crosstrain.comm import TorchComm
-from crosstrain.data import ActiveLoaders, DataPlan, PreparedLoader, prepare_loader, skip_first_batches
-from crosstrain.data.place import Placer
 
 
 def prepare(loader: DataLoader[Any], active: ActiveLoaders | None = None, **plan: Any) -> Any:

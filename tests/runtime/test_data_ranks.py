@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from crosstrain.comm import TorchComm
+from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -22,8 +24,6 @@ from torch.utils.data import (
     random_split,
 )
 
-from crosstrain.comm import TorchComm
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
 from tests.runtime.data_reference import Case, expected, expected_whole
 from tests.support.ranks import run_ranks
 

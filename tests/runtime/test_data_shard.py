@@ -7,11 +7,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from crosstrain.data.shard import Counts, Dealing, cut, deal, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from crosstrain.data.shard import Counts, Dealing, cut, deal, steps
 from tests.runtime.data_reference import Case, expected, expected_whole
 
 EVEN = st.sampled_from([True, False, "weighted"])

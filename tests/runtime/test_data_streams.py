@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
-
 from crosstrain.comm import TorchComm
 from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
 from tests.runtime.data_reference import Case, expected
 from tests.support.ranks import run_ranks
 

@@ -25,6 +25,7 @@ from .values import (
     Sequence,
     Shard,
     Symbol,
+    Unknown,
     Value,
     Values,
 )
@@ -33,9 +34,32 @@ if TYPE_CHECKING:
     from .infer import Interpreter
 
 PASS_THROUGH = frozenset(
-    {"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.set", "builtins.filter", "itertools.chain", "copy.copy"}
+    {
+        "builtins.list",
+        "builtins.tuple",
+        "builtins.sorted",
+        "builtins.set",
+        "builtins.filter",
+        "itertools.chain",
+        "copy.copy",
+    }
 )
-SAME_OBJECT = frozenset({"to", "cuda", "cpu", "train", "eval", "double", "float", "half", "bfloat16", "apply", "requires_grad_", "compile"})
+SAME_OBJECT = frozenset(
+    {
+        "to",
+        "cuda",
+        "cpu",
+        "train",
+        "eval",
+        "double",
+        "float",
+        "half",
+        "bfloat16",
+        "apply",
+        "requires_grad_",
+        "compile",
+    }
+)
 
 
 def is_loader(interp: Interpreter, value: Value) -> bool:
@@ -104,16 +128,20 @@ def _of_unknown(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(tensors.other(shard, node) for shard in shards)
 
 
-# -- the script's own functions and classes ------------------------------------------------------------------------
+# -- the script's own functions and classes ------------------------------------------------------------------
 
 
-def _call_function(interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None) -> Values:
+def _call_function(
+    interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
+) -> Values:
     bind_arguments(interp, function, node, receiver)
     results = frozenset(interp.returns[function])
     return _in_context(interp, function, node, results, local=function not in interp.touching)
 
 
-def _in_context(interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values, local: bool) -> Values:
+def _in_context(
+    interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values, local: bool
+) -> Values:
     """Keeps of a function's results only shards of the loaders this call is about.
 
     What a function that runs no model computes from rows (a loss, a metric) counts as collapsed here, at the call.
@@ -136,7 +164,9 @@ def _loaders_in(interp: Interpreter, node: ast.expr) -> set[Value]:
     return {v for v in interp.of(node) if is_loader(interp, v)}
 
 
-def bind_arguments(interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None) -> None:
+def bind_arguments(
+    interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
+) -> None:
     """Lets a call's arguments flow into a function's parameters."""
     interp.merge_calls(function, node)
     scope = interp.table.scopes[function]
@@ -190,10 +220,12 @@ def _call_instance(interp: Interpreter, instance: Instance, node: ast.Call) -> V
     if method is None:
         return _call_module(interp, node) if interp.is_module(instance) else _of_unknown(interp, node)
     bind_arguments(interp, method, node, instance)
-    return _in_context(interp, method, node, frozenset(interp.returns[method]), local=interp.is_module(instance))
+    return _in_context(
+        interp, method, node, frozenset(interp.returns[method]), local=interp.is_module(instance)
+    )
 
 
-# -- modules and losses ----------------------------------------------------------------------------------------------
+# -- modules and losses --------------------------------------------------------------------------------------
 
 
 def _call_external(interp: Interpreter, function: External, node: ast.Call) -> Values:
@@ -278,7 +310,7 @@ def _normalises(options: dict[str, ast.expr], name: str) -> bool:
     return False
 
 
-# -- imported functions ------------------------------------------------------------------------------------------------
+# -- imported functions --------------------------------------------------------------------------------------
 
 
 def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
@@ -300,7 +332,12 @@ def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
     if api.is_optimizer_class(path):
         _note_parameters(interp, node)
         return frozenset({External(path, node)})
-    if api.is_scheduler_class(path) or api.is_module_class(path) or api.is_loss_class(path) or path in api.LOADERS:
+    if (
+        api.is_scheduler_class(path)
+        or api.is_module_class(path)
+        or api.is_loss_class(path)
+        or path in api.LOADERS
+    ):
         return frozenset({External(path, node)})
     if path.startswith("torch.nn.functional.") and name in api.LOSSES:
         return _loss(interp, node, keywords_of(node), name)
@@ -378,7 +415,9 @@ def parameters_in(interp: Interpreter, node: ast.Call) -> set[Value]:
 
 
 def _note_parameters(interp: Interpreter, node: ast.Call) -> None:
-    interp.modules_by_evidence |= {m for m in parameters_in(interp, node) if isinstance(m, External | Instance)}
+    interp.modules_by_evidence |= {
+        m for m in parameters_in(interp, node) if isinstance(m, External | Instance)
+    }
 
 
 def _note_foreign_optimizer(interp: Interpreter, node: ast.Call) -> None:
@@ -388,7 +427,7 @@ def _note_foreign_optimizer(interp: Interpreter, node: ast.Call) -> None:
 
 def _tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) -> Values:
     """torch.f(x, ...), F.f(x, ...), numpy.f(x, ...): the method f of its first row-like argument."""
-    if path.startswith("torch.nn.utils.clip_grad") or path.startswith("torch.nn.utils.rnn."):
+    if path.startswith(("torch.nn.utils.clip_grad", "torch.nn.utils.rnn.")):
         return UNKNOWN if path.startswith("torch.nn.utils.clip_grad") else _of_unknown(interp, node)
     if name in {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}:
         return _join(interp, name, node)
@@ -414,7 +453,9 @@ def _tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) 
     if len(node.args) > 1 and name == "where":
         holder = 0
     rest = node.args[1:] if holder == 0 else node.args[holder + 1 :]
-    return _apply(interp, api_name(path, name), node, [s for s in ranked if s.loader], rest, keywords_of(node))
+    return _apply(
+        interp, api_name(path, name), node, [s for s in ranked if s.loader], rest, keywords_of(node)
+    )
 
 
 def api_name(path: str, name: str) -> str:
@@ -460,7 +501,9 @@ def _join(interp: Interpreter, name: str, node: ast.Call) -> Values:
     shards = [s for s in shards_of(interp, node.args[:1]) if s.kind not in {"count", "shape"}]
     if not shards:
         return UNKNOWN
-    dim = keywords_of(node).get("dim", keywords_of(node).get("axis", node.args[1] if len(node.args) > 1 else None))
+    dim = keywords_of(node).get(
+        "dim", keywords_of(node).get("axis", node.args[1] if len(node.args) > 1 else None)
+    )
     position = tensors.literal_int(dim)
     keeps = position is not None and position != 0 and name in {"cat", "concat", "concatenate", "stack"}
     found: set[Value] = set()
@@ -479,7 +522,9 @@ def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
     if name in {"print", "isinstance", "hasattr", "range", "type", "id", "super", "open", "input"}:
         return UNKNOWN
     if name in {"getattr"} and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
-        return frozenset(v for o in interp.of(node.args[0]) for v in interp.attribute(o, str(node.args[1].value), node))
+        return frozenset(
+            v for o in interp.of(node.args[0]) for v in interp.attribute(o, str(node.args[1].value), node)
+        )
     if name in {"sum", "max", "min", "abs", "round", "pow"}:
         return _host_reduction(interp, name, node)
     return _of_unknown(interp, node)
@@ -496,11 +541,13 @@ def _host_reduction(interp: Interpreter, name: str, node: ast.Call) -> Values:
     return frozenset(tensors.other(s, node) for s in shards)
 
 
-# -- methods of values we have no definition of -----------------------------------------------------------------------
+# -- methods of values we have no definition of --------------------------------------------------------------
 
 
 def _call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values:
     owner, name = function.receiver, function.name
+    if name in {"format", "join"} and isinstance(owner, Unknown):
+        return UNKNOWN
     if isinstance(owner, Shard):
         return _call_tensor_method(interp, owner, name, node)
     if interp.is_module(owner) or isinstance(owner, External | Instance):
@@ -541,7 +588,15 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
     if interp.is_module(owner):
         if name in {"forward", "__call__"}:
             return _call_module(interp, node)
-        if name in {"modules", "children", "named_modules", "named_children", "buffers", "state_dict", "load_state_dict"}:
+        if name in {
+            "modules",
+            "children",
+            "named_modules",
+            "named_children",
+            "buffers",
+            "state_dict",
+            "load_state_dict",
+        }:
             return UNKNOWN
         return _of_unknown(interp, node)
     if isinstance(owner, External) and api.is_optimizer_class(owner.path):
@@ -567,4 +622,3 @@ def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node
         interp.merge(interp.heap[node.func, "*"], {Sequence(node)})
         return frozenset({Sequence(node.func)})
     return UNKNOWN
-

@@ -7,7 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..results import RoleFact
+from crosstrain_migrate.results import RoleFact
+
 from . import calls
 from . import torch_api as api
 from .infer import Interpreter
@@ -29,7 +30,7 @@ class Facts:
     def of(self, node: ast.AST) -> Values:
         return self.interp.of(node)
 
-    # -- calls ---------------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -52,7 +53,7 @@ class Facts:
         """Every imported dotted name the script uses."""
         return {v.path for values in self.interp.values.values() for v in values if isinstance(v, Symbol)}
 
-    # -- losses --------------------------------------------------------------------------------------------------
+    # -- losses ----------------------------------------------------------------------------------------------
 
     @cached_property
     def backward_calls(self) -> list[tuple[ast.Call, ast.expr]]:
@@ -83,7 +84,7 @@ class Facts:
                     found.extend(e for e in self.interp.element(value) if isinstance(e, Shard))
         return found
 
-    # -- roles ---------------------------------------------------------------------------------------------------
+    # -- roles -----------------------------------------------------------------------------------------------
 
     @cached_property
     def all_values(self) -> set[Value]:
@@ -145,7 +146,9 @@ class Facts:
         return {
             v
             for v in self.all_values
-            if isinstance(v, External) and api.is_scheduler_class(v.path) and Member(v, "step") not in self.all_values
+            if isinstance(v, External)
+            and api.is_scheduler_class(v.path)
+            and Member(v, "step") not in self.all_values
         }
 
     @cached_property
@@ -170,12 +173,14 @@ class Facts:
     def _in_order(values: set[Value]) -> list[Value]:
         return sorted(values, key=lambda v: (getattr(v.site, "lineno", 0), getattr(v.site, "col_offset", 0)))  # type: ignore[union-attr]
 
-    # -- loops and regions ------------------------------------------------------------------------------------------
+    # -- loops and regions -----------------------------------------------------------------------------------
 
     @cached_property
     def loops(self) -> dict[Loop, set[Value]]:
         """Every `for` over a loader, and the loaders it may run over."""
-        return {n: v for n, v in self.interp.iterations.items() if isinstance(n, ast.For | ast.AsyncFor) and v}
+        return {
+            n: v for n, v in self.interp.iterations.items() if isinstance(n, ast.For | ast.AsyncFor) and v
+        }
 
     def batch_loop_around(self, node: ast.AST) -> ast.AST | None:
         """The innermost loop around `node`, in its own function, that runs once a batch."""
@@ -211,7 +216,7 @@ class Facts:
                 return around
         return None
 
-    # -- where values are held -------------------------------------------------------------------------------------
+    # -- where values are held -------------------------------------------------------------------------------
 
     def holders(self, value: Value) -> list[tuple[Scope, str]]:
         """The variables that may hold `value`, by scope."""
@@ -236,9 +241,14 @@ class Facts:
         found: list[RoleFact] = []
         for role, values in named:
             for value in values:
-                names = sorted({n for _, n in self.holders(value)} | {f"self.{n}" for _, n in self.attribute_holders(value)})
+                names = sorted(
+                    {n for _, n in self.holders(value)}
+                    | {f"self.{n}" for _, n in self.attribute_holders(value)}
+                )
                 line = getattr(value.site, "lineno", 0)  # type: ignore[union-attr]
-                found.append(RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, "")))
+                found.append(
+                    RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, ""))
+                )
         return tuple(found)
 
 

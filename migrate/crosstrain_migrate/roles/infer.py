@@ -47,10 +47,38 @@ class Interpreter:
         self.table = table
         self.reaching = reaching_definitions(table)
         self.assigned_attributes = _assigned_attributes(tree)
+        self.tensor_targets = self._tensor_targets()
         self.modules_by_evidence: set[Value] = set()
         self.touching: set[ast.AST] = set()  # functions that call a module or backward
         self.batch_loops: set[ast.AST] = set()  # loops that run once a batch; known after the first fixpoint
         self._reset()
+
+    def _tensor_targets(self) -> set[ast.AST]:
+        """Loop variables that hold a batch which is one tensor: never unpacked, indexed by a constant or asked for keys."""
+        uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
+        for name, definitions in self.reaching.items():
+            for definition in definitions:
+                uses[definition].append(name)
+        targets = [
+            n
+            for loop in ast.walk(self.tree)
+            if isinstance(loop, ast.For | ast.AsyncFor)
+            for n in ast.walk(loop.target)
+            if isinstance(n, ast.Name)
+        ]
+        return {t for t in targets if uses[t] and not any(self._as_container(n) for n in uses[t])}
+
+    def _as_container(self, name: ast.Name) -> bool:
+        parent = self.table.parents.get(name)
+        if isinstance(parent, ast.Subscript) and parent.value is name:
+            return isinstance(parent.slice, ast.Constant)
+        if isinstance(parent, ast.Assign):
+            return any(isinstance(t, ast.Tuple | ast.List) for t in parent.targets)
+        if isinstance(parent, ast.Attribute):
+            return parent.attr not in api.TENSOR_MEMBERS
+        return isinstance(parent, ast.Starred | ast.comprehension | ast.For) or (
+            isinstance(parent, ast.keyword) and parent.arg is None
+        )
 
     def _reset(self) -> None:
         self.env: dict[tuple[Scope, str], set[Value]] = defaultdict(set)
@@ -68,7 +96,9 @@ class Interpreter:
         """Two fixpoints: the first finds which values are modules, the second uses that everywhere."""
         self._fixpoint()
         self.find_touching()
-        self.batch_loops = {n for n, loaders in self.iterations.items() if loaders and isinstance(n, ast.For | ast.AsyncFor)}
+        self.batch_loops = {
+            n for n, loaders in self.iterations.items() if loaders and isinstance(n, ast.For | ast.AsyncFor)
+        }
         evidence = set(self.modules_by_evidence)
         self._reset()
         self.modules_by_evidence = evidence
@@ -109,7 +139,7 @@ class Interpreter:
             if not self.env[scope, argument.arg]:
                 self.bind_argument(scope, argument, UNKNOWN)
 
-    # -- state ---------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     def merge(self, target: set[Value], new: Iterable[Value]) -> None:
         fresh = [value for value in new if value not in target]
@@ -148,7 +178,9 @@ class Interpreter:
             self.inherits(value.cls, api.MODULE_BASES) or value in self.modules_by_evidence
         )
 
-    def inherits(self, cls: ast.ClassDef, bases: frozenset[str], seen: frozenset[ast.AST] = frozenset()) -> bool:
+    def inherits(
+        self, cls: ast.ClassDef, bases: frozenset[str], seen: frozenset[ast.AST] = frozenset()
+    ) -> bool:
         for base in self.bases(cls):
             if isinstance(base, Symbol) and (base.path in bases):
                 return True
@@ -184,11 +216,13 @@ class Interpreter:
                     self.touching.add(caller)
                     work.append(caller)
 
-    # -- statements ----------------------------------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------------------
 
     def run_body(self, body: list[ast.stmt]) -> None:
         for statement in body:
-            handler: Callable[[ast.stmt], None] | None = getattr(self, f"_do_{type(statement).__name__}", None)
+            handler: Callable[[ast.stmt], None] | None = getattr(
+                self, f"_do_{type(statement).__name__}", None
+            )
             if handler is not None:
                 handler(statement)
             else:
@@ -276,11 +310,18 @@ class Interpreter:
 
     def _do_Return(self, node: ast.Return) -> None:
         values = self.eval(node.value) if node.value is not None else UNKNOWN
-        function = next((a for a in self.table.ancestors(node) if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+        function = next(
+            (a for a in self.table.ancestors(node) if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef)),
+            None,
+        )
         if function is not None:
             self.merge(self.returns[function], values)
 
     def assign(self, target: ast.expr, values: Values | set[Value]) -> None:
+        if target in self.tensor_targets:
+            values = frozenset(
+                replace(v, kind="rows") if isinstance(v, Shard) and v.kind == "batch" else v for v in values
+            )
         self.merge(self.values[target], values)
         if isinstance(target, ast.Name):
             scope = self.table.of_node[target].resolve(target.id)
@@ -318,8 +359,14 @@ class Interpreter:
             return frozenset(found) or NOTHING
         if isinstance(value, Shard):
             if value.kind == "shape":
-                return frozenset({Shard("count", value.loader, value.origins)}) if index in {0, ANY} else UNKNOWN
-            return frozenset({Shard("rows", value.loader, value.origins, value.host)}) if value.kind == "batch" else frozenset({value})
+                return (
+                    frozenset({Shard("count", value.loader, value.origins)}) if index in {0, ANY} else UNKNOWN
+                )
+            return (
+                frozenset({Shard("rows", value.loader, value.origins, value.host)})
+                if value.kind == "batch"
+                else frozenset({value})
+            )
         if isinstance(value, Parameters):
             return frozenset({value})
         return UNKNOWN
@@ -343,7 +390,14 @@ class Interpreter:
             elif isinstance(value, Sequence):
                 found |= self.element(value)
             elif isinstance(value, Shard):
-                found.add(Shard("rows" if value.kind == "batch" else "other", value.loader, value.origins | {node}, value.host))
+                found.add(
+                    Shard(
+                        "rows" if value.kind == "batch" else "other",
+                        value.loader,
+                        value.origins | {node},
+                        value.host,
+                    )
+                )
             elif isinstance(value, Instance):
                 found |= self._iterate_instance(value, node)
             else:
@@ -365,7 +419,7 @@ class Interpreter:
                     return found
         return None
 
-    # -- what outlives a batch ---------------------------------------------------------------------------------------
+    # -- what outlives a batch -------------------------------------------------------------------------------
 
     def batch_loop_around(self, node: ast.AST) -> ast.AST | None:
         """The innermost batch loop around `node` in its own function."""
@@ -389,7 +443,11 @@ class Interpreter:
     def accumulated(self, node: ast.Assign) -> ast.expr | None:
         """`x` of `total = total + x`, where `total` outlives the batch."""
         value, target = node.value, node.targets[0]
-        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add) or not isinstance(target, ast.Name):
+        if (
+            not isinstance(value, ast.BinOp)
+            or not isinstance(value.op, ast.Add)
+            or not isinstance(target, ast.Name)
+        ):
             return None
         for read, other in ((value.left, value.right), (value.right, value.left)):
             if isinstance(read, ast.Name) and read.id == target.id and self.outlives(read, node):
@@ -404,7 +462,7 @@ class Interpreter:
         loop = self.batch_loop_around(at)
         return values if loop is not None and self.inside(site, loop) else as_kept(values)
 
-    # -- expressions ---------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
 
     def eval(self, node: ast.expr) -> Values:
         handler: Callable[[ast.expr], Values] | None = getattr(self, f"_eval_{type(node).__name__}", None)
@@ -536,7 +594,8 @@ class Interpreter:
 
     def _collected(self, shard: Shard, node: ast.AST) -> Shard:
         from_batch = any(
-            isinstance(v, Shard) and v.kind == "batch" or isinstance(v, Member) and isinstance(v.receiver, Shard)
+            (isinstance(v, Shard) and v.kind == "batch")
+            or (isinstance(v, Member) and isinstance(v.receiver, Shard))
             for generator in node.generators  # type: ignore[attr-defined]
             for v in self.of(generator.iter)
         )
@@ -584,6 +643,12 @@ class Interpreter:
         left, right = self.eval(node.left), self.eval(node.right)
         if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
             return left | right
+        if (
+            isinstance(node.op, ast.Mod)
+            and isinstance(node.left, ast.Constant | ast.JoinedStr)
+            and not _is_number(node.left)
+        ):
+            return UNKNOWN  # text
         return self._combine(node.op, left, right, node)
 
     def _eval_Compare(self, node: ast.Compare) -> Values:
@@ -639,6 +704,10 @@ def _assigned_attributes(tree: ast.Module) -> frozenset[str]:
     return frozenset(
         n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
     )
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
 def _widen(values: set[Value]) -> None:

@@ -84,7 +84,7 @@ class _Walker:
         if seen:
             self.found[node] = self.found.get(node, frozenset()) | seen
 
-    # -- statements ------------------------------------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------------------
 
     def body(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
@@ -204,7 +204,7 @@ class _Walker:
         self.state = _join(self.state, *ends)
         self.body(node.finalbody)
 
-    # -- expressions -----------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
 
     def expression(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name):

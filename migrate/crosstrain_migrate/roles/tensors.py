@@ -75,7 +75,17 @@ def apply(
         return _size(shard, node, rest)
     if name in {"numel", "nelement", "__len__"}:
         return collapsed(shard, "count", node) if shard.kind in PER_SAMPLE else None
-    if name in {"dim", "ndimension", "ndim", "dtype", "device", "is_cuda", "layout", "requires_grad", "names"}:
+    if name in {
+        "dim",
+        "ndimension",
+        "ndim",
+        "dtype",
+        "device",
+        "is_cuda",
+        "layout",
+        "requires_grad",
+        "names",
+    }:
         return None
     if name in {"backward", "retain_grad", "register_hook", "stride", "data_ptr", "is_contiguous", "grad_fn"}:
         return None
@@ -127,7 +137,9 @@ def _per_sample(
     return _reshape(name, shard, node, rest, keywords, counts)
 
 
-def _reduction(name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]) -> Shard:
+def _reduction(
+    name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
+) -> Shard:
     position = 1 if name == "norm" else 0
     dims = _dims(rest, keywords, position)
     if dims is not None and shard.kind in {"rows", "batch"} and _spares_rows(dims):
@@ -143,7 +155,9 @@ def _reduction(name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], key
     return other(shard, node)
 
 
-def _along(name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]) -> Shard:
+def _along(
+    name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
+) -> Shard:
     position = 1 if name in {"topk", "kthvalue", "chunk", "split", "normalize"} else 0
     dims = _dims(rest, keywords, position)
     if dims is None and name in api.FIRST_DIM_BY_DEFAULT:
@@ -193,7 +207,7 @@ def subscript(shard: Shard, index: ast.expr, node: ast.AST, row_index: bool) -> 
         return replace(shard, kind="rows")
     if shard.kind == "shape":
         position = literal_int(index)
-        return replace(shard, kind="count") if position in {0, None} else None
+        return replace(shard, kind="count", origins=frozenset({node})) if position in {0, None} else None
     if shard.kind == "layers" and literal_int(index) is not None:
         return replace(shard, kind="rows")
     if shard.kind in SCALARS:
@@ -204,7 +218,9 @@ def subscript(shard: Shard, index: ast.expr, node: ast.AST, row_index: bool) -> 
     return other(shard, node)
 
 
-def binary(op: ast.operator | ast.cmpop, left: Shard | None, right: Shard | None, node: ast.AST) -> Shard | None:
+def binary(
+    op: ast.operator | ast.cmpop, left: Shard | None, right: Shard | None, node: ast.AST
+) -> Shard | None:
     """`left op right`, either of which may not depend on the share (None)."""
     if left is None and right is None:
         return None

@@ -57,29 +57,227 @@ PLAIN_WEIGHT_LOSSES = frozenset({"binary_cross_entropy", "binary_cross_entropy_w
 
 # Tensor methods (and torch / torch.nn.functional functions) that treat every element or every row on its own.
 ROW_WISE = frozenset(
-    """abs absolute acos add addcdiv addcmul alpha_dropout asin atan atan2 bernoulli bfloat16 bitwise_and bitwise_not
-    bitwise_or bitwise_xor bool byte ceil celu clamp clamp_ clamp_max clamp_min clip clone contiguous conv1d conv2d
-    conv3d conv_transpose1d conv_transpose2d copysign cos cosh cpu cuda detach detach_ div div_ divide double dropout
-    dropout2d elu embedding eq erf exp exp_ expm1 feature_dropout float floor floor_divide fmod gelu glu greater
-    greater_equal gt ge half hardsigmoid hardswish hardtanh hardtanh_ int interpolate isfinite isinf isnan layer_norm
-    leaky_relu leaky_relu_ le less lerp less_equal lgamma linear log log10 log1p log2 logical_and logical_not
-    logical_or logical_xor logit logsigmoid long lt masked_fill masked_fill_ max_pool1d max_pool2d max_pool3d avg_pool1d
-    avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d mish mul mul_ multiply nan_to_num ne neg
-    negative not_equal numpy one_hot pad pixel_shuffle pow prelu reciprocal relu relu6 relu_ remainder
-    requires_grad_ round rsqrt rsub selu sgn short sigmoid sigmoid_ sign silu sin sinh softplus softshrink softsign
-    sqrt square sub sub_ subtract tan tanh tanh_ tanhshrink threshold to tolist true_divide trunc type type_as upsample
-    unfold where xlogy zero_ fill_ zeros_like ones_like rand_like randn_like empty_like full_like batch_norm
-    group_norm instance_norm local_response_norm grid_sample affine_grid normal_ uniform_ item bmm baddbmm pin_memory
-    scaled_dot_product_attention argwhere_rows is_floating_point""".split()
+    [
+        "abs",
+        "absolute",
+        "acos",
+        "add",
+        "addcdiv",
+        "addcmul",
+        "alpha_dropout",
+        "asin",
+        "atan",
+        "atan2",
+        "bernoulli",
+        "bfloat16",
+        "bitwise_and",
+        "bitwise_not",
+        "bitwise_or",
+        "bitwise_xor",
+        "bool",
+        "byte",
+        "ceil",
+        "celu",
+        "clamp",
+        "clamp_",
+        "clamp_max",
+        "clamp_min",
+        "clip",
+        "clone",
+        "contiguous",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "copysign",
+        "cos",
+        "cosh",
+        "cpu",
+        "cuda",
+        "detach",
+        "detach_",
+        "div",
+        "div_",
+        "divide",
+        "double",
+        "dropout",
+        "dropout2d",
+        "elu",
+        "embedding",
+        "eq",
+        "erf",
+        "exp",
+        "exp_",
+        "expm1",
+        "feature_dropout",
+        "float",
+        "floor",
+        "floor_divide",
+        "fmod",
+        "gelu",
+        "glu",
+        "greater",
+        "greater_equal",
+        "gt",
+        "ge",
+        "half",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "hardtanh_",
+        "int",
+        "interpolate",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "layer_norm",
+        "leaky_relu",
+        "leaky_relu_",
+        "le",
+        "less",
+        "lerp",
+        "less_equal",
+        "lgamma",
+        "linear",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logical_xor",
+        "logit",
+        "logsigmoid",
+        "long",
+        "lt",
+        "masked_fill",
+        "masked_fill_",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "avg_pool1d",
+        "avg_pool2d",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_max_pool2d",
+        "mish",
+        "mul",
+        "mul_",
+        "multiply",
+        "nan_to_num",
+        "ne",
+        "neg",
+        "negative",
+        "not_equal",
+        "numpy",
+        "one_hot",
+        "pad",
+        "pixel_shuffle",
+        "pow",
+        "prelu",
+        "reciprocal",
+        "relu",
+        "relu6",
+        "relu_",
+        "remainder",
+        "requires_grad_",
+        "round",
+        "rsqrt",
+        "rsub",
+        "selu",
+        "sgn",
+        "short",
+        "sigmoid",
+        "sigmoid_",
+        "sign",
+        "silu",
+        "sin",
+        "sinh",
+        "softplus",
+        "softshrink",
+        "softsign",
+        "sqrt",
+        "square",
+        "sub",
+        "sub_",
+        "subtract",
+        "tan",
+        "tanh",
+        "tanh_",
+        "tanhshrink",
+        "threshold",
+        "to",
+        "tolist",
+        "true_divide",
+        "trunc",
+        "type",
+        "type_as",
+        "upsample",
+        "unfold",
+        "where",
+        "xlogy",
+        "zero_",
+        "fill_",
+        "zeros_like",
+        "ones_like",
+        "rand_like",
+        "randn_like",
+        "empty_like",
+        "full_like",
+        "batch_norm",
+        "group_norm",
+        "instance_norm",
+        "local_response_norm",
+        "grid_sample",
+        "affine_grid",
+        "normal_",
+        "uniform_",
+        "item",
+        "bmm",
+        "baddbmm",
+        "pin_memory",
+        "scaled_dot_product_attention",
+        "argwhere_rows",
+        "is_floating_point",
+    ]
 )
 # Keep a mean a mean and a sum a sum (linear, or mere conversions).
 LINEAR = frozenset(
-    """detach detach_ data cpu cuda to float double half bfloat16 clone contiguous neg negative item tolist numpy
-    requires_grad_ squeeze unsqueeze view reshape type type_as flatten""".split()
+    [
+        "detach",
+        "detach_",
+        "data",
+        "cpu",
+        "cuda",
+        "to",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "clone",
+        "contiguous",
+        "neg",
+        "negative",
+        "item",
+        "tolist",
+        "numpy",
+        "requires_grad_",
+        "squeeze",
+        "unsqueeze",
+        "view",
+        "reshape",
+        "type",
+        "type_as",
+        "flatten",
+    ]
 )
 # Read a tensor into Python or NumPy.
 HOST_METHODS = frozenset({"item", "tolist", "numpy"})
-HOST_BUILTINS = frozenset({"builtins.float", "builtins.int", "builtins.bool", "builtins.str", "builtins.repr"})
+HOST_BUILTINS = frozenset(
+    {"builtins.float", "builtins.int", "builtins.bool", "builtins.str", "builtins.repr"}
+)
 # Collapse the rows unless told a dimension beyond the first; True: the result is a (values, indices) pair.
 REDUCTIONS = {
     "sum": False,
@@ -136,11 +334,29 @@ FIRST_DIM_BY_DEFAULT = frozenset({"chunk", "split", "unbind", "flip", "roll"})
 # The rows stay, whatever the arguments: the other tensor's shape decides.
 SHAPE_AS = frozenset({"view_as", "reshape_as", "expand_as"})
 FACTORIES = frozenset(
-    {"zeros", "ones", "full", "empty", "rand", "randn", "randint", "arange", "eye", "tensor", "as_tensor", "linspace"}
+    {
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "rand",
+        "randn",
+        "randint",
+        "arange",
+        "eye",
+        "tensor",
+        "as_tensor",
+        "linspace",
+    }
 )
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
 BATCH_STATISTICS = frozenset(
     {"torch.nn.BatchNorm1d", "torch.nn.BatchNorm2d", "torch.nn.BatchNorm3d", "torch.nn.SyncBatchNorm"}
+)
+
+# What only a tensor is asked for (a batch that is a dictionary has `.to` as well, but none of the others).
+TENSOR_MEMBERS = frozenset(
+    {"to", "cuda", "size", "shape", "view", "reshape", "flatten", "float", "dim", "t", "detach", "data"}
 )
 
 _REEXPORTS = {
@@ -178,9 +394,15 @@ def loss_function_of(path: str) -> str:
 
 
 def is_module_class(path: str) -> bool:
-    if is_loss_class(path) or path.startswith(("torch.nn.functional", "torch.nn.utils", "torch.nn.init", "torch.nn.parallel")):
+    if is_loss_class(path) or path.startswith(
+        ("torch.nn.functional", "torch.nn.utils", "torch.nn.init", "torch.nn.parallel")
+    ):
         return False
-    return path.startswith("torch.nn.") and last(path)[:1].isupper() and last(path) not in {"Parameter", "ParameterList"}
+    return (
+        path.startswith("torch.nn.")
+        and last(path)[:1].isupper()
+        and last(path) not in {"Parameter", "ParameterList"}
+    )
 
 
 def is_optimizer_class(path: str) -> bool:

@@ -9,9 +9,10 @@ import ast
 import re
 from dataclasses import dataclass
 
-from .. import edits as e
-from ..results import Finding
-from ..roles.facts import Facts
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Finding
+from crosstrain_migrate.roles.facts import Facts
+
 from . import (
     backward,
     checkpoints,
@@ -30,7 +31,21 @@ from . import (
 )
 from .base import Context, Refusal
 
-PAGES = (home, device, plumbing, prepare, backward, clipping, schedulers, speak, files, checkpoints, evaluation, numbers, gate)
+PAGES = (
+    home,
+    device,
+    plumbing,
+    prepare,
+    backward,
+    clipping,
+    schedulers,
+    speak,
+    files,
+    checkpoints,
+    evaluation,
+    numbers,
+    gate,
+)
 
 
 @dataclass(frozen=True)
@@ -54,11 +69,14 @@ def plan(facts: Facts, text: str, runtime: str) -> Plan:
         _core(context)
     except Refusal as refusal:
         return Plan(findings=(refusal.finding,))
-    return Plan(tuple(context.edits), tuple(sorted(context.findings, key=lambda f: (f.line, f.column, f.rule))))
+    return Plan(
+        tuple(context.edits), tuple(sorted(context.findings, key=lambda f: (f.line, f.column, f.rule)))
+    )
 
 
 def _refused(reason: tuple[str, ast.AST, str, str, object]) -> Finding:
-    from ..results import Severity
+    from crosstrain_migrate.results import Severity
+
     from .base import finding
 
     rule, node, text, remedy, _ = reason
@@ -109,13 +127,19 @@ def catalogue() -> list[Page]:
         before = re.search(r"^Before: (.+)$", doc, re.M)
         after = re.search(r"^After:  ?(.+)$", doc, re.M)
         for code in _codes(module, title):
-            found.append(Page(code, name, doc, before.group(1) if before else "", after.group(1) if after else ""))
+            found.append(
+                Page(code, name, doc, before.group(1) if before else "", after.group(1) if after else "")
+            )
     return sorted(found, key=lambda page: page.code)
 
 
 def _codes(module: object, title: str) -> list[str]:
     """The codes of a rule module: every `CT…` string among its constants."""
-    constants = [v for k, v in vars(module).items() if k.isupper() and isinstance(v, str) and re.fullmatch(r"CT\d{3}", v)]
+    constants = [
+        v
+        for k, v in vars(module).items()
+        if k.isupper() and isinstance(v, str) and re.fullmatch(r"CT\d{3}", v)
+    ]
     if module is gate:
         constants += [rule for rule, _ in gate.HAND_MADE.values()] + ["CT901", "CT902", "CT903"]
     return sorted(set(constants + re.findall(r"CT\d{3}", title)))

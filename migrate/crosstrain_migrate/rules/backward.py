@@ -8,8 +8,9 @@ After:  `accelerator.backward(loss, retain_graph=True)`
 
 from __future__ import annotations
 
-from ..results import Severity
-from ..roles.values import External
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.values import External
+
 from .base import Context, refuse
 
 RULE = "CT202"
@@ -21,9 +22,20 @@ def plan(context: Context) -> None:
         accelerator = context.accelerator(call)
         arguments = call.args[1:] if loss in call.args else call.args
         if arguments:
-            raise refuse(RULE, call, "backward with a gradient argument has no global form", "reduce the loss to a scalar first")
+            raise refuse(
+                RULE,
+                call,
+                "backward with a gradient argument has no global form",
+                "reduce the loss to a scalar first",
+            )
         extra = "".join(f", {k.arg}={context.source(k.value)}" for k in call.keywords if k.arg)
-        context.replace(call, RULE, "the gradients of the global batch", accelerator + ".backward({loss}" + extra + ")", loss=loss)
+        context.replace(
+            call,
+            RULE,
+            "the gradients of the global batch",
+            accelerator + ".backward({loss}" + extra + ")",
+            loss=loss,
+        )
         context.collective.add(call)
     _loss_reduction(context)
 
@@ -49,7 +61,9 @@ def _loss_reduction(context: Context) -> None:
             context.options["loss_reduction"] = '"sum"'
         else:
             raise refuse(
-                "CT204", context.facts.backward_calls[0][0], "this loss is a sum over rows, which Accelerate averages over processes",
+                "CT204",
+                context.facts.backward_calls[0][0],
+                "this loss is a sum over rows, which Accelerate averages over processes",
                 "migrate with --runtime crosstrain, or divide the loss by the number of rows",
             )
     elif "sum" in kinds:
@@ -68,4 +82,3 @@ def _loss_reduction(context: Context) -> None:
             "check it with `crosstrain verify`; a mean over rows needs no change",
             Severity.REVIEW,
         )
-

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .. import edits as e
-from ..results import Confidence, Finding, Severity
-from ..roles.facts import Facts
-from ..roles.scopes import Scope
-from ..roles.values import Class, Function, Instance, Method, Value
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Confidence, Finding, Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.values import Class, Function, Instance, Method, Value
 
 
 class Refusal(Exception):
@@ -25,7 +25,9 @@ def refuse(rule: str, node: ast.AST, reason: str, remedy: str) -> Refusal:
 
 
 def finding(rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity) -> Finding:
-    return Finding(rule, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1, reason, remedy, severity)
+    return Finding(
+        rule, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1, reason, remedy, severity
+    )
 
 
 @dataclass
@@ -84,10 +86,12 @@ class Context:
         assert found is not None
         return found
 
-    def note(self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW) -> None:
+    def note(
+        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW
+    ) -> None:
         self.findings.append(finding(rule, node, reason, remedy, severity))
 
-    # -- reaching the accelerator ------------------------------------------------------------------------------------
+    # -- reaching the accelerator ----------------------------------------------------------------------------
 
     def accelerator(self, node: ast.AST) -> str:
         """The expression for the accelerator where `node` stands; records that its function needs it."""
@@ -130,7 +134,7 @@ class Context:
 
     def is_library_class(self, cls: ast.ClassDef) -> bool:
         """A module, data set or other class whose objects a library calls: it cannot be given an accelerator."""
-        from ..roles import torch_api as api
+        from crosstrain_migrate.roles import torch_api as api
 
         bases = {
             "torch.utils.data.Dataset",
@@ -166,7 +170,9 @@ class Context:
 
     def construction_sites(self, cls: ast.ClassDef) -> list[ast.Call]:
         found = {
-            v.site for v in self.facts.all_values if isinstance(v, Instance) and v.cls is cls and isinstance(v.site, ast.Call)
+            v.site
+            for v in self.facts.all_values
+            if isinstance(v, Instance) and v.cls is cls and isinstance(v.site, ast.Call)
         }
         return sorted(found, key=lambda c: (c.lineno, c.col_offset))
 
@@ -184,7 +190,7 @@ class Context:
                     found.append(init)
         return found
 
-    # -- edits ---------------------------------------------------------------------------------------------------------
+    # -- edits -----------------------------------------------------------------------------------------------
 
     def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
         self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))

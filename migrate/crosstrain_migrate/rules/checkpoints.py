@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ast
 
-from .. import edits as e
+from crosstrain_migrate import edits as e
+
 from .base import Context, Refusal
 from .home import only_definition
 
@@ -36,7 +37,9 @@ def _save(context: Context, call: ast.Call) -> None:
         model = _state_dict_of(context, call.args[0])
         if model is not None and context.runtime == "crosstrain" and _has_suffix(context, call.args[1]):
             template = accelerator + ".save_model({model}, {path})"
-            context.replace(call, MODEL, "one file, from the main process", template, model=model, path=call.args[1])
+            context.replace(
+                call, MODEL, "one file, from the main process", template, model=model, path=call.args[1]
+            )
             return
     if context.runtime == "accelerate":
         _unwrap_inside(context, call, accelerator)
@@ -45,7 +48,12 @@ def _save(context: Context, call: ast.Call) -> None:
 
 def _state_dict_of(context: Context, node: ast.expr) -> ast.expr | None:
     """`model` of `model.state_dict()`, when it is one of the prepared modules."""
-    if not isinstance(node, ast.Call) or node.args or node.keywords or not isinstance(node.func, ast.Attribute):
+    if (
+        not isinstance(node, ast.Call)
+        or node.args
+        or node.keywords
+        or not isinstance(node.func, ast.Attribute)
+    ):
         return None
     if node.func.attr != "state_dict":
         return None
@@ -59,7 +67,11 @@ def _has_suffix(context: Context, path: ast.expr) -> bool:
         return path.value.endswith(SUFFIXES)
     if isinstance(path, ast.Name):
         definition = only_definition(context.facts, path)
-        return definition is not None and not isinstance(definition, ast.Name) and _has_suffix(context, definition)
+        return (
+            definition is not None
+            and not isinstance(definition, ast.Name)
+            and _has_suffix(context, definition)
+        )
     if isinstance(path, ast.JoinedStr) and path.values:
         return _has_suffix(context, path.values[-1])
     if isinstance(path, ast.BinOp):
@@ -79,24 +91,67 @@ def _unwrap_inside(context: Context, call: ast.Call, accelerator: str) -> None:
     for node in ast.walk(call.args[0]) if call.args else ():
         if isinstance(node, ast.Call) and _state_dict_of(context, node) is not None:
             assert isinstance(node.func, ast.Attribute)
-            context.replace(node.func.value, ANYTHING, "", accelerator + ".unwrap_model({m})", m=node.func.value)
+            context.replace(
+                node.func.value, ANYTHING, "", accelerator + ".unwrap_model({m})", m=node.func.value
+            )
 
 
 def _wait_before_loads(context: Context, saves: list[ast.Call]) -> None:
     for call in context.facts.calls_to("torch.load"):
-        if not _after_a_save(context, call, saves) or not context.reachable(call):
+        if not context.reachable(call) or not _may_follow_a_save(context, call, saves, frozenset()):
             continue
-        statement = context.facts.table.statement_of(call)
+        statement = _before_tests(context, context.facts.table.statement_of(call))
         code = f"{context.accelerator(call)}.wait_for_everyone()"
-        context.edits.append(e.InsertBefore(statement, LOAD, "the main process may still be writing the file", code=code))
+        context.edits.append(
+            e.InsertBefore(statement, LOAD, "the main process may still be writing the file", code=code)
+        )
         context.collective.add(statement)
 
 
-def _after_a_save(context: Context, call: ast.Call, saves: list[ast.Call]) -> bool:
-    """A load that may run after a save of the same run: below it in one function, or in a function called later."""
-    scope = context.facts.table.of_node[call]
-    for save in saves:
-        if context.facts.table.of_node[save] is scope:
-            return save.lineno < call.lineno
-    return False
+def _before_tests(context: Context, statement: ast.stmt) -> ast.stmt:
+    """Out of the `if os.path.exists(path)` around it: the test, too, must see the file."""
+    current = statement
+    for around in context.facts.table.ancestors(statement):
+        if (
+            not isinstance(around, ast.If | ast.Try | ast.With)
+            or "__name__" in ast.unparse(around).split("\n", 1)[0]
+        ):
+            break
+        current = around
+    return current
 
+
+def _may_follow_a_save(
+    context: Context, node: ast.AST, saves: list[ast.Call], seen: frozenset[ast.AST]
+) -> bool:
+    """Whether a save may have run earlier in the same run: above `node` in its function, or above a call of that."""
+    facts = context.facts
+    scope = facts.table.of_node[node]
+    line = node.lineno  # type: ignore[attr-defined]
+    for call in facts.calls:
+        if facts.table.of_node[call] is not scope or call.lineno >= line:
+            continue
+        if call in saves or any(
+            _saves_inside(context, target, saves, frozenset()) for target in context.local_targets(call)
+        ):
+            return True
+    if scope.node in seen:
+        return False
+    return any(
+        _may_follow_a_save(context, site, saves, seen | {scope.node})
+        for site in facts.callers.get(scope.node, ())
+    )
+
+
+def _saves_inside(
+    context: Context, function: ast.AST, saves: list[ast.Call], seen: frozenset[ast.AST]
+) -> bool:
+    if function in seen:
+        return False
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            if node in saves:
+                return True
+            if any(_saves_inside(context, t, saves, seen | {function}) for t in context.local_targets(node)):
+                return True
+    return False

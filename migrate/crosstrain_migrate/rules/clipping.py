@@ -28,4 +28,6 @@ def plan(context: Context) -> None:
         if unsupported:
             names = ", ".join(sorted(str(n) for n in unsupported))
             raise refuse(RULE, call, f"{name} with {names} has no counterpart", "leave that argument out")
-        context.replace(call.func, RULE, "clips the averaged, unscaled gradients", f"{context.accelerator(call)}.{name}")
+        context.replace(
+            call.func, RULE, "clips the averaged, unscaled gradients", f"{context.accelerator(call)}.{name}"
+        )

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 
-from .. import edits as e
-from ..roles import torch_api as api
-from ..roles.values import External, Member, Sequence, Shard, Symbol, Unknown, Value
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.values import External, Member, Sequence, Shard, Symbol, Unknown, Value
+
 from .base import Context
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
@@ -35,7 +36,7 @@ class Placement:
         self._identities()
         self._uses()
 
-    # -- device expressions ------------------------------------------------------------------------------------------
+    # -- device expressions ----------------------------------------------------------------------------------
 
     def is_device(self, node: ast.expr) -> bool:
         """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
@@ -62,7 +63,10 @@ class Placement:
         return found
 
     def _mentions_device(self, node: ast.expr) -> bool:
-        return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and api.DEVICE_STRING.match(n.value) for n in ast.walk(node))
+        return any(
+            isinstance(n, ast.Constant) and isinstance(n.value, str) and api.DEVICE_STRING.match(n.value)
+            for n in ast.walk(node)
+        )
 
     @staticmethod
     def is_cpu(node: ast.expr) -> bool:
@@ -71,7 +75,7 @@ class Placement:
             return Placement.is_cpu(node.args[0])
         return isinstance(node, ast.Constant) and node.value == "cpu"
 
-    # -- calls that move -----------------------------------------------------------------------------------------------
+    # -- calls that move -------------------------------------------------------------------------------------
 
     def _moving_call(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
@@ -101,7 +105,9 @@ class Placement:
             return MODEL
         shards = {v for v in values if isinstance(v, Shard)}
         members = {v.receiver for v in values if isinstance(v, Member)}
-        if shards and all(s.loader in subject.loaders for s in shards | {m for m in members if isinstance(m, Shard)}):
+        if shards and all(
+            s.loader in subject.loaders for s in shards | {m for m in members if isinstance(m, Shard)}
+        ):
             return BATCH if self._comes_placed(owner) else None
         if all(isinstance(v, External) and self._weightless_loss(v) for v in values):
             return MODEL
@@ -112,7 +118,12 @@ class Placement:
         for node in ast.walk(owner):
             if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
                 function = self.facts.of(node.func)
-                if any(isinstance(v, Symbol) and v.path.startswith("torch.") and api.last(v.path) in api.FACTORIES for v in function):
+                if any(
+                    isinstance(v, Symbol)
+                    and v.path.startswith("torch.")
+                    and api.last(v.path) in api.FACTORIES
+                    for v in function
+                ):
                     return False
         return True
 
@@ -124,9 +135,15 @@ class Placement:
 
     def _strip(self, call: ast.Call, device: ast.expr | None, rule: str) -> None:
         assert isinstance(call.func, ast.Attribute)
-        reason = "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
+        reason = (
+            "prepare places the model"
+            if rule == MODEL
+            else "the prepared loader yields batches on the device"
+        )
         others = [a for a in call.args if a is not device] + [
-            k.value for k in call.keywords if k.value is not device and k.arg not in {"non_blocking", "copy", "memory_format"}
+            k.value
+            for k in call.keywords
+            if k.value is not device and k.arg not in {"non_blocking", "copy", "memory_format"}
         ]
         if call.func.attr == "to" and others:  # .to(device, torch.float32) keeps its dtype
             assert device is not None
@@ -143,25 +160,33 @@ class Placement:
         if any(isinstance(v, Symbol) for v in values) or not self.context.reachable(call):
             return
         accelerator = self.context.accelerator(call)
-        extra = "".join(f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking")
+        extra = "".join(
+            f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking"
+        )
         template = "{x}" + f".to({accelerator}.device{extra})"
         self.gone.update(n for a in call.args for n in ast.walk(a))
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
 
-    # -- statements that now assign a thing to itself ------------------------------------------------------------------
+    # -- statements that now assign a thing to itself --------------------------------------------------------
 
     def _identities(self) -> None:
         for node in ast.walk(self.facts.tree):
-            if isinstance(node, ast.Expr) and node.value in self.stripped:
-                self._remove(node)
-            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and self._is_identity(node.targets[0], node.value):
+            if (isinstance(node, ast.Expr) and node.value in self.stripped) or (
+                isinstance(node, ast.Assign)
+                and len(node.targets) == 1
+                and self._is_identity(node.targets[0], node.value)
+            ):
                 self._remove(node)
         for node in ast.walk(self.facts.tree):
             if isinstance(node, ast.If) and not node.orelse and all(s in self.gone for s in node.body):
                 self._remove_test(node)
 
     def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        if (
+            isinstance(target, ast.Tuple)
+            and isinstance(value, ast.Tuple)
+            and len(target.elts) == len(value.elts)
+        ):
             return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
         if isinstance(value, ast.DictComp | ast.ListComp) and len(value.generators) == 1:
             return self._copies(target, value)
@@ -177,7 +202,11 @@ class Placement:
         element = value.value if isinstance(value, ast.DictComp) else value.elt
         generator = value.generators[0]
         source = generator.iter
-        if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute) and source.func.attr == "items":
+        if (
+            isinstance(source, ast.Call)
+            and isinstance(source.func, ast.Attribute)
+            and source.func.attr == "items"
+        ):
             source = source.func.value
         moved = element in self.stripped and ast.unparse(self._core(element)) in ast.unparse(generator.target)
         return moved and not generator.ifs and ast.unparse(source) == ast.unparse(target)
@@ -196,7 +225,7 @@ class Placement:
             return
         self._remove(node)
 
-    # -- what is left --------------------------------------------------------------------------------------------------
+    # -- what is left ----------------------------------------------------------------------------------------
 
     def _uses(self) -> None:
         """Device expressions that still matter: definitions become accelerator.device, literals too."""
@@ -205,7 +234,12 @@ class Placement:
         for node in ast.walk(self.facts.tree):
             if isinstance(node, ast.keyword) and node.arg in {"device", "map_location"}:
                 self._literal(node.value)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args:
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "to"
+                and node.args
+            ):
                 self._literal(node.args[0])
 
     def _definitions(self) -> list[ast.Assign]:
@@ -222,9 +256,13 @@ class Placement:
         """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
         if isinstance(value, ast.Name | ast.Attribute) and not self._is_option(value):
             return False
-        if not isinstance(value, ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.Attribute | ast.BoolOp):
+        if not isinstance(
+            value, ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.Attribute | ast.BoolOp
+        ):
             return False
-        return self.is_device(value) and not any(isinstance(v, Shard | Sequence) for v in self.facts.of(value))
+        return self.is_device(value) and not any(
+            isinstance(v, Shard | Sequence) for v in self.facts.of(value)
+        )
 
     def _is_option(self, value: ast.expr) -> bool:
         return any(isinstance(v, Member) and v.name in self.device_options for v in self.facts.of(value))
@@ -239,7 +277,9 @@ class Placement:
         if not self.context.reachable(node):
             return
         self.gone.update(ast.walk(node))
-        self.context.replace(node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device")
+        self.context.replace(
+            node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device"
+        )
 
 
 def _is_nothing(value: Value) -> bool:
@@ -256,4 +296,3 @@ def is_pure(test: ast.expr) -> bool:
         elif not isinstance(node, ast.expr | ast.expr_context | ast.boolop | ast.unaryop | ast.cmpop):
             return False
     return True
-

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import ast
 
-from ..results import Severity
-from ..roles.values import Length, Member, Shard, Value
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.values import Length, Member, Shard, Value
+
 from .base import Context, Refusal
 from .gathering import Gatherer
 from .numbers import Globaliser
 from .shares import SinkFinder, inside, inside_opaque, shards
+from .subject import stores
 
 RULE = "CT601"
 UNPREPARED = "CT603"
@@ -31,46 +33,53 @@ class NotProven(Exception):
 
 
 def plan(context: Context) -> None:
-    """Decides for each evaluation loader; those proven join `context.subject.eval_loaders`."""
-    for loader in context.facts.eval_loaders:
+    """Decides for each group of evaluation loaders; those proven join `context.subject.eval_loaders`."""
+    for group in _groups(context):
         edits, findings, collective = list(context.edits), list(context.findings), set(context.collective)
         needs = set(context.needs)
         try:
-            if loader in _passed_to_training(context):
-                raise NotProven(loader.site, "it is iterated by the same loop as the training loader")  # type: ignore[union-attr]
-            gatherer = Gatherer(context, {loader}, RULE, "evaluated over all processes' rows")
-            _Evaluation(context, loader, gatherer).run()
+            for loader in group:
+                _must_be_held(context, loader)
+            gatherer = Gatherer(context, set(group), RULE, "evaluated over all processes' rows")
+            _Evaluation(context, group, gatherer).run()
             gatherer.emit()
-            context.subject.eval_loaders.append(loader)
+            context.subject.eval_loaders.extend(group)
         except (NotProven, Refusal) as reason:
             context.edits[:], context.findings[:] = edits, findings
             context.collective, context.needs = collective, needs
-            node = reason.node if isinstance(reason, NotProven) else loader.site  # type: ignore[union-attr]
-            why = str(reason)
+            node = reason.node if isinstance(reason, NotProven) else group[0].site  # type: ignore[union-attr]
             context.note(
                 UNPREPARED,
                 node,
-                f"evaluation is not distributed: {why}. Every process evaluates all of it: slower, never wrong",
+                f"evaluation is not distributed: {reason}. Every process evaluates all of it: slower, never wrong",
                 "gather per-sample values and sum them up, if you want it distributed",
                 Severity.NOTE,
             )
 
 
-def _passed_to_training(context: Context) -> set[Value]:
-    """Loaders that some loop iterates as well as a training loader."""
-    training = set(context.subject.train_loaders)
-    found: set[Value] = set()
-    for loaders in context.facts.interp.iterations.values():
-        if loaders & training:
-            found |= loaders - training
-    return found
+def _groups(context: Context) -> list[list[Value]]:
+    """Evaluation loaders, those that share a loop together: one piece of code serves them, so one decision does."""
+    groups: list[set[Value]] = [{loader} for loader in context.facts.eval_loaders]
+    for over in context.facts.interp.iterations.values():
+        joined = [g for g in groups if g & over]
+        if len(joined) > 1:
+            groups = [g for g in groups if not g & over] + [set().union(*joined)]
+    order = context.facts.eval_loaders
+    return [sorted(g, key=order.index) for g in sorted(groups, key=lambda g: min(order.index(v) for v in g))]
+
+
+def _must_be_held(context: Context, loader: Value) -> None:
+    for scope in context.facts.table.scopes.values():
+        if stores(context.facts, scope, loader):
+            return
+    raise NotProven(loader.site, "no variable holds the loader")  # type: ignore[union-attr]
 
 
 class _Evaluation(Globaliser):
-    def __init__(self, context: Context, loader: Value, gatherer: Gatherer) -> None:
-        super().__init__(context, {loader}, gatherer)
-        self.loader = loader
-        self.loops = [n for n, over in self.facts.loops.items() if loader in over]
+    def __init__(self, context: Context, group: list[Value], gatherer: Gatherer) -> None:
+        super().__init__(context, set(group), gatherer)
+        self.site: ast.AST = group[0].site  # type: ignore[union-attr]
+        self.loops = [n for n, over in self.facts.loops.items() if over & self.loaders]
 
     def run(self) -> None:
         self._check_loops()
@@ -84,14 +93,17 @@ class _Evaluation(Globaliser):
         self._check_host_exits()
         self._check_after()
 
-    # -- loops ---------------------------------------------------------------------------------------------------------
+    # -- loops -----------------------------------------------------------------------------------------------
 
     def _check_loops(self) -> None:
         if not self.loops:
-            raise NotProven(self.loader.site, "it is not iterated by a plain for loop")  # type: ignore[union-attr]
-        if any(Length(self.loader) in values for values in self.facts.interp.values.values()):
-            node = next(n for n, v in self.facts.interp.values.items() if Length(self.loader) in v)
-            raise NotProven(node, "its number of batches is used, which is another one when it is distributed")
+            raise NotProven(self.site, "it is not iterated by a plain for loop")
+        lengths = {Length(loader) for loader in self.loaders}
+        node = next((n for n, v in self.facts.interp.values.items() if lengths & v), None)
+        if node is not None:
+            raise NotProven(
+                node, "its number of batches is used, which is another one when it is distributed"
+            )
         for loop in self.loops:
             self._check_loop(loop)
 
@@ -103,14 +115,17 @@ class _Evaluation(Globaliser):
                 raise NotProven(node, "the loop may end early")
         counter = self._counter(loop)
         if counter is not None and any(
-            isinstance(n, ast.Name) and n.id == counter and isinstance(n.ctx, ast.Load) for n in ast.walk(loop)
+            isinstance(n, ast.Name) and n.id == counter and isinstance(n.ctx, ast.Load)
+            for n in ast.walk(loop)
         ):
             raise NotProven(loop, "it counts batches, which are other ones when it is distributed")
 
     @staticmethod
     def _counter(loop: ast.For | ast.AsyncFor) -> str | None:
         call = loop.iter
-        enumerated = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "enumerate"
+        enumerated = (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "enumerate"
+        )
         if enumerated and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
             return loop.target.elts[0].id
         return None
@@ -123,7 +138,11 @@ class _Evaluation(Globaliser):
             node = work.pop()
             scope = self.facts.table.of_node[node]
             for call in self.facts.calls:
-                if self.facts.table.of_node[call] is scope and call.lineno <= node.lineno and self._switches(call):  # type: ignore[attr-defined]
+                if (
+                    self.facts.table.of_node[call] is scope
+                    and call.lineno <= node.lineno
+                    and self._switches(call)
+                ):  # type: ignore[attr-defined]
                     return True
             if scope.node not in seen:
                 seen.add(scope.node)
@@ -133,28 +152,44 @@ class _Evaluation(Globaliser):
     def _switches(self, call: ast.Call) -> bool:
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"eval", "train"}:
             return False
-        if call.func.attr == "train" and not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is False):
+        if call.func.attr == "train" and not (
+            call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
+        ):
             return False
         receiver = call.func.value
         return any(
-            self.facts.interp.is_module(v) for v in (*self.facts.of(receiver), *(m.receiver for m in self.facts.of(call.func) if isinstance(m, Member)))
+            self.facts.interp.is_module(v)
+            for v in (
+                *self.facts.of(receiver),
+                *(m.receiver for m in self.facts.of(call.func) if isinstance(m, Member)),
+            )
         )
 
-    # -- what leaves the loop --------------------------------------------------------------------------------------------
+    # -- what leaves the loop --------------------------------------------------------------------------------
 
     def _check_exit(self, node: ast.expr, how: str, at: ast.AST) -> None:
-        kinds = {s.kind for s in shards(self.facts, node) if s.loader == self.loader}
+        kinds = {s.kind for s in shards(self.facts, node) if s.loader in self.loaders}
         if how == "store" and kinds <= {"sum", "count"}:
             return
         if how == "collect" and kinds <= {"rows"} and self._is_append(at):
             return
         if how == "store" and "mean" in kinds:
             raise NotProven(node, "it adds up batch means, which depend on how the data is cut into batches")
-        what = {"print": "printed", "test": "used in a decision", "store": "kept", "collect": "collected", "call": "given to code we cannot see into"}[how]
+        what = {
+            "print": "printed",
+            "test": "used in a decision",
+            "store": "kept",
+            "collect": "collected",
+            "call": "given to code we cannot see into",
+        }[how]
         raise NotProven(node, f"`{ast.unparse(node)}` is {what} batch by batch")
 
     def _is_append(self, at: ast.AST) -> bool:
-        return isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute) and at.func.attr in {"append", "extend"}
+        return (
+            isinstance(at, ast.Call)
+            and isinstance(at.func, ast.Attribute)
+            and at.func.attr in {"append", "extend"}
+        )
 
     def _check_host_exits(self) -> None:
         """Values already read into Python: they must be summed up or collected too."""
@@ -166,19 +201,21 @@ class _Evaluation(Globaliser):
             self._check_exit(sink.node, sink.how, sink.at)
 
     def _within_loops(self, node: ast.AST) -> bool:
-        return self.facts.in_batch_loop(node, {self.loader})
+        return self.facts.in_batch_loop(node, self.loaders)
 
     def _check_after(self) -> None:
         """Outside its loops only accumulators and collections may be read, not what the last batch left behind."""
         for name, definitions in self.facts.interp.reaching.items():
-            if not any(isinstance(s, Shard) and s.loader == self.loader for s in self.facts.of(name)):
+            if not any(isinstance(s, Shard) and s.loader in self.loaders for s in self.facts.of(name)):
                 continue
             for loop in self.loops:
                 if inside(self.facts, name, loop):
                     continue
                 for definition in definitions:
                     if inside(self.facts, definition, loop) and not self._accumulates(definition):
-                        raise NotProven(name, f"`{name.id}` is read after the loop, where it holds the last batch's")
+                        raise NotProven(
+                            name, f"`{name.id}` is read after the loop, where it holds the last batch's"
+                        )
 
     def _accumulates(self, definition: ast.AST) -> bool:
         statement = self.facts.table.statement_of(definition)
@@ -188,10 +225,13 @@ class _Evaluation(Globaliser):
             isinstance(statement, ast.Assign)
             and isinstance(statement.value, ast.BinOp)
             and isinstance(definition, ast.Name)
-            and any(isinstance(s, ast.Name) and s.id == definition.id for s in (statement.value.left, statement.value.right))
+            and any(
+                isinstance(s, ast.Name) and s.id == definition.id
+                for s in (statement.value.left, statement.value.right)
+            )
         )
 
-    # -- in evaluation every collapse gathers --------------------------------------------------------------------------
+    # -- in evaluation every collapse gathers ----------------------------------------------------------------
 
     def is_loss(self, origins: frozenset[ast.AST]) -> bool:
         return False
@@ -211,4 +251,3 @@ class _Evaluation(Globaliser):
 
     def cannot(self, node: ast.AST, why: str) -> Exception:
         return NotProven(node, why)
-

@@ -13,8 +13,9 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from .. import edits as e
-from ..results import Severity
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+
 from .base import Context, Refusal
 from .subject import suite_of
 
@@ -40,14 +41,27 @@ WRITERS = {
     "os.rename",
     "os.replace",
 }
-WRITING_METHODS = {"savefig", "to_csv", "to_pickle", "to_json", "to_excel", "to_parquet", "write_text", "write_bytes", "unlink", "tofile"}
+WRITING_METHODS = {
+    "savefig",
+    "to_csv",
+    "to_pickle",
+    "to_json",
+    "to_excel",
+    "to_parquet",
+    "write_text",
+    "write_bytes",
+    "unlink",
+    "tofile",
+}
 
 
 def plan(context: Context) -> None:
     _directories(context)
     guarded: set[ast.stmt] = set()
     for node in ast.walk(context.facts.tree):
-        if isinstance(node, ast.With) and any(_opens_for_writing(context, i.context_expr) for i in node.items):
+        if isinstance(node, ast.With) and any(
+            _opens_for_writing(context, i.context_expr) for i in node.items
+        ):
             _guard(context, node, guarded)
     for call in context.facts.calls:
         statement = context.facts.table.statement_of(call)
@@ -55,7 +69,11 @@ def plan(context: Context) -> None:
             continue
         if isinstance(statement, ast.Expr) and statement.value is call and _writes(context, call):
             _guard(context, statement, guarded)
-        elif isinstance(statement, ast.Assign) and statement.value is call and _opens_for_writing(context, call):
+        elif (
+            isinstance(statement, ast.Assign)
+            and statement.value is call
+            and _opens_for_writing(context, call)
+        ):
             _null_device(context, call)
     _join_neighbours(context)
 
@@ -81,18 +99,46 @@ def _directories(context: Context) -> None:
     for call in context.facts.calls_to("os.makedirs"):
         if not any(k.arg == "exist_ok" for k in call.keywords) and len(call.args) < 3:
             context.edits.append(
-                e.InsertArgument(call, DIRECTORY, "another process may have made it", position=-1, code="exist_ok=True", transaction="directory")
+                e.InsertArgument(
+                    call,
+                    DIRECTORY,
+                    "another process may have made it",
+                    position=-1,
+                    code="exist_ok=True",
+                    transaction="directory",
+                )
             )
     for call in context.facts.calls_to("os.mkdir"):
         if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
-            context.edits.append(e.Replace(call.func, DIRECTORY, transaction="directory", template=f"{context.source(call.func.value)}.makedirs"))
             context.edits.append(
-                e.InsertArgument(call, DIRECTORY, "another process may have made it", position=-1, code="exist_ok=True", transaction="directory")
+                e.Replace(
+                    call.func,
+                    DIRECTORY,
+                    transaction="directory",
+                    template=f"{context.source(call.func.value)}.makedirs",
+                )
+            )
+            context.edits.append(
+                e.InsertArgument(
+                    call,
+                    DIRECTORY,
+                    "another process may have made it",
+                    position=-1,
+                    code="exist_ok=True",
+                    transaction="directory",
+                )
             )
     for call in context.facts.method_calls("mkdir"):
         if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
             context.edits.append(
-                e.InsertArgument(call, DIRECTORY, "another process may have made it", position=-1, code="exist_ok=True", transaction="directory")
+                e.InsertArgument(
+                    call,
+                    DIRECTORY,
+                    "another process may have made it",
+                    position=-1,
+                    code="exist_ok=True",
+                    transaction="directory",
+                )
             )
 
 
@@ -100,7 +146,11 @@ def _opens_for_writing(context: Context, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if "builtins.open" in context.facts.paths(node.func):
-        mode = node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "mode"), None)
+        mode = (
+            node.args[1]
+            if len(node.args) > 1
+            else next((k.value for k in node.keywords if k.arg == "mode"), None)
+        )
         return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
     return False
 
@@ -135,7 +185,16 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
     except Refusal:
         return
     guarded.add(statement)
-    context.edits.append(e.Guard(statement, FILE, "written by the main process alone", last=statement, test=test, transaction="file"))
+    context.edits.append(
+        e.Guard(
+            statement,
+            FILE,
+            "written by the main process alone",
+            last=statement,
+            test=test,
+            transaction="file",
+        )
+    )
 
 
 def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
@@ -144,7 +203,9 @@ def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
     if inner & context.collective:
         return "it communicates inside"
     for node in inner:
-        if isinstance(node, ast.Call) and any(t in context.facts.interp.touching for t in context.local_targets(node)):
+        if isinstance(node, ast.Call) and any(
+            t in context.facts.interp.touching for t in context.local_targets(node)
+        ):
             return "it runs the model inside"
         if isinstance(node, ast.For) and context.facts.interp.iterations.get(node):
             return "it iterates a loader inside"
@@ -159,8 +220,16 @@ def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
 
 def _null_device(context: Context, call: ast.Call) -> None:
     if not context.reachable(call) or not call.args or "os" not in context.facts.table.root.names:
-        context.note(FILE, call, "every process opens this file for writing", "open it on the main process only")
+        context.note(
+            FILE, call, "every process opens this file for writing", "open it on the main process only"
+        )
         return
     path = call.args[0]
     accelerator = context.accelerator(call)
-    context.replace(path, FILE, "the other processes write nowhere", "{x} if " + accelerator + ".is_main_process else os.devnull", x=path)
+    context.replace(
+        path,
+        FILE,
+        "the other processes write nowhere",
+        "{x} if " + accelerator + ".is_main_process else os.devnull",
+        x=path,
+    )

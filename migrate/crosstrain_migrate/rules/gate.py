@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ast
 
-from ..results import Finding, Severity
-from ..roles.facts import Facts
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.roles.facts import Facts
+
 from .base import finding
 
 FRAMEWORKS = {
@@ -88,7 +89,7 @@ def obstacles(facts: Facts) -> list[Finding]:
         framework = FRAMEWORKS.get(path.split(".")[0])
         if framework is not None:
             found.append(_foreign(node, framework))
-    used = {path: node for path, node in _uses(facts)}
+    used = dict(_uses(facts))
     for name, what in NOT_OURS.items():
         hit = next((n for p, n in {**imported, **used}.items() if _matches(p, name)), None)
         if hit is not None:

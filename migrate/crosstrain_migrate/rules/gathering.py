@@ -10,13 +10,16 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .. import edits as e
-from ..roles import tensors
-from ..roles.facts import Facts
-from ..roles.values import Shard, Value
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles import tensors
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import Shard, Value
+
 from .base import Context, refuse
 from .shares import inside, shards
 from .subject import common_position, suite_of
+
+MIXED = "CT604"
 
 
 @dataclass
@@ -28,6 +31,7 @@ class Collapse:
     counts: bool = False
     to_cpu: bool = False  # collected from a leaf that the script never moved to the device
     counted: str = ""  # `node` is a variable that holds the number of rows of this one
+    again: str = ""  # `node` is computed again, by this expression, from the gathered operands
 
 
 @dataclass
@@ -55,29 +59,43 @@ class Gatherer:
         """Plans the gathers of all collapses, grouped by the batch loop (or function) they stand in."""
         groups: dict[ast.AST | None, list[Collapse]] = {}
         for collapse in sorted(self.collapses.values(), key=lambda c: (c.node.lineno, c.node.col_offset)):
-            around = self.facts.batch_loop_around(collapse.node) or self.facts.enclosing_function(collapse.node)
+            around = self.facts.batch_loop_around(collapse.node) or self.facts.enclosing_function(
+                collapse.node
+            )
             groups.setdefault(around, []).append(collapse)
         for around, group in groups.items():
             cut = None if self._reads_better_inline(group) else self._cut(around, group)
+            again = next((c for c in group if c.again), None)
             if cut is not None:
                 self._emit_cut(cut)
+            elif again is not None:
+                raise refuse(
+                    MIXED,
+                    again.node,
+                    f"one loop trains and evaluates, and `{ast.unparse(again.node)}` cannot be computed again over all processes' rows",
+                    "split training and evaluation into two loops",
+                )
             else:
                 self._emit_inline(group)
 
     @staticmethod
     def _reads_better_inline(group: list[Collapse]) -> bool:
+        if any(c.again for c in group):
+            return False
         operands = [o for c in group for o in c.operands]
         if len(operands) == 1:
             return True
         one_each = all(len(c.operands) == 1 and not c.counts for c in group)
         return one_each and len(group) == 2 and all(c.node in c.operands for c in group)
 
-    # -- in place ------------------------------------------------------------------------------------------------------
+    # -- in place --------------------------------------------------------------------------------------------
 
     def _emit_inline(self, group: list[Collapse]) -> None:
         for collapse in group:
             if collapse.counted:
-                call = f"len({self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted}))"
+                call = (
+                    f"len({self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted}))"
+                )
                 self.context.replace(collapse.node, self.rule, "rows of the global batch", call)
                 self.context.collective.add(collapse.node)
                 continue
@@ -86,13 +104,15 @@ class Gatherer:
                 leaf = self.cheaper_leaf(operand) if collapse.counts else None
                 suffix = ".cpu()" if collapse.to_cpu else ""
                 if leaf is not None:
-                    self.context.replace(operand, self.rule, self.reason, f"{accelerator}.gather_for_metrics({leaf}){suffix}")
+                    self.context.replace(
+                        operand, self.rule, self.reason, f"{accelerator}.gather_for_metrics({leaf}){suffix}"
+                    )
                 else:
                     template = accelerator + ".gather_for_metrics({x})" + suffix
                     self.context.replace(operand, self.rule, self.reason, template, x=operand)
                 self.context.collective.add(operand)
 
-    # -- as a statement ------------------------------------------------------------------------------------------------
+    # -- as a statement --------------------------------------------------------------------------------------
 
     def _cut(self, around: ast.AST | None, group: list[Collapse]) -> _Cut | None:
         if around is None:
@@ -106,6 +126,8 @@ class Gatherer:
             for operand in collapse.operands:
                 if not self._add_operand(cut, collapse, operand):
                     return None
+            if collapse.again:
+                cut.replaced.append((collapse.node, collapse.again))
         if not cut.names or any(c.to_cpu for c in group):
             return None
         return cut if self._locals_free(cut, around) else None
@@ -150,7 +172,11 @@ class Gatherer:
                 continue
             for definition in later:  # derived after the cut: what it derives from is what must be gathered
                 statement = self.facts.table.statement_of(definition)
-                if definition in seen or not isinstance(statement, ast.Assign) or self._calls_module(statement.value):
+                if (
+                    definition in seen
+                    or not isinstance(statement, ast.Assign)
+                    or self._calls_module(statement.value)
+                ):
                     return False
                 if not self._add_names(cut, statement.value, seen | {definition}):
                     return False
@@ -174,7 +200,9 @@ class Gatherer:
     def _needed_locally(self, name: ast.Name) -> bool:
         for around in self.facts.table.ancestors(name):
             if isinstance(around, ast.Call):
-                if around in self.facts.loss_origins or any(self.facts.interp.is_module(v) for v in self.facts.of(around.func)):
+                if around in self.facts.loss_origins or any(
+                    self.facts.interp.is_module(v) for v in self.facts.of(around.func)
+                ):
                     return not self._is_loss_module(around) or around in self.facts.loss_origins
                 if isinstance(around.func, ast.Attribute) and around.func.attr == "backward":
                     return True
@@ -187,10 +215,11 @@ class Gatherer:
 
     def _calls_module(self, node: ast.AST) -> bool:
         return any(
-            isinstance(n, ast.Call)
-            and any(self.facts.interp.is_module(v) for v in self.facts.of(n.func))
-            or isinstance(n, ast.Call)
-            and any(t in self.facts.interp.touching for t in self.context.local_targets(n))
+            (isinstance(n, ast.Call) and any(self.facts.interp.is_module(v) for v in self.facts.of(n.func)))
+            or (
+                isinstance(n, ast.Call)
+                and any(t in self.facts.interp.touching for t in self.context.local_targets(n))
+            )
             for n in ast.walk(node)
         )
 
@@ -201,7 +230,12 @@ class Gatherer:
             if candidate not in taken:
                 scope.names.add(candidate)
                 return candidate
-        raise refuse(self.rule, node, "no free name for the gathered outputs", "assign the model's output to a variable first")
+        raise refuse(
+            self.rule,
+            node,
+            "no free name for the gathered outputs",
+            "assign the model's output to a variable first",
+        )
 
     def cheaper_leaf(self, operand: ast.expr) -> str | None:
         """The last leaf of the batch, which has as many rows and is usually the smallest (the labels)."""

@@ -10,23 +10,49 @@ from __future__ import annotations
 
 import ast
 
-from .. import edits as e
-from ..results import Severity
-from ..roles.facts import Facts
-from ..roles.scopes import Scope
-from ..roles.values import Class, External, Function, Method, Symbol
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.values import Class, External, Function, Method, Symbol
+
 from .base import Context, Home, Subject, refuse
 from .subject import stores, suite_of
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
-SEEDS = ("manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed", "use_deterministic_algorithms")
-QUIET = ("builtins.", "argparse.", "os.", "sys.", "torch.device", "torch.cuda.", "torch.backends", "warnings.", "logging.", "time.", "json.", "pathlib.")
+SEEDS = (
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_everything",
+    "set_seed",
+    "use_deterministic_algorithms",
+)
+QUIET = (
+    "builtins.",
+    "argparse.",
+    "os.",
+    "sys.",
+    "torch.device",
+    "torch.cuda.",
+    "torch.backends",
+    "warnings.",
+    "logging.",
+    "time.",
+    "json.",
+    "pathlib.",
+)
 
 
 def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> Home:
     """Where the Accelerator is constructed. Raises Refusal when the name `accelerator` is taken."""
     if any("accelerator" in scope.names for scope in facts.table.scopes.values()):
-        raise refuse(CONSTRUCT, facts.tree.body[0], "the name `accelerator` is already used in this script", "rename it")
+        raise refuse(
+            CONSTRUCT,
+            facts.tree.body[0],
+            "the name `accelerator` is already used in this script",
+            "rename it",
+        )
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
     if isinstance(parent, ast.ClassDef):
@@ -46,7 +72,14 @@ def _top_level(facts: Facts, node: ast.stmt) -> bool:
 def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[ast.Assign]) -> ast.stmt:
     """The statement of `scope` before which the Accelerator must be made."""
     mine = [d for d in definitions if facts.table.of_node[d] is scope]
-    first_store = min((h.stores[0] for v in (*subject.models, *subject.optimizers) for h in stores(facts, subject.scope, v)), key=lambda s: s.lineno)
+    first_store = min(
+        (
+            h.stores[0]
+            for v in (*subject.models, *subject.optimizers)
+            for h in stores(facts, subject.scope, v)
+        ),
+        key=lambda s: s.lineno,
+    )
     if scope is subject.scope:
         suite = suite_of(facts, _outermost(facts, first_store, scope))
     else:
@@ -81,7 +114,9 @@ def _in_suite(facts: Facts, node: ast.AST, suite: list[ast.stmt]) -> ast.stmt | 
 
 def may_draw(facts: Facts, statement: ast.stmt) -> bool:
     """Whether a statement might draw a random number before any seed is set (a seeding call counts as one)."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+    if isinstance(
+        statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+    ):
         return False
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call):
@@ -101,7 +136,17 @@ def _draws(path: str) -> bool:
     if name in SEEDS:
         return False
     random = path.startswith(("random.", "numpy.random.", "sklearn.model_selection"))
-    return random or name in {"random_split", "rand", "randn", "randint", "randperm", "normal", "shuffle", "multinomial", "bernoulli"}
+    return random or name in {
+        "random_split",
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "normal",
+        "shuffle",
+        "multinomial",
+        "bernoulli",
+    }
 
 
 def _draws_inside(facts: Facts, value: Function | Method | Class, depth: int = 3) -> bool:
@@ -111,12 +156,17 @@ def _draws_inside(facts: Facts, value: Function | Method | Class, depth: int = 3
             for called in facts.of(inner.func):
                 if isinstance(called, Symbol) and _draws(called.path):
                     return True
-                if depth and isinstance(called, Function | Class) and called.node is not node and _draws_inside(facts, called, depth - 1):
+                if (
+                    depth
+                    and isinstance(called, Function | Class)
+                    and called.node is not node
+                    and _draws_inside(facts, called, depth - 1)
+                ):
                     return True
     return False
 
 
-# -- the cpu= argument -------------------------------------------------------------------------------------------------
+# -- the cpu= argument ---------------------------------------------------------------------------------------
 
 
 def cpu_option(context: Context, definition: ast.Assign) -> str | None:
@@ -127,7 +177,9 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
         value = value.args[0]
     if isinstance(value, ast.IfExp):
         return _cpu_from_test(context, value)
-    if isinstance(value, ast.Attribute | ast.Name) and not any(isinstance(v, External) for v in facts.of(value)):
+    if isinstance(value, ast.Attribute | ast.Name) and not any(
+        isinstance(v, External) for v in facts.of(value)
+    ):
         text = context.source(value)
         context.note(
             "CT105",
@@ -142,7 +194,7 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
 
 def _cpu_from_test(context: Context, value: ast.IfExp) -> str | None:
     if not _names_accelerator(value.body):
-        return None
+        return _cpu_from_reversed(context, value)
     terms = _terms(context, value.test)
     if terms is None:
         return f"not ({context.source(value.test)})"
@@ -155,6 +207,18 @@ def _cpu_from_test(context: Context, value: ast.IfExp) -> str | None:
             return context.source(term.operand)
         return f"not {context.source(term)}"
     return f"not ({' and '.join(context.source(t) for t in wanted)})"
+
+
+def _cpu_from_reversed(context: Context, value: ast.IfExp) -> str | None:
+    """`"cpu" if args.cpu or not torch.cuda.is_available() else "cuda"`"""
+    test = value.test
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
+    wanted = [
+        p
+        for p in parts
+        if not (isinstance(p, ast.UnaryOp) and isinstance(p.op, ast.Not) and _asks_availability(p.operand))
+    ]
+    return " or ".join(context.source(p) for p in wanted) or None
 
 
 def _names_accelerator(node: ast.expr) -> bool:
@@ -180,7 +244,9 @@ def _terms(context: Context, test: ast.expr) -> list[ast.expr] | None:
         if definition is not None and "is_available" in ast.unparse(definition):
             return _terms(context, definition)
         return [test]
-    if any(_asks_availability(n) for n in ast.walk(test) if isinstance(n, ast.expr)) and not _asks_availability(test):
+    if any(
+        _asks_availability(n) for n in ast.walk(test) if isinstance(n, ast.expr)
+    ) and not _asks_availability(test):
         return None
     return [test]
 
@@ -200,7 +266,7 @@ def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
     return found[0] if len(found) == 1 else None
 
 
-# -- edits -------------------------------------------------------------------------------------------------------------
+# -- edits ---------------------------------------------------------------------------------------------------
 
 
 def construct(context: Context, in_place_of: ast.Assign | None) -> None:
@@ -215,4 +281,11 @@ def construct(context: Context, in_place_of: ast.Assign | None) -> None:
     else:
         context.edits.append(e.InsertBefore(statement, CONSTRUCT, reason, code=code))
     package = context.runtime
-    context.edits.append(e.AddImport(context.facts.tree, IMPORT, f"from {package} import Accelerator", code=f"from {package} import Accelerator"))
+    context.edits.append(
+        e.AddImport(
+            context.facts.tree,
+            IMPORT,
+            f"from {package} import Accelerator",
+            code=f"from {package} import Accelerator",
+        )
+    )

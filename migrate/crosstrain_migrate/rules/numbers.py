@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import ast
 
-from ..roles import tensors
-from ..roles.values import Shard, Value
+from crosstrain_migrate.roles import tensors
+from crosstrain_migrate.roles.values import Shard, Value
+
 from .base import Context, refuse
-from .gathering import Collapse, Gatherer
+from .gathering import MIXED, Collapse, Gatherer
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards
 
 RULE = "CT602"
@@ -94,7 +95,9 @@ class Globaliser:
         if node is not operand or not isinstance(operand, ast.Name):
             return False
         definitions = self.facts.interp.reaching.get(operand, frozenset())
-        return all(isinstance(self.facts.table.statement_of(d), ast.For) for d in definitions) and bool(definitions)
+        return all(isinstance(self.facts.table.statement_of(d), ast.For) for d in definitions) and bool(
+            definitions
+        )
 
     def collapse(self, node: ast.expr) -> None:
         operands = operands_of(node)
@@ -113,6 +116,9 @@ class Globaliser:
         raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
 
     def loss(self, node: ast.expr, kinds: set[str]) -> None:
+        if self._in_mixed_loop(node):
+            self._again(node)
+            return
         accelerator = self.context.accelerator(node)
         if kinds == {"sum"}:
             template = accelerator + ".gather_for_metrics({x}).sum()"
@@ -120,8 +126,37 @@ class Globaliser:
                 template = accelerator + '.reduce({x}, reduction="sum")'
         else:
             template = accelerator + '.reduce({x}, reduction="mean")'
-        self.context.replace(node, RULE, "the loss of the global batch, not of this rank's share", template, x=node)
+        self.context.replace(
+            node, RULE, "the loss of the global batch, not of this rank's share", template, x=node
+        )
         self.context.collective.add(node)
+
+    def _in_mixed_loop(self, node: ast.expr) -> bool:
+        """One loop for training and evaluation: several loaders, and a backward pass that is not always taken."""
+        over: set[Value] = {s.loader for s in self.local(node)}
+        if len(over) < 2:
+            return False
+        return any(
+            isinstance(around, ast.If)
+            for call, _ in self.facts.backward_calls
+            for around in self.facts.table.ancestors(call)
+            if self.facts.interp.batch_loop_around(call) is not None
+            and self.facts.interp.inside(around, self.facts.interp.batch_loop_around(call))  # type: ignore[arg-type]
+        )
+
+    def _again(self, node: ast.expr) -> None:
+        """Evaluation must not count the rows that fill up its last batch, so the loss that is read is computed again."""
+        origins = {o for s in self.local(node) for o in s.origins}
+        call = next(iter(origins))
+        if len(origins) != 1 or not isinstance(call, ast.Call) or not isinstance(node, ast.Name):
+            raise refuse(
+                MIXED,
+                node,
+                f"one loop trains and evaluates, and what `{ast.unparse(node)}` was computed from is not clear",
+                "split training and evaluation into two loops",
+            )
+        operands = [o for o in operands_of(call) if self.local(o)]
+        self.gatherer.add(Collapse(node, operands, again=self.context.source(call)))
 
     def leaf(self, node: ast.expr, kinds: set[str], origins: frozenset[ast.AST]) -> None:
         metric = [o for o in origins if o not in self.facts.loss_origins]
@@ -157,7 +192,12 @@ class Globaliser:
 
     def cannot(self, node: ast.AST, why: str) -> Exception:
         text = ast.unparse(node)
-        return refuse(RULE, node, f"`{text}` depends on this process's share of the batch, and {why}", "compute it from tensors that keep one row per sample, or after the loop")
+        return refuse(
+            RULE,
+            node,
+            f"`{text}` depends on this process's share of the batch, and {why}",
+            "compute it from tensors that keep one row per sample, or after the loop",
+        )
 
 
 def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
@@ -186,7 +226,11 @@ def operands_of(node: ast.expr) -> list[ast.expr]:
     """The expressions whose rows `node` collapses."""
     if isinstance(node, ast.Subscript):  # x.shape[0]
         inner = node.value
-        return [inner.value] if isinstance(inner, ast.Attribute | ast.Call) and isinstance(inner, ast.Attribute) else [inner]
+        return (
+            [inner.value]
+            if isinstance(inner, ast.Attribute | ast.Call) and isinstance(inner, ast.Attribute)
+            else [inner]
+        )
     if isinstance(node, ast.Call):
         receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
         arguments = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
@@ -195,4 +239,3 @@ def operands_of(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.Attribute):
         return [node.value]
     return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 
-from .. import edits as e
-from ..roles.scopes import Scope
-from ..roles.values import FunctionNode
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.values import FunctionNode
+
 from . import home as homes
 from .base import Context, refuse
 from .device import Placement, is_pure
@@ -38,7 +39,7 @@ class Plumbing:
         self._thread(parameters)
         self._definitions()
 
-    # -- who needs the accelerator -----------------------------------------------------------------------------------
+    # -- who needs the accelerator ---------------------------------------------------------------------------
 
     def _close_needs(self) -> None:
         """Callers of a function that needs the accelerator need it too, up to where it is made."""
@@ -67,7 +68,7 @@ class Plumbing:
         """A closure sees the accelerator of the function around it."""
         return function is self.context.home.scope.node or function in self.context.needs
 
-    # -- device parameters -------------------------------------------------------------------------------------------
+    # -- device parameters -----------------------------------------------------------------------------------
 
     def _device_parameters(self) -> dict[FunctionNode, str]:
         """Functions that take a device, with the parameter's name."""
@@ -77,7 +78,10 @@ class Plumbing:
                 continue
             for argument in (*function.args.args, *function.args.kwonlyargs):
                 passed = [argument_for(self.context, site, function, argument.arg) for site in sites]
-                if passed and all(p is not None and self.placement.is_device(p) and not self.placement.is_cpu(p) for p in passed):
+                if passed and all(
+                    p is not None and self.placement.is_device(p) and not self.placement.is_cpu(p)
+                    for p in passed
+                ):
                     found[function] = argument.arg
         return found
 
@@ -106,7 +110,9 @@ class Plumbing:
                 if self._takes_accelerator(function):
                     for use in residual:
                         self.gone.add(use)
-                        self.context.replace(use, "CT105", "the process's own device", f"{self._name_in(function)}.device")
+                        self.context.replace(
+                            use, "CT105", "the process's own device", f"{self._name_in(function)}.device"
+                        )
                 elif residual:
                     continue
                 settled.add(function)
@@ -123,9 +129,7 @@ class Plumbing:
         return "accelerator"
 
     def _takes_accelerator(self, function: ast.AST) -> bool:
-        if self.context.home.is_global or function not in self.needing_functions():
-            return False
-        return True
+        return not (self.context.home.is_global or function not in self.needing_functions())
 
     def needing_functions(self) -> set[ast.AST]:
         """Functions that get an `accelerator` parameter: those that need it, and constructors of classes that do."""
@@ -137,7 +141,12 @@ class Plumbing:
             if cls is not None:
                 init = self.facts.interp.method(cls, "__init__")
                 if init is None:
-                    raise refuse(RULE, cls, f"class {cls.name} needs the accelerator and has no __init__ to receive it", "give it one")
+                    raise refuse(
+                        RULE,
+                        cls,
+                        f"class {cls.name} needs the accelerator and has no __init__ to receive it",
+                        "give it one",
+                    )
                 found.add(init)
                 continue
             outer = self.facts.enclosing_function(function)
@@ -146,7 +155,7 @@ class Plumbing:
             found.add(function)
         return found
 
-    # -- edits of signatures and calls -----------------------------------------------------------------------------------
+    # -- edits of signatures and calls -----------------------------------------------------------------------
 
     def _thread(self, parameters: dict[FunctionNode, str]) -> None:
         needing = self.needing_functions() if not self.context.home.is_global else set()
@@ -172,12 +181,16 @@ class Plumbing:
             accelerator = self.context.accelerator(site)
             if any(k.value is passed for k in site.keywords):
                 self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
-                self.context.edits.append(e.InsertArgument(site, RULE, position=-1, code=f"accelerator={accelerator}"))
+                self.context.edits.append(
+                    e.InsertArgument(site, RULE, position=-1, code=f"accelerator={accelerator}")
+                )
             else:
                 self.context.edits.append(e.Replace(passed, RULE, template=accelerator))
 
     def _drop(self, function: FunctionNode, name: str) -> None:
-        self.context.edits.append(e.ReplaceParameter(function, RULE, "nothing in it needs a device any more", name=name))
+        self.context.edits.append(
+            e.ReplaceParameter(function, RULE, "nothing in it needs a device any more", name=name)
+        )
         for site in self.facts.callers[function]:
             passed = argument_for(self.context, site, function, name)
             self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
@@ -186,12 +199,20 @@ class Plumbing:
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         cls = self.context.method_class(function)
         position = 1 if cls is not None else 0
-        self.context.edits.append(e.InsertParameter(function, RULE, "it needs the accelerator", position=position, code="accelerator"))
-        sites = self.context.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
+        self.context.edits.append(
+            e.InsertParameter(
+                function, RULE, "it needs the accelerator", position=position, code="accelerator"
+            )
+        )
+        sites = (
+            self.context.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
+        )
         for site in sites:
-            self.context.edits.append(e.InsertArgument(site, RULE, position=0, code=self.context.accelerator(site)))
+            self.context.edits.append(
+                e.InsertArgument(site, RULE, position=0, code=self.context.accelerator(site))
+            )
 
-    # -- definitions -----------------------------------------------------------------------------------------------------
+    # -- definitions -----------------------------------------------------------------------------------------
 
     def _dead_attributes(self) -> None:
         """`self.device = device` of which every use is gone."""
@@ -204,7 +225,10 @@ class Plumbing:
             loads = [
                 n
                 for n in ast.walk(self.facts.tree)
-                if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load) and n not in self.gone
+                if isinstance(n, ast.Attribute)
+                and n.attr == target.attr
+                and isinstance(n.ctx, ast.Load)
+                and n not in self.gone
                 and self.placement.is_device(n)
             ]
             if not loads:
@@ -239,7 +263,11 @@ class Plumbing:
         self._orphans()
 
     def _main_definition(self) -> ast.Assign | None:
-        mine = [d for d in self.context.device_definitions if self.facts.table.of_node[d] is self.context.home.scope]
+        mine = [
+            d
+            for d in self.context.device_definitions
+            if self.facts.table.of_node[d] is self.context.home.scope
+        ]
         return (mine or self.context.device_definitions or [None])[0]  # type: ignore[list-item]
 
     def _unused(self, node: ast.Assign) -> bool:
@@ -258,11 +286,24 @@ class Plumbing:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
                 continue
             target = node.targets[0]
-            if not isinstance(target, ast.Name) or not is_pure(node.value) or "is_available" not in ast.unparse(node.value):
+            if (
+                not isinstance(target, ast.Name)
+                or not is_pure(node.value)
+                or "is_available" not in ast.unparse(node.value)
+            ):
                 continue
             scope = self.facts.table.of_node[target].resolve(target.id)
-            loads = [n for n in ast.walk(self.facts.tree) if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)]
-            if loads and scope is not None and not self._residual(scope, target.id) and target.id not in kept.split():
+            loads = [
+                n
+                for n in ast.walk(self.facts.tree)
+                if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
+            ]
+            if (
+                loads
+                and scope is not None
+                and not self._residual(scope, target.id)
+                and target.id not in kept.split()
+            ):
                 self.context.remove(node, "CT105", "nothing uses it any more")
 
 

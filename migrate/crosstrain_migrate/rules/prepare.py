@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 
-from .. import edits as e
-from ..roles.scopes import Scope
-from ..roles.values import Value
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.values import Value
+
 from .base import Context, refuse
 from .subject import Holding, common_position, stores
 
@@ -25,6 +26,7 @@ def plan(context: Context) -> None:
     core = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.schedulers]
     held = {v: _holding(context, v) for v in core}
     position = common_position(context.facts, [s for h in held.values() for s in h.stores])
+    position = _past_other_schedulers(context, held, position)
     position = _with_evaluation(context, held, position)
     first_use = _first_use(context, held, position)
     if first_use is not None:
@@ -37,14 +39,38 @@ def plan(context: Context) -> None:
     names = list(dict.fromkeys(h.name for h in _ordered(context, held)))
     targets = ", ".join(names)
     code = f"{targets} = {context.accelerator(position)}.prepare({targets})"
-    context.edits.append(e.InsertAfter(position, RULE, "everything that trains is prepared together", code=_wrapped(context, code, position)))
+    context.edits.append(
+        e.InsertAfter(
+            position,
+            RULE,
+            "everything that trains is prepared together",
+            code=_wrapped(context, code, position),
+        )
+    )
     _check_aliases(context, held, position)
+
+
+def _past_other_schedulers(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:
+    """Schedulers that stay unprepared are still made before the prepare, from the optimizer as it was."""
+    for scheduler in context.facts.schedulers:
+        found = stores(context.facts, context.subject.scope, scheduler) if scheduler not in held else []
+        if found:
+            later = common_position(context.facts, [position, *found[0].stores])
+            if _first_use(context, held, later) is None:
+                position = later
+    return position
 
 
 def _ordered(context: Context, held: dict[Value, Holding]) -> list[Holding]:
     """Models, optimizers, loaders, schedulers: the order people write."""
     subject = context.subject
-    wanted = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.eval_loaders, *subject.schedulers]
+    wanted = [
+        *subject.models,
+        *subject.optimizers,
+        *subject.train_loaders,
+        *subject.eval_loaders,
+        *subject.schedulers,
+    ]
     return [held[v] for v in wanted if v in held]
 
 
@@ -61,10 +87,20 @@ def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
 def _holding(context: Context, value: Value) -> Holding:
     found = stores(context.facts, context.subject.scope, value)
     if not found:
-        raise refuse(RULE, value.site, "this is not held by a variable where everything is prepared", "give it a name there")  # type: ignore[union-attr]
+        raise refuse(
+            RULE,
+            value.site,
+            "this is not held by a variable where everything is prepared",
+            "give it a name there",
+        )  # type: ignore[union-attr]
     name = found[0].name
     if name.count(".") > 1 or "[" in name:
-        raise refuse(RULE, found[0].last, f"`{name}` is no plain variable", "hold it in a variable or an attribute of self")
+        raise refuse(
+            RULE,
+            found[0].last,
+            f"`{name}` is no plain variable",
+            "hold it in a variable or an attribute of self",
+        )
     return found[0]
 
 
@@ -88,7 +124,9 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
 
 def _prepare_alone(context: Context, holding: Holding) -> None:
     code = f"{holding.name} = {context.accelerator(holding.last)}.prepare({holding.name})"
-    context.edits.append(e.InsertAfter(holding.last, RULE, "the evaluation loader is prepared where it is made", code=code))
+    context.edits.append(
+        e.InsertAfter(holding.last, RULE, "the evaluation loader is prepared where it is made", code=code)
+    )
 
 
 def _prepare_elsewhere(context: Context, loader: Value) -> None:
@@ -107,9 +145,17 @@ def _first_use(context: Context, held: dict[Value, Holding], position: ast.stmt)
     values = set(held)
     for node in ast.walk(scope.node):
         line = getattr(node, "lineno", None)
-        if line is None or line > (position.end_lineno or position.lineno) or not _runs_in(context, node, scope):
+        if (
+            line is None
+            or line > (position.end_lineno or position.lineno)
+            or not _runs_in(context, node, scope)
+        ):
             continue
-        if isinstance(node, ast.For) and facts.interp.iterations.get(node, set()) & values and line < position.lineno:
+        if (
+            isinstance(node, ast.For)
+            and facts.interp.iterations.get(node, set()) & values
+            and line < position.lineno
+        ):
             return node
         if isinstance(node, ast.Call) and _runs(context, node, values):
             return node
@@ -149,7 +195,12 @@ def _iterated(node: ast.expr) -> ast.expr:
 
 
 def _sees_prepared(
-    context: Context, node: ast.expr, holding: Holding, position: ast.stmt, loader: Value, seen: frozenset[ast.AST]
+    context: Context,
+    node: ast.expr,
+    holding: Holding,
+    position: ast.stmt,
+    loader: Value,
+    seen: frozenset[ast.AST],
 ) -> bool:
     facts = context.facts
     if node in seen:
@@ -163,7 +214,9 @@ def _sees_prepared(
         return False
     scope = facts.table.of_node[node].resolve(node.id)
     if scope is context.subject.scope:
-        return node.id == holding.name and (facts.table.of_node[node] is not scope or node.lineno > position.lineno)
+        return node.id == holding.name and (
+            facts.table.of_node[node] is not scope or node.lineno > position.lineno
+        )
     if scope is None or not scope.is_function:
         return False
     arguments = {a.arg: a for a in ast.walk(scope.node) if isinstance(a, ast.arg)}
@@ -179,7 +232,12 @@ def _sees_prepared(
 
 
 def _attribute_sees(
-    context: Context, node: ast.Attribute, holding: Holding, position: ast.stmt, loader: Value, seen: frozenset[ast.AST]
+    context: Context,
+    node: ast.Attribute,
+    holding: Holding,
+    position: ast.stmt,
+    loader: Value,
+    seen: frozenset[ast.AST],
 ) -> bool:
     """`self.loader`: rebound by prepare itself, or assigned from something that is."""
     facts = context.facts
@@ -209,4 +267,3 @@ def argument_for(context: Context, site: ast.Call, function: ast.AST, name: str)
     if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
         return None
     return site.args[index]
-

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ast
 
-from ..roles.values import Member, Value
+from crosstrain_migrate.roles.values import Member, Value
+
 from .base import Context
 from .subject import stores
 

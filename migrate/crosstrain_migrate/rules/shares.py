@@ -9,11 +9,24 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ..roles import torch_api as api
-from ..roles.facts import Facts
-from ..roles.values import External, Function, FunctionNode, Instance, Member, Method, Sequence, Shard, Symbol, Value
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import (
+    External,
+    Function,
+    FunctionNode,
+    Instance,
+    Member,
+    Method,
+    Sequence,
+    Shard,
+    Symbol,
+    Value,
+)
 
-MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "appendleft", "put", "write", "writerow", "log"})
+MUTATORS = frozenset(
+    {"append", "extend", "add", "update", "insert", "appendleft", "put", "write", "writerow", "log"}
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,11 @@ class SinkFinder:
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
                 for part in node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]:
                     self._add(part, "print", node)
-            elif isinstance(node, ast.Return | ast.Yield) and node.value is not None and isinstance(node, ast.Yield):
+            elif (
+                isinstance(node, ast.Return | ast.Yield)
+                and node.value is not None
+                and isinstance(node, ast.Yield)
+            ):
                 self._add(node.value, "call", node)
         return sorted(self.found, key=lambda s: (s.node.lineno, s.node.col_offset))
 
@@ -102,9 +119,16 @@ class SinkFinder:
                 self._arguments(node, "print")
                 return
         kinds = self.facts.of(function)
-        if any(isinstance(v, Symbol) and v.path in api.HOST_BUILTINS | {"builtins.round", "builtins.abs"} for v in kinds):
+        if any(
+            isinstance(v, Symbol) and v.path in api.HOST_BUILTINS | {"builtins.round", "builtins.abs"}
+            for v in kinds
+        ):
             self._arguments(node, "host")
-        elif any(isinstance(v, Symbol) and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"} for v in kinds):
+        elif any(
+            isinstance(v, Symbol)
+            and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"}
+            for v in kinds
+        ):
             self._arguments(node, "print")
         elif self._is_foreign(node):
             how = "collect" if isinstance(function, ast.Attribute) and function.attr in MUTATORS else "call"
@@ -119,7 +143,9 @@ class SinkFinder:
         for value in self.facts.of(node.func):
             if isinstance(value, Function | Method | Shard) or self.facts.interp.is_module(value):
                 return False
-            if isinstance(value, Symbol) and (value.path.startswith(("torch.", "builtins.")) or value.path == "torch"):
+            if isinstance(value, Symbol) and (
+                value.path.startswith(("torch.", "builtins.")) or value.path == "torch"
+            ):
                 return False
             if isinstance(value, External) and value.path.startswith("torch."):
                 return False
@@ -133,12 +159,10 @@ class SinkFinder:
         receiver = value.receiver
         if isinstance(receiver, Shard):
             return False
-        if self.facts.interp.is_module(receiver) or receiver in self.facts.optimizers:
-            return False
-        return True
+        return not (self.facts.interp.is_module(receiver) or receiver in self.facts.optimizers)
 
     def _test(self, test: ast.expr, at: ast.AST) -> None:
-        if isinstance(test, ast.BoolOp) or isinstance(test, ast.UnaryOp):
+        if isinstance(test, (ast.BoolOp, ast.UnaryOp)):
             return
         self._add(test, "test", at)
 
@@ -168,8 +192,12 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
         return False
     if any(facts.table.of_node.get(o) is facts.table.scopes[t] for o in facts.loss_origins for t in targets):
         return False
-    arguments = [a.value if isinstance(a, ast.Starred) else a for a in call.args] + [k.value for k in call.keywords]
-    return any(local_shards(facts, a, loaders) or local_shards(facts, a, loaders, host=True) for a in arguments)
+    arguments = [a.value if isinstance(a, ast.Starred) else a for a in call.args] + [
+        k.value for k in call.keywords
+    ]
+    return any(
+        local_shards(facts, a, loaders) or local_shards(facts, a, loaders, host=True) for a in arguments
+    )
 
 
 def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ..results import Severity
-from ..roles.facts import Facts
-from ..roles.scopes import Scope, suites
-from ..roles.values import External, Instance, Value
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import Scope, suites
+from crosstrain_migrate.roles.values import External, Instance, Value
+
 from .base import Subject, refuse
 
 RULE = "CT201"
@@ -32,7 +33,10 @@ def find_subject(facts: Facts) -> Subject:
     first_backward = facts.backward_calls[0][0]
     if not facts.optimizers:
         raise refuse(
-            "CT202", first_backward, "no optimizer was recognised in this script", "name the optimizer's class where it is imported"
+            "CT202",
+            first_backward,
+            "no optimizer was recognised in this script",
+            "name the optimizer's class where it is imported",
         )
     if not facts.models:
         raise refuse(
@@ -56,7 +60,11 @@ def find_subject(facts: Facts) -> Subject:
 
 def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
     """Prefer the scope that makes the optimizer; then the outermost."""
-    made_here = any(facts.table.of_node.get(o.site) is scope for o in facts.optimizers if isinstance(o, External | Instance))
+    made_here = any(
+        facts.table.of_node.get(o.site) is scope
+        for o in facts.optimizers
+        if isinstance(o, External | Instance)
+    )
     depth = 0
     current = scope.parent
     while current is not None:

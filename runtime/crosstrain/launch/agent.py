@@ -44,7 +44,7 @@ def launch(resolved: Resolved, target: Target, *, debug: bool = False) -> int:
     first; a signal n gives 128 + n. No rank is left when this returns, nor when this process is killed.
     """
     if not debug:
-        _quiet_agent()
+        quiet()
     os.environ.update(resolved.environment)
     arguments = [
         "-u",
@@ -55,7 +55,7 @@ def launch(resolved: Resolved, target: Target, *, debug: bool = False) -> int:
     ]
     try:
         with ExitStack() as stack:
-            config = _launch_config(resolved, stack)
+            config = launch_config(resolved, stack)
             elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
         failures = failure.order_of_failure(error.failures)
@@ -68,14 +68,15 @@ def launch(resolved: Resolved, target: Target, *, debug: bool = False) -> int:
     return 0
 
 
-def _quiet_agent() -> None:
-    """The agent's own log lines repeat, around the user's traceback, what `failure.describe` says."""
+def quiet() -> None:
+    """Silence the agent: its log repeats, around the user's traceback, what `failure.describe` says."""
     for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):
+        if name.startswith(("torch.distributed.elastic", "torch.multiprocessing")):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def _launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
+def launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
+    """The agent's own form of a launch; what it needs on disk goes away with `stack`."""
     options = resolved.options
     # Error files need a place also where nobody wants logs.
     log_dir = options.log_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="crosstrain-"))

@@ -81,16 +81,16 @@ def order_of_failure(failures: Mapping[int, ProcessFailure]) -> list[RankFailure
     return sorted(causes, key=lambda failure: (not failure.died, failure.time_ns, failure.rank))
 
 
-def describe(failures: list[RankFailure], world_size: int) -> str:
-    """The text for the terminal: the first failure in full, each other one in a line, equal ones together."""
+def describe(failures: list[RankFailure], world_size: int, speaker: str = "crosstrain launch") -> str:
+    """The text for a person: the first failure in full, each other one in a line, equal ones together."""
     first, *others = failures
     same = [other.rank for other in others if other.summary and other.summary == first.summary]
     ranks = ", ".join(str(rank) for rank in sorted([first.rank, *same]))
     name = f"rank{'s' if same else ''} {ranks} of {world_size}"
     if first.traceback:
-        lines = [first.traceback.rstrip("\n"), f"crosstrain launch: {name} failed with the error above."]
+        lines = [first.traceback.rstrip("\n"), f"{speaker}: {name} failed with the error above."]
     else:
-        lines = [f"crosstrain launch: {name} {first.ending()}."]
+        lines = [f"{speaker}: {name} {first.ending()}."]
     lines += [
         f"  then rank {other.rank} {'failed: ' if other.summary else ''}{other.ending()}"
         for other in others

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import importlib.util
+import importlib
 import json
 import os
 import random
@@ -36,8 +36,8 @@ def main(preload: Sequence[str]) -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for name in preload:
-        # Only a head start: a script that needs a module which is not installed says so itself.
-        if importlib.util.find_spec(name):
+        # Only a head start: a script that needs a module which is missing or broken says so itself.
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
     import torch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -11,8 +11,6 @@ from . import edits as e
 
 if TYPE_CHECKING:
     from .rewrite import _Rewriter
-
-Statement = Union[cst.SimpleStatementLine, cst.BaseCompoundStatement]
 
 
 class Blocks:
@@ -79,7 +77,9 @@ class Blocks:
             return [edit for small in statement.body for edit in self.rewriter.edits_of(small)]
         return list(self.rewriter.edits_of(statement))
 
-    def _rebuild(self, original, updated, edits_of):  # type: ignore[no-untyped-def]
+    def _rebuild(
+        self, original: Sequence[Any], updated: Sequence[Any], edits_of: Any
+    ) -> tuple[list[Any], list[cst.EmptyLine]]:
         body: list[cst.BaseStatement] = []
         pending: list[cst.EmptyLine] = []
         removed = False
@@ -88,7 +88,7 @@ class Blocks:
             edits = edits_of(old)
             before = [edit for edit in edits if isinstance(edit, e.InsertBefore)]
             after = [edit for edit in edits if isinstance(edit, e.InsertAfter)]
-            self.rewriter.plan.done.update(before + after)
+            self.rewriter.plan.done.update([*before, *after])
             guard = next((edit for edit in edits if isinstance(edit, e.Guard)), None)
             opens = removed and not body and open_guard is None
             pieces, pending = self._one(old, new, edits, pending, opens)
@@ -108,7 +108,9 @@ class Blocks:
                 open_guard = None
         return body, pending
 
-    def _one(self, old, new, edits, pending, opens):  # type: ignore[no-untyped-def]
+    def _one(
+        self, old: Any, new: Any, edits: list[e.Edit], pending: list[cst.EmptyLine], opens: bool
+    ) -> tuple[list[Any], list[cst.EmptyLine]]:
         """One statement after its edits, with the comments that removed neighbours left to it.
 
         opens: it is the first of its block now because others were removed, so it keeps no blank line above.
@@ -127,7 +129,7 @@ class Blocks:
             new = _with_leading(new, pending, opens)
         return [new], []
 
-    def _without(self, old, new, removals):  # type: ignore[no-untyped-def]
+    def _without(self, old: Any, new: Any, removals: list[e.RemoveStatement]) -> Any:
         if not isinstance(old, cst.SimpleStatementLine):
             return None
         gone = {id(self.rewriter.plan.nodes[edit.node]) for edit in removals}
@@ -140,7 +142,7 @@ class Blocks:
     @staticmethod
     def _unwrapped(new: cst.BaseStatement, pending: list[cst.EmptyLine]) -> list[cst.BaseStatement]:
         assert isinstance(new, cst.If)
-        suite = new.body
+        suite: Any = new.body
         if isinstance(suite, cst.SimpleStatementSuite):
             body: list[cst.BaseStatement] = [
                 cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
@@ -153,7 +155,7 @@ class Blocks:
         lines = [*pending, *new.leading_lines]
         if header_comment is not None:
             lines.append(cst.EmptyLine(comment=header_comment))
-        first = body[0]
+        first: Any = body[0]
         body[0] = first.with_changes(leading_lines=[*lines, *first.leading_lines])
         return body
 
@@ -181,7 +183,7 @@ def _parse(code: str, module: cst.Module) -> list[cst.BaseStatement]:
     return list(cst.parse_module(code + "\n", config=module.config_for_parsing).body)
 
 
-def _is_docstring(statement: cst.BaseStatement) -> bool:
+def _is_docstring(statement: cst.CSTNode) -> bool:
     return (
         isinstance(statement, cst.SimpleStatementLine)
         and isinstance(statement.body[0], cst.Expr)
@@ -197,8 +199,7 @@ def _split_blanks(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], 
 def _left_behind(old: cst.BaseStatement, pending: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
     """What a removed statement leaves to the next one: its blank lines and all its comments."""
     lines = [*pending, *old.leading_lines]  # type: ignore[attr-defined]
-    for comment in _comments_in(old):
-        lines.append(cst.EmptyLine(comment=comment))
+    lines.extend(cst.EmptyLine(comment=comment) for comment in _comments_in(old))
     return lines
 
 
@@ -246,7 +247,7 @@ def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:
 
 
 def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
-    """Adds `from package import name` lines to the block of imports that imports torch, where a sorter would put them."""
+    """Adds `from package import name` lines to the imports around torch's, where a sorter would put them."""
     body = list(module.body)
     for code in codes:
         fresh = cst.ensure_type(_parse(code, module)[0], cst.SimpleStatementLine)
@@ -259,7 +260,7 @@ def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
     return module.with_changes(body=body)
 
 
-def _import_position(body: list[cst.BaseStatement], package: str) -> tuple[int, bool]:
+def _import_position(body: Sequence[cst.BaseStatement], package: str) -> tuple[int, bool]:
     """(index, whether the statement there opens the block and must pass its leading lines on)."""
     imports = [i for i, s in enumerate(body) if _imported_module(s) is not None]
     if not imports:

@@ -154,7 +154,7 @@ class _Rewriter(cst.CSTTransformer):
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(self)
 
-    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:  # type: ignore[override]
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:
         result: cst.CSTNode = super().on_leave(original_node, updated_node)  # type: ignore[assignment]
         for edit in self.plan.edits.get(original_node, ()):
             if original_node in self.keep:

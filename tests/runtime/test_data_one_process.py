@@ -495,7 +495,8 @@ def test_a_seedable_order_is_a_function_of_seed_and_epoch() -> None:
 
 def test_set_epoch_reaches_samplers_and_data_sets() -> None:
     class Epochs(Dataset[int]):
-        epochs: list[int] = []
+        def __init__(self) -> None:
+            self.epochs: list[int] = []
 
         def __len__(self) -> int:
             return 4

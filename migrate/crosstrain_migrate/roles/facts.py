@@ -92,7 +92,7 @@ class Facts:
 
     @cached_property
     def optimizers(self) -> list[Value]:
-        found = set()
+        found: set[Value] = set()
         for value in self.all_values:
             if isinstance(value, External) and api.is_optimizer_class(value.path):
                 self.evidence[value] = f"made by {value.path}"

@@ -186,9 +186,12 @@ class Interpreter:
                 return True
             if isinstance(base, Symbol) and bases is api.MODULE_BASES and api.is_module_class(base.path):
                 return True
-            if isinstance(base, Class) and base.node not in seen:
-                if self.inherits(base.node, bases, seen | {cls}):
-                    return True
+            if (
+                isinstance(base, Class)
+                and base.node not in seen
+                and self.inherits(base.node, bases, seen | {cls})
+            ):
+                return True
         return False
 
     def bases(self, cls: ast.ClassDef) -> list[Value]:
@@ -661,8 +664,8 @@ class Interpreter:
     def _combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:
         if not left or not right:
             return NOTHING
-        left_shards = [v for v in left if isinstance(v, Shard)] or [None]
-        right_shards = [v for v in right if isinstance(v, Shard)] or [None]
+        left_shards: list[Shard | None] = [*(v for v in left if isinstance(v, Shard))] or [None]
+        right_shards: list[Shard | None] = [*(v for v in right if isinstance(v, Shard))] or [None]
         found: set[Value] = set()
         for a in left_shards:
             for b in right_shards:

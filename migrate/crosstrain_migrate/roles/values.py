@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
-FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +111,30 @@ class Shard:
     host: bool = False
 
 
-Value = Union[
-    Unknown,
-    Symbol,
-    Function,
-    Class,
-    Instance,
-    Method,
-    External,
-    Member,
-    Sequence,
-    Parameters,
-    Length,
-    Iterator,
-    Shard,
-]
+Value: TypeAlias = (
+    Unknown
+    | Symbol
+    | Function
+    | Class
+    | Instance
+    | Method
+    | External
+    | Member
+    | Sequence
+    | Parameters
+    | Length
+    | Iterator
+    | Shard
+)
 Values = frozenset[Value]
+
+
+def site_of(value: Value) -> ast.expr:
+    """Where an object was made. Only objects that a call made have a site."""
+    site = getattr(value, "site", None)
+    assert isinstance(site, ast.expr), value
+    return site
+
+
 NOTHING: Values = frozenset()
 UNKNOWN: Values = frozenset({Unknown()})

@@ -29,7 +29,7 @@ from . import (
     speak,
     subject,
 )
-from .base import Context, Refusal
+from .base import Context, Home, Refusal
 
 PAGES = (
     home,
@@ -85,7 +85,7 @@ def _refused(reason: tuple[str, ast.AST, str, str, object]) -> Finding:
 
 def _context(facts: Facts, text: str, runtime: str) -> Context:
     found = subject.find_subject(facts)
-    probe = Context(facts, runtime, text, home.Home(found.scope, "accelerator"), found)
+    probe = Context(facts, runtime, text, Home(found.scope, "accelerator"), found)
     definitions = device.Placement(probe)._definitions()
     place = home.find_home(facts, found, definitions)
     return Context(facts, runtime, text, place, found)
@@ -126,10 +126,8 @@ def catalogue() -> list[Page]:
         name = title.split(":", 1)[1].strip() if ":" in title else title
         before = re.search(r"^Before: (.+)$", doc, re.M)
         after = re.search(r"^After:  ?(.+)$", doc, re.M)
-        for code in _codes(module, title):
-            found.append(
-                Page(code, name, doc, before.group(1) if before else "", after.group(1) if after else "")
-            )
+        examples = (before.group(1) if before else "", after.group(1) if after else "")
+        found.extend(Page(code, name, doc, *examples) for code in _codes(module, title))
     return sorted(found, key=lambda page: page.code)
 
 

@@ -130,7 +130,7 @@ class Context:
         """Whether `node` runs after the Accelerator was made (both in the same scope)."""
         if self.home.statement is None:
             return True
-        return node.lineno >= self.home.statement.lineno  # type: ignore[attr-defined]
+        return bool(node.lineno >= self.home.statement.lineno)  # type: ignore[attr-defined]
 
     def is_library_class(self, cls: ast.ClassDef) -> bool:
         """A module, data set or other class whose objects a library calls: it cannot be given an accelerator."""

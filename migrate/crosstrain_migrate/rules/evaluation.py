@@ -140,9 +140,9 @@ class _Evaluation(Globaliser):
             for call in self.facts.calls:
                 if (
                     self.facts.table.of_node[call] is scope
-                    and call.lineno <= node.lineno
+                    and call.lineno <= getattr(node, "lineno", 0)
                     and self._switches(call)
-                ):  # type: ignore[attr-defined]
+                ):
                     return True
             if scope.node not in seen:
                 seen.add(scope.node)

@@ -92,7 +92,7 @@ def _join_neighbours(context: Context) -> None:
                 joined[-1] = replace(previous, last=guard.last)
                 continue
         joined.append(guard)
-    context.edits[:] = [x for x in context.edits if not isinstance(x, e.Guard)] + joined
+    context.edits[:] = [*(x for x in context.edits if not isinstance(x, e.Guard)), *joined]
 
 
 def _directories(context: Context) -> None:

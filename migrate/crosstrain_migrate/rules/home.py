@@ -276,8 +276,8 @@ def construct(context: Context, in_place_of: ast.Assign | None) -> None:
     reason = "one Accelerator, before the first random draw"
     statement = context.home.statement
     assert statement is not None
-    if in_place_of is statement:
-        context.edits.append(e.ReplaceStatement(statement, CONSTRUCT, reason, code=code))
+    if in_place_of is not None and in_place_of is statement:
+        context.edits.append(e.ReplaceStatement(in_place_of, CONSTRUCT, reason, code=code))
     else:
         context.edits.append(e.InsertBefore(statement, CONSTRUCT, reason, code=code))
     package = context.runtime

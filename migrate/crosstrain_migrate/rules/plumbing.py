@@ -29,7 +29,7 @@ class Plumbing:
         self.facts = context.facts
         self.placement = placement
         self.gone = placement.gone
-        self.attributes: dict[ast.AST, list[ast.Assign]] = {}
+        self.attributes: set[ast.Assign] = set()
 
     def plan(self) -> None:
         self._close_needs()
@@ -164,13 +164,13 @@ class Plumbing:
                 self._swap(function, name)
             else:
                 self._drop(function, name)
-        for function in sorted(needing - set(parameters), key=lambda f: f.lineno):  # type: ignore[attr-defined]
-            self._insert(function)
-        for function in needing:
-            cls = self.context.method_class(function)
+        for other in sorted(needing - set(parameters), key=lambda f: getattr(f, "lineno", 0)):
+            self._insert(other)
+        for receiver in needing:
+            cls = self.context.method_class(receiver)
             if cls is not None:
                 code = "self.accelerator = accelerator"
-                self.context.edits.append(e.InsertAtStart(function, RULE, code=code))
+                self.context.edits.append(e.InsertAtStart(receiver, RULE, code=code))
 
     def _swap(self, function: FunctionNode, name: str) -> None:
         reason = "the accelerator takes the place of the device"
@@ -232,7 +232,7 @@ class Plumbing:
                 and self.placement.is_device(n)
             ]
             if not loads:
-                self.attributes[node] = [node]
+                self.attributes.add(node)
                 self.gone.update(ast.walk(node))
 
     def _definitions(self) -> None:
@@ -256,9 +256,9 @@ class Plumbing:
                 accelerator = self.context.accelerator(node)
                 self.context.replace(node.value, "CT105", "the process's own device", f"{accelerator}.device")
                 self.gone.update(ast.walk(node.value))
-        for node in self.attributes:
-            if node not in self.context.device_definitions:
-                self.context.remove(node, "CT105", "nothing uses this device any more")  # type: ignore[arg-type]
+        for stored in self.attributes:
+            if stored not in self.context.device_definitions:
+                self.context.remove(stored, "CT105", "nothing uses this device any more")
         homes.construct(self.context, in_place_of)
         self._orphans()
 

@@ -13,7 +13,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Value
+from crosstrain_migrate.roles.values import Value, site_of
 
 from .base import Context, refuse
 from .subject import Holding, common_position, stores
@@ -89,10 +89,10 @@ def _holding(context: Context, value: Value) -> Holding:
     if not found:
         raise refuse(
             RULE,
-            value.site,
+            site_of(value),
             "this is not held by a variable where everything is prepared",
             "give it a name there",
-        )  # type: ignore[union-attr]
+        )
     name = found[0].name
     if name.count(".") > 1 or "[" in name:
         raise refuse(

@@ -22,7 +22,8 @@ RULE = "CT205"
 
 def plan(context: Context) -> None:
     facts = context.facts
-    per_batch, per_epoch = [], []
+    per_batch: list[Value] = []
+    per_epoch: list[Value] = []
     for scheduler in facts.schedulers:
         calls = [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
         if not calls or not stores(facts, context.subject.scope, scheduler):

@@ -64,11 +64,10 @@ def _run_grid(world: int) -> list[Any]:
         loader = prepare(raw, split_batches=case.split, even_batches=case.even)
         if skip:
             loader = skip_first_batches(loader, skip)
-        batches = []
-        for batch in loader:
-            batches.append(
-                (batch.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader)
-            )
+        batches = [
+            (batch.tolist(), loader.real_rows(rank), loader.rows(rank), loader.end_of_dataloader)
+            for batch in loader
+        ]
         seen.append((batches, len(loader), ACTIVE.current is None))
     return seen
 
@@ -362,16 +361,15 @@ def _strict_weight() -> list[Any]:
     comm = TorchComm.start(cpu=True)
     first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
     second = prepare(DataLoader(range(6), batch_size=4), split_batches=True, even_batches="weighted")
-    seen: list[Any] = []
-    for _ in zip(first, second, strict=True):
+
+    def weight() -> Any:
         try:
-            seen.append(ACTIVE.weight(comm.rank))
+            return ACTIVE.weight(comm.rank)
         except RuntimeError as error:
-            seen.append(str(error))
-    seen.append(ACTIVE.weight(comm.rank))
-    for _ in first:
-        seen.append((ACTIVE.weight(comm.rank), first.weight, first.remainder))
-    return seen
+            return str(error)
+
+    both = [weight() for _ in zip(first, second, strict=True)]
+    return [*both, weight(), *((weight(), first.weight, first.remainder) for _ in first)]
 
 
 def test_two_active_loaders_with_different_remainders_are_an_error_not_a_guess() -> None:

@@ -410,8 +410,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints):
         return nullcontext() if sync is None else sync.sync()
 
     def _settle(self) -> None:
-        """Average what is still local: no step and no clipping may see gradients that differ between ranks.
-        """
+        """Average what is still local: no step and no clipping may see gradients that differ between ranks."""
         for sync in self._syncs:
             sync.settle()
 

@@ -1,5 +1,4 @@
-"""Preparing a model: the same object, on the device, alike on every rank, computing in the run's precision.
-"""
+"""Preparing a model: the same object, on the device, alike on every rank, computing in the run's precision."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from crosstrain import Accelerator, skip_first_batches
+from crosstrain.utils import broadcast_object_list, gather_object, pad_across_processes
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler
 
-from crosstrain import Accelerator, skip_first_batches
-from crosstrain.utils import broadcast_object_list, gather_object, pad_across_processes
 from tests.support.ranks import run_ranks
 
 MODES: list[dict[str, Any]] = [
@@ -224,7 +224,10 @@ def _mismatch(kind: str) -> str:
     ("kind", "messages"),
     [
         ("shape", ["rank 0: all_gather of (3,) float32 at ", "rank 1: all_gather of (4,) float32 at "]),
-        ("guard", ["rank 0: all_gather of (2,) float32 at ", "rank 1: wait_for_everyone at ", "is_main_process"]),
+        (
+            "guard",
+            ["rank 0: all_gather of (2,) float32 at ", "rank 1: wait_for_everyone at ", "is_main_process"],
+        ),
         ("object", ["gather takes tensors", "found a str", "gather_object"]),
         ("kind", ["'average' is unknown; choose one of sum, mean"]),
     ],

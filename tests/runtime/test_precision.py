@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from crosstrain import Accelerator, AutocastKwargs, GradScalerKwargs
 from torch import Tensor, nn
 
-from crosstrain import Accelerator, AutocastKwargs, GradScalerKwargs
 from tests.support.ranks import run_ranks
 
 
@@ -100,7 +100,11 @@ def test_a_skipped_step_is_known_and_the_scheduler_waits() -> None:
         scheduler.step()
         optimizer.zero_grad()
         seen.append(
-            (accelerator.optimizer_step_was_skipped, model.weight.item() == before, scheduler.get_last_lr()[0])
+            (
+                accelerator.optimizer_step_was_skipped,
+                model.weight.item() == before,
+                scheduler.get_last_lr()[0],
+            )
         )
         if factor == 1.0:
             assert norm.item() == pytest.approx(1.0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from crosstrain import Accelerator, DistributedDataParallelKwargs
+from crosstrain.utils.dataclasses import DDPCommunicationHookType
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from crosstrain import Accelerator, DistributedDataParallelKwargs
-from crosstrain.utils.dataclasses import DDPCommunicationHookType
 from tests.support.ranks import run_ranks
 
 State = dict[str, Tensor]

@@ -72,8 +72,7 @@ class KwargsHandler:
 
 @dataclass
 class AutocastKwargs(KwargsHandler):
-    """``enabled`` and ``cache_enabled`` of torch.autocast; ``convert_outputs_to_fp32`` of a prepared model.
-    """
+    """``enabled`` and ``cache_enabled`` of torch.autocast; ``convert_outputs_to_fp32`` of a prepared model."""
 
     enabled: bool = True
     cache_enabled: bool | None = None

@@ -1,0 +1,321 @@
+"""The part of an Accelerator that saves a training and continues it exactly."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from crosstrain import checkpoint_dir as directories
+from crosstrain import model as models
+from crosstrain import snapshot
+from crosstrain.checkpoint_dir import Manifest
+from crosstrain.comm import Comm
+from crosstrain.optimizer import Gate
+from crosstrain.precision import Precision
+from crosstrain.state import AcceleratorState, Gradients
+from crosstrain.weights import load_into, save_object, save_safetensors
+
+if TYPE_CHECKING:
+    from crosstrain.utils.dataclasses import ProjectConfiguration
+
+SaveHook = Callable[[list[nn.Module], list[dict[str, Any]], str], None]
+LoadHook = Callable[[list[nn.Module], str], None]
+
+
+class HookHandle:
+    """Takes a hook off again."""
+
+    def __init__(self, hooks: dict[str, Any], key: str) -> None:
+        self._hooks = hooks
+        self._key = key
+
+    def remove(self) -> None:
+        self._hooks.pop(self._key, None)
+
+
+class Checkpoints:
+    """Saving and loading of everything that was prepared."""
+
+    step: int
+    state: AcceleratorState
+    project_configuration: ProjectConfiguration
+    get_state_dict: Callable[..., dict[str, Any]]
+    _comm: Comm
+    _precision: Precision
+    _gradients: Gradients
+    _window: int
+    _gates: list[Gate]
+    _models: list[nn.Module]
+    _optimizers: list[Optimizer]
+    _schedulers: list[LRScheduler]
+    _dataloaders: list[DataLoader[Any]]
+    _custom_objects: list[Any]
+    _save_hooks: dict[str, SaveHook]
+    _load_hooks: dict[str, LoadHook]
+
+    def register_for_checkpointing(self, *objects: Any) -> None:
+        """Save and load these objects too, in this order; ValueError lists those without a state."""
+        lacking = [
+            obj for obj in objects if not hasattr(obj, "state_dict") or not hasattr(obj, "load_state_dict")
+        ]
+        if lacking:
+            names = ", ".join(
+                f"{type(obj).__name__} ({index})" for index, obj in enumerate(objects) if obj in lacking
+            )
+            raise ValueError(
+                f"objects need state_dict and load_state_dict to be checkpointed; missing in: {names}"
+            )
+        self._custom_objects.extend(objects)
+
+    def register_save_state_pre_hook(self, hook: SaveHook) -> HookHandle:
+        """Call ``hook(models, weights, directory)`` before weights are written; what it pops it takes over."""
+        key = uuid.uuid4().hex
+        self._save_hooks[key] = hook
+        return HookHandle(self._save_hooks, key)
+
+    def register_load_state_pre_hook(self, hook: LoadHook) -> HookHandle:
+        """Call ``hook(models, directory)`` before weights are read; what it pops it takes over."""
+        key = uuid.uuid4().hex
+        self._load_hooks[key] = hook
+        return HookHandle(self._load_hooks, key)
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def save_state(self, output_dir: str | Path | None = None, safe_serialization: bool = True) -> str:
+        """Save models, optimizers, schedulers, loaders, scaler, random streams and registered objects.
+
+        Every process calls it. The directory appears when it is complete, an older one of the name is replaced
+        then. Without ``output_dir``: the next ``checkpoints/checkpoint_<n>`` of the project, with
+        automatic_checkpoint_naming. Returns the directory.
+        """
+        config = self.project_configuration
+        target = self._save_target(output_dir)
+        writer = self._comm.local_rank == 0 if config.save_on_each_node else self._comm.rank == 0
+        self._together(lambda: directories.begin(target) if writer else None)
+        self._together(lambda: self._write(directories.beside(target), writer, safe_serialization))
+        self._together(lambda: directories.publish(target, self._manifest()) if writer else None)
+        if config.automatic_checkpoint_naming:
+            config.iteration += 1
+            if writer and config.total_limit is not None:
+                directories.prune(target.parent.parent, config.total_limit)
+        self._comm.barrier()
+        return str(target)
+
+    def _save_target(self, output_dir: str | Path | None) -> Path:
+        config = self.project_configuration
+        if not config.automatic_checkpoint_naming:
+            if output_dir is None:
+                raise ValueError(
+                    "save_state needs a directory, or ProjectConfiguration(automatic_checkpoint_naming=True)"
+                )
+            return Path(output_dir).absolute()
+        project = config.project_dir or output_dir
+        if project is None:
+            raise ValueError("automatic_checkpoint_naming needs a project_dir")
+        target = Path(project).absolute() / "checkpoints" / f"checkpoint_{config.iteration}"
+        if target.exists():
+            raise ValueError(
+                f"{target} exists already: load it with load_state() to go on counting after it, choose another "
+                f"project_dir, or set ProjectConfiguration.iteration"
+            )
+        return target
+
+    def _manifest(self) -> Manifest:
+        from crosstrain import __version__
+
+        return Manifest(
+            world=self._comm.world,
+            step=self.step,
+            window=self._window,
+            sync_gradients=self._gradients.sync_gradients,
+            iteration=self.project_configuration.iteration,
+            version=__version__,
+        )
+
+    def _together(self, work: Callable[[], object]) -> None:
+        """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang."""
+        problem: BaseException | None = None
+        try:
+            work()
+        except Exception as error:
+            problem = error
+        said = self._comm.all_gather_object(None if problem is None else repr(problem))
+        if problem is not None:
+            raise problem
+        for rank, text in enumerate(said):
+            if text is not None:
+                raise RuntimeError(f"the checkpoint failed on rank {rank}: {text}")
+
+    def _write(self, folder: Path, writer: bool, safe: bool) -> None:
+        if self._precision.loss_scale is not None:
+            self._precision.loss_scale.adjust()
+        modules = list(self._models)
+        weights = [self.get_state_dict(module) for module in modules]
+        for hook in self._save_hooks.values():
+            hook(modules, weights, str(folder))
+        snapshot.save(snapshot.random_states(self.state.device), folder / f"random_states_{self._comm.rank}.pkl")
+        self._write_waiting_gradients(folder)
+        if not writer:
+            return
+        for index, state in enumerate(weights):
+            if safe:
+                save_safetensors(state, folder / _numbered("model", index, ".safetensors"))
+            else:
+                save_object(state, folder / _numbered("pytorch_model", index, ".bin"))
+        for name, suffix, objects in self._parts():
+            for index, obj in enumerate(objects):
+                snapshot.save(obj.state_dict(), folder / _numbered(name, index, suffix))
+        for index, obj in enumerate(self._custom_objects):
+            snapshot.save(obj.state_dict(), folder / f"custom_checkpoint_{index}.pkl")
+
+    def _parts(self) -> list[tuple[str, str, list[Any]]]:
+        loss_scale = self._precision.loss_scale
+        return [
+            ("optimizer", ".bin", self._optimizers),
+            ("scheduler", ".bin", self._schedulers),
+            ("loader", ".bin", self._dataloaders),
+            ("scaler", ".pt", [] if loss_scale is None else [loss_scale.scaler]),
+        ]
+
+    def _write_waiting_gradients(self, folder: Path) -> None:
+        """Inside an accumulation window the micro-batches so far are part of the training's state."""
+        if self._gradients.sync_gradients:
+            return
+        waiting = [
+            {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
+            for module in self._models
+        ]
+        snapshot.save(waiting, folder / f"gradients_{self._comm.rank}.pt")
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def load_state(self, input_dir: str | Path | None = None, strict: bool = True) -> None:
+        """Continue what `save_state` (or accelerate) saved: next batches, random numbers, rates and weights are
+        those of the training that was not interrupted, with the same number of processes.
+
+        Every process calls it, with the same objects prepared and registered. Without ``input_dir``: the project's
+        newest complete checkpoint. Nothing in the files is run.
+        """
+        source = self._load_source(input_dir)
+        if self._comm.rank == 0:
+            directories.recover(source)
+        self._comm.barrier()
+        if not source.is_dir():
+            raise FileNotFoundError(f"there is no checkpoint {source}")
+        manifest = Manifest.read(source)
+        modules = list(self._models)
+        for hook in self._load_hooks.values():
+            hook(modules, str(source))
+        for index, module in enumerate(modules):
+            load_into(models.unwrap(module, keep_torch_compile=False), _weights_file(source, index), strict)
+        for name, suffix, objects in self._parts():
+            for index, obj in enumerate(objects):
+                self._load_part(obj, source / _numbered(name, index, suffix), required=name in ("optimizer",))
+        self._load_custom(source)
+        self._continue(source, manifest)
+
+    def _load_source(self, input_dir: str | Path | None) -> Path:
+        config = self.project_configuration
+        if input_dir is not None:
+            return Path(input_dir).absolute()
+        if not config.automatic_checkpoint_naming or config.project_dir is None:
+            raise ValueError("load_state needs a directory, or a project with automatic_checkpoint_naming")
+        found = directories.numbered(Path(config.project_dir).absolute())
+        newest = self._comm.broadcast_object(found[-1] if found else None)
+        if newest is None:
+            raise FileNotFoundError(f"{config.project_dir} holds no complete checkpoint")
+        return newest[1]
+
+    def _load_part(self, obj: Any, path: Path, required: bool) -> None:
+        if path.is_file():
+            obj.load_state_dict(snapshot.load(path))
+        elif required:
+            raise FileNotFoundError(
+                f"{path} is missing: the checkpoint was saved with fewer objects prepared"
+            )
+        else:
+            warnings.warn(
+                f"{path.name} is not in the checkpoint: {type(obj).__name__} starts anew", stacklevel=3
+            )
+
+    def _load_custom(self, source: Path) -> None:
+        there = len(list(source.glob("custom_checkpoint_*.pkl")))
+        if there != len(self._custom_objects):
+            raise RuntimeError(
+                f"{source} holds {there} registered objects, and {len(self._custom_objects)} are registered now: "
+                f"register the same objects, in the same order, before load_state"
+            )
+        for index, obj in enumerate(self._custom_objects):
+            obj.load_state_dict(snapshot.load(source / f"custom_checkpoint_{index}.pkl"))
+
+    def _continue(self, source: Path, manifest: Manifest | None) -> None:
+        """Random streams, the accumulation window and the count of checkpoints."""
+        states = source / f"random_states_{self._comm.rank}.pkl"
+        same_world = manifest is None or manifest.world == self._comm.world
+        if same_world and states.is_file():
+            loaded = snapshot.load_random_states(states)
+            if loaded is not None:
+                snapshot.restore_random_states(loaded, self.state.device)
+        else:
+            saved = "another number of" if manifest is None else manifest.world
+            warnings.warn(
+                f"the checkpoint was saved by {saved} processes and is loaded by {self._comm.world}: random "
+                f"streams start from new seeds",
+                stacklevel=3,
+            )
+            self._reseed()
+        config = self.project_configuration
+        if manifest is not None:
+            self.step, self._window = manifest.step, manifest.window
+            self._gradients.sync_gradients = manifest.sync_gradients
+            config.iteration = manifest.iteration + 1
+            self._load_waiting_gradients(source, manifest)
+        elif match := source.name.removeprefix("checkpoint_"):
+            config.iteration = int(match) + 1 if match.isdigit() else config.iteration
+
+    def _reseed(self) -> None:
+        from crosstrain.seeding import set_seed
+
+        set_seed(self._comm.broadcast_object(torch.initial_seed() % 2**31), device_specific=True)
+
+    def _load_waiting_gradients(self, source: Path, manifest: Manifest) -> None:
+        path = source / f"gradients_{self._comm.rank}.pt"
+        if manifest.sync_gradients:
+            return
+        if manifest.world != self._comm.world or not path.is_file():
+            self.step = 0
+            self._gradients.sync_gradients = True
+            warnings.warn(
+                "the accumulation window in the checkpoint cannot be continued and starts anew", stacklevel=4
+            )
+            return
+        for module, waiting in zip(self._models, snapshot.load(path), strict=True):
+            for name, param in module.named_parameters():
+                if name in waiting:
+                    param.grad = waiting[name].to(param.device)
+            sync = models.sync_of(module)
+            if sync is not None:
+                sync.mark_local()
+        for gate in self._gates:
+            gate.pending = True
+
+
+def _numbered(name: str, index: int, suffix: str) -> str:
+    return f"{name}{suffix}" if index == 0 else f"{name}_{index}{suffix}"
+
+
+def _weights_file(source: Path, index: int) -> Path:
+    for name, suffix in (("model", ".safetensors"), ("pytorch_model", ".bin")):
+        path = source / _numbered(name, index, suffix)
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"{source} holds no {_numbered('model', index, '.safetensors')}")

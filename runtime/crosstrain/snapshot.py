@@ -1,0 +1,82 @@
+"""What a checkpoint holds besides weights: random states, and how to read files without running their code."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crosstrain.files import write_atomically
+
+
+def save(state: Any, path: Path) -> None:
+    """torch.save, atomic."""
+    write_atomically(path, lambda beside: torch.save(state, beside))
+
+
+def load(path: Path) -> Any:
+    """Read tensors and plain values; ValueError for anything that would have to be unpickled."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        if "weights_only" not in str(error) and "WeightsUnpickler" not in str(error):
+            raise
+        raise ValueError(
+            f"{path} holds objects that only running code from the file could restore; that is not done. Return "
+            f"tensors and plain values from state_dict(), or allow their classes with "
+            f"torch.serialization.add_safe_globals([...]). ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def random_states(device: torch.device) -> dict[str, Any]:
+    """This process's random streams, under accelerate's names, as tensors and plain values."""
+    states: dict[str, Any] = {
+        "random_state": random.getstate(),
+        "torch_manual_seed": torch.get_rng_state(),
+    }
+    if numpy := sys.modules.get("numpy"):
+        kind, words, *rest = numpy.random.get_state()
+        states["numpy_random_seed"] = (kind, words.tolist(), *rest)
+    if device.index is not None:
+        states["device_rng_state"] = torch.get_device_module(device).get_rng_state(device)
+    return states
+
+
+def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
+    """Continue this process's random streams."""
+    version, words, gauss = states["random_state"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(states["torch_manual_seed"])
+    if (numpy := sys.modules.get("numpy")) and "numpy_random_seed" in states:
+        kind, words, *rest = states["numpy_random_seed"]
+        numpy.random.set_state((kind, numpy.asarray(words, dtype=numpy.uint32), *rest))
+    if device.index is None:
+        return
+    module = torch.get_device_module(device)
+    if "device_rng_state" in states:
+        module.set_rng_state(states["device_rng_state"], device)
+    else:  # accelerate keeps a list with the state of every device of the machine
+        everywhere = states.get(f"torch_{device.type}_manual_seed", [])
+        if device.index < len(everywhere):
+            module.set_rng_state(everywhere[device.index], device)
+
+
+def load_random_states(path: Path) -> dict[str, Any] | None:
+    """A rank's states; None, with a warning, where the file cannot be read without running its code."""
+    numpy = sys.modules.get("numpy")
+    allowed: list[Any] = []
+    if numpy is not None:  # accelerate stores numpy's words as an array
+        core = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
+        allowed = [numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32))]
+        allowed.append(vars(core)["_reconstruct"])
+    try:
+        with torch.serialization.safe_globals(allowed):
+            states = load(path)
+    except ValueError as error:
+        warnings.warn(f"random streams are not restored: {error}", stacklevel=2)
+        return None
+    return states if isinstance(states, dict) else None

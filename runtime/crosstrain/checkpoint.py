@@ -42,6 +42,23 @@ class HookHandle:
         self._hooks.pop(self._key, None)
 
 
+class Position:
+    """A prepared loader's position, with the seed of its order where that is a function of seed and epoch."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._seedable = loader._crosstrain.seedable
+
+    def state_dict(self) -> dict[str, Any]:
+        seed = {} if self._seedable is None else {"seed": self._seedable.initial_seed}
+        return {**self._loader.state_dict(), **seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._seedable is not None and "seed" in state:
+            self._seedable.initial_seed = state["seed"]
+        self._loader.load_state_dict(state)
+
+
 class Checkpoints:
     """Saving and loading of everything that was prepared."""
 
@@ -182,7 +199,7 @@ class Checkpoints:
         return [
             ("optimizer", ".bin", self._optimizers),
             ("scheduler", ".bin", self._schedulers),
-            ("loader", ".bin", self._dataloaders),
+            ("loader", ".bin", [Position(loader) for loader in self._dataloaders]),
             ("scaler", ".pt", [] if loss_scale is None else [loss_scale.scaler]),
         ]
 

@@ -1,0 +1,89 @@
+import argparse
+import json
+import pathlib
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from sklearn.metrics import classification_report, f1_score
+from torch.utils.data import DataLoader, TensorDataset
+from tqdm import tqdm, trange
+
+
+class ScalarWriter:
+    """Appends scalars to a file of JSON lines, with the calls of a SummaryWriter."""
+
+    def __init__(self, log_dir):
+        path = pathlib.Path(log_dir)
+        path.mkdir(parents=True, exist_ok=True)
+        self.file = open(path / "scalars.jsonl", "w")
+
+    def add_scalar(self, tag, value, global_step):
+        self.file.write(json.dumps({"tag": tag, "value": value, "step": global_step}) + "\n")
+
+    def close(self):
+        self.file.close()
+
+
+def train(model, loader, optimizer, writer, epoch, accelerator):
+    model.train()
+    with tqdm(total=len(loader.dataset), desc=f"epoch {epoch}", unit="img") as pbar:
+        for i, (x, y) in enumerate(loader):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+
+            writer.add_scalar("train/loss", accelerator.reduce(loss, reduction="mean").item(), epoch * len(loader) + i)
+            pbar.set_postfix(loss=f"{accelerator.reduce(loss, reduction='mean').item():.3f}")
+            pbar.update(accelerator.gather_for_metrics(y).shape[0])
+
+
+def predict(model, loader, device):
+    model.eval()
+    y_true, y_pred = [], []
+    with torch.no_grad():
+        for x, y in tqdm(loader, desc="eval", leave=False):
+            logits = model(x.to(device))
+            y_pred += logits.argmax(1).tolist()
+            y_true += y.tolist()
+    return y_true, y_pred
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--log-dir", default="logs")
+    args = parser.parse_args()
+
+    torch.manual_seed(12)
+    accelerator = Accelerator()
+    device = accelerator.device
+    writer = ScalarWriter(args.log_dir)
+
+    digits = load_digits()
+    x = torch.tensor(digits.data / 16, dtype=torch.float32)
+    y = torch.tensor(digits.target)
+    train_loader = DataLoader(TensorDataset(x[:1395], y[:1395]), batch_size=args.batch_size, shuffle=True)
+    test_loader = DataLoader(TensorDataset(x[1650:], y[1650:]), batch_size=32)
+
+    model = nn.Sequential(nn.Linear(64, 60), nn.LeakyReLU(), nn.Linear(60, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
+
+    for epoch in trange(args.epochs, desc="epochs"):
+        train(model, train_loader, optimizer, writer, epoch, accelerator)
+        y_true, y_pred = predict(model, test_loader, device)
+        f1 = f1_score(y_true, y_pred, average="macro", zero_division=0)
+        writer.add_scalar("test/f1", f1, epoch)
+        tqdm.write(f"epoch {epoch}: macro F1 {f1:.4f}")
+
+    accelerator.print(classification_report(y_true, y_pred, zero_division=0))
+    writer.close()
+
+
+if __name__ == "__main__":
+    main()

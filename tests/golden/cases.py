@@ -1,0 +1,57 @@
+"""The golden corpus: where each case is, and what its run.toml says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.results import FileResult
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+GOLDEN = Path(__file__).parent.parent.parent / "golden"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    folder: Path
+    args: tuple[str, ...]
+    two_processes: str  # "equal", "agree" or "none"
+    expect: str  # "converted", "nothing" or "refused"
+
+    @property
+    def before(self) -> Path:
+        return self.folder / "before.py"
+
+    @property
+    def after(self) -> Path:
+        return self.folder / "after.py"
+
+    def migrate(self) -> FileResult:
+        return migrate_text(self.before, self.before.read_text(encoding="utf-8"), Options())
+
+    def report(self, result: FileResult) -> str:
+        """The findings and changes of a migration, as report.json holds them."""
+        content = {
+            "changes": [[c.line, c.rule, c.reason] for c in result.changes],
+            "findings": [[f.line, f.rule, f.severity.value, f.reason] for f in result.findings],
+            "roles": [[r.line, r.name, r.role, r.evidence] for r in result.roles],
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def load(folder: Path) -> Case:
+    options = tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
+    return Case(folder.name, folder, tuple(options["args"]), options["two_processes"], options["expect"])
+
+
+def cases() -> list[Case]:
+    """Every case of one file; trees (several files) are migrated together and come with that."""
+    return [load(p) for p in sorted(GOLDEN.iterdir()) if (p / "run.toml").is_file() and (p / "before.py").is_file()]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from crosstrain.cli import main
-from crosstrain.launch.failure import describe, order_of_failure
+from crosstrain.launch.failure import describe, error_files, order_of_failure
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve, usable_cores
 from typer.testing import CliRunner
 
@@ -156,6 +156,21 @@ def test_first_failure_is_the_cause() -> None:
     assert order(Failure(1, "Lost", 20), Failure(-9)) == [1, 0]
     assert order(Failure(-15), Failure(1, "Boom", 10)) == [1]
     assert order(Failure(-15), Failure(-15)) == [0, 1]
+
+
+def test_only_the_last_attempts_error_files_count(tmp_path: Path) -> None:
+    for attempt, rank in [(2, 0), (2, 1), (10, 1)]:
+        place = tmp_path / "run_x" / f"attempt_{attempt}" / str(rank) / "error.json"
+        place.parent.mkdir(parents=True)
+        place.write_text(json.dumps({"rank": rank, "time_ns": attempt}))
+    assert error_files(tmp_path) == {1: {"rank": 1, "time_ns": 10}}
+    assert error_files(tmp_path / "nothing") == {}
+
+
+def test_rank_that_only_wrote_its_error_is_counted() -> None:
+    noticed = Failure(1, "Lost", 20)
+    cause = Failure(1, "Boom", 10).error_file_data
+    assert [failure.rank for failure in order_of_failure({0: noticed}, {0: {}, 1: cause})] == [1, 0]
 
 
 def test_other_failures_are_one_short_line_each() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
 import uuid
-from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
@@ -54,8 +53,8 @@ def launch(resolved: Resolved, target: Target, *, debug: bool = False) -> int:
         *target.arguments,
     ]
     try:
-        with ExitStack() as stack:
-            config = launch_config(resolved, stack)
+        with TemporaryDirectory(prefix="crosstrain-") as scratch:
+            config = launch_config(resolved, Path(resolved.options.log_dir or scratch))
             elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
         failures = failure.order_of_failure(error.failures)
@@ -75,11 +74,9 @@ def quiet() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
-    """The agent's own form of a launch; what it needs on disk goes away with `stack`."""
+def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
+    """The agent's own form of a launch. Error files go to `logs`, also where nobody wants other logs."""
     options = resolved.options
-    # Error files need a place also where nobody wants logs.
-    log_dir = options.log_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="crosstrain-"))
     # Logs are kept where --log-dir says so; --tee shows them on the terminal as well.
     redirect = Std.ALL if options.log_dir and not options.tee else Std.NONE
     tee = Std.from_str(options.tee) if options.tee else Std.NONE
@@ -92,7 +89,7 @@ def launch_config(resolved: Resolved, stack: ExitStack) -> LaunchConfig:
         max_restarts=options.max_restarts,
         monitor_interval=options.monitor_interval,
         log_line_prefix_template="[${role_name} ${rank}] " if options.tee else None,
-        logs_specs=DefaultLogsSpecs(log_dir=log_dir, redirects=redirect, tee=tee),
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=redirect, tee=tee),
     )
     if options.num_machines == 1:
         rendezvous_handler_registry.register(LOCAL_BACKEND, LocalRendezvous)

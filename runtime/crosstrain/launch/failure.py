@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 LINE_LIMIT = 100  # characters of another rank's error: usually only that its peer is gone
@@ -26,22 +28,19 @@ class RankFailure:
     traceback: str
     summary: str
     time_ns: int
-    interrupted: bool
 
     @classmethod
-    def read(cls, rank: int, failure: ProcessFailure) -> RankFailure:
-        """From what the agent collected; a rank's error file may be ours, torch's own, or missing."""
-        data = failure.error_file_data
+    def of(cls, rank: int, exit_code: int, data: Mapping[str, Any]) -> RankFailure:
+        """From a rank's error file, which may be ours, torch's own, or missing (then `data` says little)."""
         message = data.get("message", "")
         detail = message if isinstance(message, dict) else {}
         extra = detail.get("extraInfo", {})
         return cls(
             rank=rank,
-            exit_code=failure.exitcode,
+            exit_code=exit_code,
             traceback=str(extra.get("py_callstack", "")),
             summary=str(detail.get("message", "")).strip(),
             time_ns=int(data.get("time_ns", int(extra.get("timestamp", 0)) * 10**9)),
-            interrupted=bool(data.get("interrupted", False)),
         )
 
     @property
@@ -70,13 +69,31 @@ class RankFailure:
         return self.exit_code if self.exit_code > 0 else 128 - self.exit_code
 
 
-def order_of_failure(failures: Mapping[int, ProcessFailure]) -> list[RankFailure]:
+def error_files(folder: Path) -> dict[int, dict[str, Any]]:
+    """What the ranks of the last attempt wrote under the agent's log folder, by rank."""
+    attempts: dict[int, dict[int, dict[str, Any]]] = {}
+    for path in folder.glob("*/attempt_*/*/error.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if "rank" in data:
+            attempt = int(path.parts[-3].removeprefix("attempt_"))
+            attempts.setdefault(attempt, {})[data["rank"]] = data
+    return attempts[max(attempts)] if attempts else {}
+
+
+def order_of_failure(
+    failures: Mapping[int, ProcessFailure], written: Mapping[int, dict[str, Any]] | None = None
+) -> list[RankFailure]:
     """The failed ranks, the likely cause first; ranks that the agent ended are left out.
+
+    `written`: error files of ranks that the agent has not looked at. With ranks that run a function it stops
+    at the first one that it finds dead, which may be the one that merely noticed.
 
     A rank that died without an exception comes first: its peers only notice that the connection is gone, and
     their exceptions carry an earlier time than the agent's look at the dead one. Then by time.
     """
-    ranks = [RankFailure.read(rank, failure) for rank, failure in failures.items()]
+    ranks = [RankFailure.of(rank, seen.exitcode, seen.error_file_data) for rank, seen in failures.items()]
+    unseen = {rank: data for rank, data in (written or {}).items() if rank not in failures}
+    ranks += [RankFailure.of(rank, 1, data) for rank, data in unseen.items()]
     causes = [failure for failure in ranks if not failure.ended_by_agent] or ranks
     return sorted(causes, key=lambda failure: (not failure.died, failure.time_ns, failure.rank))
 

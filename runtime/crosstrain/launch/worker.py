@@ -43,8 +43,11 @@ def record_exception(kind: type[BaseException], error: BaseException, trace: Tra
         "message": "".join(traceback.format_exception_only(kind, error)).strip(),
         "extraInfo": {"py_callstack": text, "timestamp": str(now // 10**9)},
     }
-    record = {"message": message, "time_ns": now, "interrupted": issubclass(kind, KeyboardInterrupt)}
-    Path(path).write_text(json.dumps(record), encoding="utf-8")
+    rank = int(os.environ.get("RANK", "0"))
+    record = {"message": message, "time_ns": now, "rank": rank}
+    partial = Path(path + ".part")  # the agent may end this rank, and read the file, at any moment
+    partial.write_text(json.dumps(record), encoding="utf-8")
+    partial.replace(path)
 
 
 def die_with_parent(death: signal.Signals = signal.SIGKILL) -> None:

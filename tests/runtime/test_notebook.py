@@ -1,0 +1,100 @@
+"""`notebook_launcher` and `debug_launcher`, as a notebook calls them: from `__main__`, with its functions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from crosstrain.notebook import names_on_accelerator
+
+CELLS = """
+import json, os, signal, sys, threading
+import torch
+from crosstrain import Accelerator, debug_launcher, notebook_launcher, notebook
+
+FACTOR = 10
+seen = {}
+
+def train(start):
+    accelerator = Accelerator()
+    mine = torch.tensor([start + accelerator.process_index * FACTOR])
+    return {"all": accelerator.gather(mine).tolist(), "world": accelerator.num_processes, "pid": os.getpid(),
+            "precision": accelerator.mixed_precision}
+
+def broken():
+    if Accelerator().process_index == 1:
+        raise ValueError("boom")
+    Accelerator().wait_for_everyone()
+
+if __name__ == "__main__":
+    handler, environment = signal.getsignal(signal.SIGINT), dict(os.environ)
+    seen["here"] = os.getpid()
+    seen["one"] = notebook_launcher(train, (1,), num_processes=1)
+    seen["two"] = debug_launcher(train, (1,))  # although a cell has built an Accelerator
+    try:
+        debug_launcher(broken)
+    except notebook.LaunchError as error:
+        seen["error"] = str(error)
+    notebook.accelerator_in_use = lambda: True
+    seen["fresh"] = notebook_launcher(train, (2,), num_processes=2, mixed_precision="bf16")
+    def interrupted():
+        accelerator = Accelerator()
+        accelerator.wait_for_everyone()  # so that the agent is past starting the ranks
+        if accelerator.is_main_process:
+            os.kill(os.getppid(), signal.SIGINT)
+        threading.Event().wait(600)
+    notebook.accelerator_in_use = lambda: False
+    try:
+        debug_launcher(interrupted)
+    except KeyboardInterrupt:
+        seen["interrupted"] = True
+    seen["handlers"] = signal.getsignal(signal.SIGINT) is handler
+    seen["environment"] = dict(os.environ) == environment
+    print("RESULT" + json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    script = tmp_path_factory.mktemp("notebook") / "cells.py"
+    script.write_text(CELLS)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert "RESULT" in done.stdout, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout.partition("RESULT")[2])
+    return result | {"stderr": done.stderr}
+
+
+def test_one_process_runs_here(seen: dict[str, Any]) -> None:
+    assert (seen["one"]["all"], seen["one"]["world"], seen["one"]["pid"]) == ([1], 1, seen["here"])
+
+
+def test_several_processes_see_the_notebook_and_return_rank_0s_result(seen: dict[str, Any]) -> None:
+    assert (seen["two"]["all"], seen["two"]["world"]) == ([1, 11], 2)
+    assert seen["two"]["pid"] != seen["here"]
+
+
+def test_failing_rank_is_the_error_of_the_cell(seen: dict[str, Any]) -> None:
+    assert seen["error"].count("Traceback (most recent call last):") == 1
+    assert "ValueError: boom\nlauncher: rank 1 of 2 failed with the error above." in seen["error"]
+    assert "torch/distributed/elastic" not in seen["error"]
+    assert seen["stderr"] == ""
+
+
+def test_fresh_processes_where_the_accelerator_is_in_use(seen: dict[str, Any]) -> None:
+    """The functions of the notebook travel by value, and the options reach the ranks."""
+    assert (seen["fresh"]["all"], seen["fresh"]["precision"]) == ([2, 12], "bf16")
+
+
+def test_notebook_is_left_as_it_was(seen: dict[str, Any]) -> None:
+    assert seen["interrupted"]
+    assert seen["handlers"]
+    assert seen["environment"]
+
+
+def test_variables_on_a_device_are_named() -> None:
+    import torch
+
+    assert names_on_accelerator({"x": torch.ones(1), "net": torch.nn.Linear(1, 1)}) == []

@@ -9,7 +9,8 @@ differ in shape from rank to rank, travel as pickled objects in the same buffers
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
 from .samplers import samples
 from .shard import Counts, Dealing, cut, groups, steps
-from .wire import Flat, aligned, pack, pack_objects, unpack, unpack_object
+from .wire import aligned, pack, pack_objects, unpack, unpack_object
 
 _FIXED = 5  # numbers in front of a header: pass, step, kind, size, whether the skeleton is new
 _SHAPES = 96  # and at its end, for shapes
@@ -104,12 +105,22 @@ class Divider:
         return group + [spare] * missing, Counts((*held, *(rows,) * missing), (*held, *(0,) * missing))
 
 
+class Packed(NamedTuple):
+    """A step ready to be sent: bytes for every rank but 0, and the pickled skeleton if it is a new one."""
+
+    kind: int
+    buffers: list[Tensor]
+    shapes: tuple[int, ...] = ()
+    news: bytes = b""
+    skeleton: Any = None
+
+
 @dataclass
 class Agreed:
     """What all processes know from the messages so far: bytes behind the header, and the last skeleton."""
 
     room: int = 0
-    skeleton: bytes = b""
+    skeleton: Any = None
 
 
 class Channel:
@@ -127,30 +138,34 @@ class Channel:
         self._device = device
         self._head = aligned(8 * (_FIXED + 3 * comm.world + _SHAPES))
 
-    def pack(self, step: Step) -> tuple[int, Flat]:
-        """The kind and bytes of a step: what can fail, before the others are told to expect anything."""
+    def pack(self, step: Step) -> Packed:
+        """A step's bytes: what can fail, before the others are told to expect anything."""
         flat = pack(step.parts, step.counts.rows, self._head)
-        if flat is not None and len(flat.shapes) <= _SHAPES:
-            return _FLAT, flat
-        return _OBJECTS, Flat(pack_objects(step.parts, self._head), self._agreed.skeleton, ())
+        if flat is None or len(flat.shapes) > _SHAPES:
+            return Packed(_OBJECTS, pack_objects(step.parts, self._head))
+        new = flat.skeleton != self._agreed.skeleton
+        return Packed(
+            _FLAT, flat.buffers, flat.shapes, pickle.dumps(flat.skeleton) if new else b"", flat.skeleton
+        )
 
-    def send(self, step: Step, kind: int, flat: Flat) -> None:
+    def send(self, step: Step, packed: Packed) -> None:
         """On process 0."""
         counts = step.counts
-        size = max(map(len, flat.buffers)) - self._head
-        renew = flat.skeleton != self._agreed.skeleton
-        values = [int(renew), *counts.rows, *counts.real, *map(int, step.last), *flat.shapes]
-        self._scatter(kind, size, values, flat.buffers)
-        if renew:
-            self._agreed.skeleton = self._comm.broadcast_object(flat.skeleton)
+        size = max(map(len, packed.buffers)) - self._head
+        last = map(int, step.last)
+        values = [int(packed.news != b""), *counts.rows, *counts.real, *last, *packed.shapes]
+        self._scatter(packed.kind, size, values, packed.buffers)
+        if packed.news:
+            self._comm.broadcast_object(packed.news)
+            self._agreed.skeleton = packed.skeleton
 
     def stop(self) -> None:
         """On process 0: the pass ends here, which no step has said before."""
-        self._scatter(_STOP, 0, [], [])
+        self._scatter(_STOP)
 
     def fail(self, error: Exception) -> None:
         """On process 0: the next step cannot be read."""
-        self._scatter(_FAILED, 0, [], [])
+        self._scatter(_FAILED)
         self._comm.broadcast_object(f"{type(error).__name__}: {error}")
 
     def receive(self) -> tuple[Any, Step] | None:
@@ -176,7 +191,7 @@ class Channel:
             self._agreed.room = size
             buffer = comm.scatter(None, self._empty(self._head + size))
         if renew:
-            self._agreed.skeleton = comm.broadcast_object(b"")
+            self._agreed.skeleton = pickle.loads(comm.broadcast_object(b""))
         counts = Counts(tuple(rest[:world]), tuple(rest[world : 2 * world]))
         step = Step([], counts, tuple(map(bool, rest[2 * world : 3 * world])))
         rows, content = counts.rows[comm.rank], buffer[self._head :]
@@ -186,28 +201,27 @@ class Channel:
             return unpack_object(content), step
         return unpack(content.to(self._device), self._agreed.skeleton, rest[3 * world :], rows), step
 
-    def _scatter(self, kind: int, size: int, values: list[int], buffers: list[Tensor]) -> None:
-        header = torch.zeros(self._head // 8, dtype=torch.int64)
+    def _scatter(
+        self, kind: int, size: int = 0, values: Sequence[int] = (), buffers: Sequence[Tensor] = ()
+    ) -> None:
+        head = torch.zeros(self._head // 8, dtype=torch.int64)
         numbers = torch.tensor([self._serial, self._number, kind, size, *values])
-        header[: len(numbers)] = numbers
+        head[: len(numbers)] = numbers
         self._number += 1
-        head = header.view(torch.uint8)
         if size > self._agreed.room:
-            self._send([head] * self._comm.world, self._agreed.room)
+            self._send(head, [])
             self._agreed.room = size
-        self._send(
-            [self._with_head(buffer, head) for buffer in buffers] or [head] * self._comm.world,
-            self._agreed.room,
-        )
+        self._send(head, buffers)
 
-    def _with_head(self, buffer: Tensor, head: Tensor) -> Tensor:
-        buffer[: self._head] = head
-        return buffer
-
-    def _send(self, buffers: list[Tensor], room: int) -> None:
-        size = self._head + room
-        there = [_lengthen(buffer, size).to(self._comm.device) for buffer in buffers]
-        self._comm.scatter(there, self._empty(size))
+    def _send(self, head: Tensor, buffers: Sequence[Tensor]) -> None:
+        """The header and each rank's bytes behind it, all of one size because scatter wants that."""
+        comm, size = self._comm, self._head + self._agreed.room
+        alike = [_lengthen(buffer, size) for buffer in buffers]
+        alike = alike or [_lengthen(head.view(torch.uint8), size)] * (comm.world - 1)
+        for buffer in alike:
+            buffer[: self._head] = head.view(torch.uint8)
+        there = [buffer.to(comm.device) for buffer in alike]
+        comm.scatter([there[0], *there], self._empty(size))  # process 0 has its own part already
 
     def _empty(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8, device=self._comm.device)
@@ -307,7 +321,7 @@ class DispatchPass(Pass):
                 raise
             if step is None or packed is None:
                 return self._channel.stop()
-            self._channel.send(step, *packed)
+            self._channel.send(step, packed)
             last = all(step.last)
             if step.parts[0] is not None:
                 yield step.parts[0], step
@@ -332,5 +346,4 @@ def _first_row(batch: Any) -> Any:
 
 
 def _lengthen(buffer: Tensor, size: int) -> Tensor:
-    """Scatter wants one size for all."""
     return buffer if len(buffer) == size else torch.cat([buffer, buffer.new_empty(size - len(buffer))])

@@ -54,4 +54,8 @@ def load(folder: Path) -> Case:
 
 def cases() -> list[Case]:
     """Every case of one file; trees (several files) are migrated together and come with that."""
-    return [load(p) for p in sorted(GOLDEN.iterdir()) if (p / "run.toml").is_file() and (p / "before.py").is_file()]
+    return [
+        load(p)
+        for p in sorted(GOLDEN.iterdir())
+        if (p / "run.toml").is_file() and (p / "before.py").is_file()
+    ]

@@ -14,7 +14,10 @@ def main() -> None:
         else:
             case.after.write_text(result.after, encoding="utf-8")
         outcome = "changed" if result.changed else ("refused" if result.refused else "nothing to do")
-        print(f"{case.name:22s} {outcome}" + ("" if matches(case.expect, outcome) else f"   (run.toml: {case.expect})"))
+        print(
+            f"{case.name:22s} {outcome}"
+            + ("" if matches(case.expect, outcome) else f"   (run.toml: {case.expect})")
+        )
 
 
 def matches(expect: str, outcome: str) -> bool:

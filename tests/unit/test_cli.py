@@ -304,11 +304,18 @@ def test_starting_is_lean() -> None:
 
 
 def test_help_and_version() -> None:
-    help_text = subprocess.run(["migrate", "--help"], capture_output=True, text=True, check=True).stdout
+    help_text = subprocess.run(
+        [str(Path(sys.executable).parent / "migrate"), "--help"], capture_output=True, text=True, check=True
+    ).stdout
     assert "--runtime" in help_text
     assert (
         "crosstrain"
-        in subprocess.run(["migrate", "--version"], capture_output=True, text=True, check=True).stdout
+        in subprocess.run(
+            [str(Path(sys.executable).parent / "migrate"), "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +73,7 @@ def _in_processes(
 
     # Forking shares what is loaded already; this process has no threads that could be caught half way.
     context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-    with ProcessPoolExecutor(processes, context, _leave_interrupts_to_the_parent) as pool:
+    with ProcessPoolExecutor(processes, context, _end_with_the_parent, (os.getpid(),)) as pool:
         try:
             futures = [pool.submit(migrate_one, source, options, migrate) for source in sources]
             for source, future in zip(sources, futures, strict=True):
@@ -89,8 +90,16 @@ def _killed(source: Source) -> InputError:
     return InputError(source.path, reason, "Run migrate on this file alone; it may need more memory.")
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _end_with_the_parent(parent: int) -> None:
+    """Ctrl-C ends a worker at once and without a word; so does the end of the parent, however it came."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _with_progress(results: Iterator[Migrated | InputError], total: int) -> Iterator[Migrated | InputError]:

@@ -179,7 +179,9 @@ class Checkpoints:
         weights = [self.get_state_dict(module) for module in modules]
         for hook in self._save_hooks.values():
             hook(modules, weights, str(folder))
-        snapshot.save(snapshot.random_states(self.state.device), folder / f"random_states_{self._comm.rank}.pkl")
+        snapshot.save(
+            snapshot.random_states(self.state.device), folder / f"random_states_{self._comm.rank}.pkl"
+        )
         self._write_waiting_gradients(folder)
         if not writer:
             return

@@ -19,6 +19,7 @@ from crosstrain.announce import announce_setup
 from crosstrain.checkpoint import Checkpoints, LoadHook, SaveHook
 from crosstrain.clipping import Clipping
 from crosstrain.data import prepare_loader
+from crosstrain.extras import Extras
 from crosstrain.metrics import gather_for_metrics
 from crosstrain.optimizer import Gate, gate_of
 from crosstrain.precision import Precision
@@ -26,9 +27,11 @@ from crosstrain.process import ProcessViews
 from crosstrain.scheduler import prepare_scheduler
 from crosstrain.seeding import start_streams_alike
 from crosstrain.state import RUN, AcceleratorState, GradientState
+from crosstrain.tracking import GeneralTracker, Tracking, choose
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,
+    FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     KwargsHandler,
     ProjectConfiguration,
@@ -36,7 +39,7 @@ from crosstrain.utils.dataclasses import (
 from crosstrain.weights import save_object, save_weights
 
 
-class Accelerator(ProcessViews, Clipping, Checkpoints):
+class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
@@ -75,7 +78,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints):
         gradient_accumulation_steps: int | None = None,
         cpu: bool | None = None,
         dataloader_config: DataLoaderConfiguration | None = None,
-        fsdp_plugin: Any | None = None,
+        fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
         rng_types: Iterable[str] | None = None,
         log_with: Any | None = None,
         project_dir: str | Path | None = None,
@@ -125,7 +128,11 @@ class Accelerator(ProcessViews, Clipping, Checkpoints):
         self.loss_reduction = loss_reduction
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
-        self.log_with = log_with
+        self.log_with = choose(log_with)
+        self.trackers: list[GeneralTracker] = []
+        self.flag_tensor: Tensor | None = None
+        self.fsdp_plugin = options.sharding(fsdp_plugin, RUN.launch)
+        RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
         self._precision = Precision(
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
@@ -260,6 +267,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints):
                 self._precision,
                 device=self.device if place else None,
                 ddp=self.handlers.ddp,
+                fsdp=self.fsdp_plugin,
                 evaluation_mode=evaluation_mode,
             )
             if self.dynamo_plugin is not None:
@@ -270,6 +278,10 @@ class Accelerator(ProcessViews, Clipping, Checkpoints):
 
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
         """The same optimizer: `step` and `zero_grad` wait for the end of an accumulation window."""
+        if RUN.sharded:
+            from crosstrain.fsdp import adopt_optimizer
+
+            adopt_optimizer(optimizer)
         gate = gate_of(optimizer)
         if gate is None:
             several = self._comm.world > 1

@@ -72,9 +72,12 @@ class Bucket:
         if grads:
             torch._foreach_copy_(grads, views)
 
-    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:
-        """Begin averaging."""
-        self.fill()
+    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
+        """Begin averaging; ``empty``: this rank has nothing to add."""
+        if empty:
+            self.flat.zero_()
+        else:
+            self.fill()
         if hook is None:
             self.pending = comm.start_average(self.flat)
         else:
@@ -135,8 +138,10 @@ class SparseBucket(Bucket):
             size=param.shape,
         ).coalesce()
 
-    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:
+    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
         self.fill()
+        if empty:
+            self.flat = self.flat * 0
         self.pending = comm.start_average(self.flat)
 
     def wait(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:

@@ -22,10 +22,10 @@ from crosstrain.comm import Comm
 from crosstrain.optimizer import Gate
 from crosstrain.precision import Precision
 from crosstrain.state import AcceleratorState, Gradients
-from crosstrain.weights import load_into, save_object, save_safetensors
+from crosstrain.weights import load_into, load_weights, save_object, save_safetensors
 
 if TYPE_CHECKING:
-    from crosstrain.utils.dataclasses import ProjectConfiguration
+    from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, ProjectConfiguration
 
 SaveHook = Callable[[list[nn.Module], list[dict[str, Any]], str], None]
 LoadHook = Callable[[list[nn.Module], str], None]
@@ -65,6 +65,7 @@ class Checkpoints:
     step: int
     state: AcceleratorState
     project_configuration: ProjectConfiguration
+    fsdp_plugin: FullyShardedDataParallelPlugin | None
     get_state_dict: Callable[..., dict[str, Any]]
     _comm: Comm
     _precision: Precision
@@ -176,30 +177,64 @@ class Checkpoints:
         if self._precision.loss_scale is not None:
             self._precision.loss_scale.adjust()
         modules = list(self._models)
-        weights = [self.get_state_dict(module) for module in modules]
+        parts = [module for module in modules if self._in_parts(module)]
+        # A hook may want the weights; without one, a sharded model is never put together.
+        weights = [
+            {} if module in parts and not self._save_hooks else self.get_state_dict(module)
+            for module in modules
+        ]
         for hook in self._save_hooks.values():
             hook(modules, weights, str(folder))
         snapshot.save(
             snapshot.random_states(self.state.device), folder / f"random_states_{self._comm.rank}.pkl"
         )
         self._write_waiting_gradients(folder)
+        for index, module in enumerate(modules):
+            if module in parts:
+                from crosstrain.sharded_checkpoint import save_parts
+
+                save_parts(module, self._gates, folder / f"sharded_{index}")
+        states = [
+            (folder / _numbered(name, index, suffix), obj.state_dict())
+            for name, suffix, objects in self._parts()
+            for index, obj in enumerate(objects)
+        ]
         if not writer:
             return
         for index, state in enumerate(weights):
+            if modules[index] in parts:
+                continue
             if safe:
                 save_safetensors(state, folder / _numbered("model", index, ".safetensors"))
             else:
                 save_object(state, folder / _numbered("pytorch_model", index, ".bin"))
-        for name, suffix, objects in self._parts():
-            for index, obj in enumerate(objects):
-                snapshot.save(obj.state_dict(), folder / _numbered(name, index, suffix))
+        for path, state in states:
+            snapshot.save(state, path)
         for index, obj in enumerate(self._custom_objects):
             snapshot.save(obj.state_dict(), folder / f"custom_checkpoint_{index}.pkl")
+
+    def _in_parts(self, module: nn.Module) -> bool:
+        """Whether every process writes its own part of this model."""
+        plugin = self.fsdp_plugin
+        return (
+            plugin is not None and plugin.state_dict_type != "FULL_STATE_DICT" and models.is_sharded(module)
+        )
+
+    def _optimizer_states(self) -> list[Any]:
+        if not any(models.is_sharded(module) for module in self._models):
+            return list(self._optimizers)
+        from crosstrain.sharded_checkpoint import WholeOptimizer, model_of
+
+        return [
+            WholeOptimizer(gate, self._models)
+            for gate in self._gates
+            if not self._in_parts(model_of(gate.optimizer, self._models))
+        ]
 
     def _parts(self) -> list[tuple[str, str, list[Any]]]:
         loss_scale = self._precision.loss_scale
         return [
-            ("optimizer", ".bin", self._optimizers),
+            ("optimizer", ".bin", self._optimizer_states()),
             ("scheduler", ".bin", self._schedulers),
             ("loader", ".bin", [Position(loader) for loader in self._dataloaders]),
             ("scaler", ".pt", [] if loss_scale is None else [loss_scale.scaler]),
@@ -235,12 +270,25 @@ class Checkpoints:
         for hook in self._load_hooks.values():
             hook(modules, str(source))
         for index, module in enumerate(modules):
-            load_into(models.unwrap(module, keep_torch_compile=False), _weights_file(source, index), strict)
+            self._load_weights(module, source, index, strict)
         for name, suffix, objects in self._parts():
             for index, obj in enumerate(objects):
                 self._load_part(obj, source / _numbered(name, index, suffix), required=name in ("optimizer",))
         self._load_custom(source)
         self._continue(source, manifest)
+
+    def _load_weights(self, module: nn.Module, source: Path, index: int, strict: bool) -> None:
+        if (source / f"sharded_{index}").is_dir():
+            from crosstrain.sharded_checkpoint import load_parts
+
+            load_parts(module, self._gates, source / f"sharded_{index}")
+        elif models.is_sharded(module):
+            from crosstrain.fsdp import load_full_state_dict
+
+            state, _ = load_weights(_weights_file(source, index))
+            load_full_state_dict(module, state, strict)
+        else:
+            load_into(models.unwrap(module, keep_torch_compile=False), _weights_file(source, index), strict)
 
     def _load_source(self, input_dir: str | Path | None) -> Path:
         config = self.project_configuration

@@ -48,9 +48,10 @@ class Clipping:
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if not self._gradients.sync_gradients:
             norm = get_total_norm([p.grad for p in chosen if p.grad is not None], norm_type)
+            norm = _whole(norm)
             return norm if self.scaler is None else norm / self.scaler.get_scale()
         self._before_clipping(chosen)
-        return clip_grad_norm_(chosen, max_norm, norm_type=norm_type)
+        return _whole(clip_grad_norm_(chosen, max_norm, norm_type=norm_type))
 
     def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
         """Clamp every gradient element to ``[-clip_value, clip_value]``; nothing inside a window."""
@@ -65,3 +66,9 @@ class Clipping:
             for gate in self._gates:
                 if gate.owns(parameters):
                     gate.unscale()
+
+
+def _whole(norm: Tensor) -> Tensor:
+    """The norm of sharded gradients is sharded itself; put it together."""
+    put_together = getattr(norm, "full_tensor", None)
+    return norm if put_together is None else put_together()

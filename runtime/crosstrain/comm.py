@@ -63,6 +63,7 @@ class Comm(Protocol):
     replicas: int
     distributed_type: DistributedType
     backend: str | None
+    gradient_group: Any  # the process group in which gradients are averaged
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """(world, *shape) in rank order; the same shape on every rank."""
@@ -85,6 +86,10 @@ class Comm(Protocol):
     def broadcast_object(self, obj: T, src: int = 0) -> T: ...
 
     def barrier(self) -> None: ...
+
+    def agree(self, operation: str) -> None:
+        """Check that every rank is about to do the same; RuntimeError names those that are not."""
+        ...
 
     def start_average(self, tensor: Tensor) -> Pending:
         """Begin averaging a gradient buffer over the ranks, in place."""
@@ -120,10 +125,10 @@ class TorchComm:
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
         self._device_types = _group_device_types() if grouped else {device.type}
-        self._gradient_group: dist.ProcessGroup | None = None
+        self.gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         if self.world > 1 and device.type == "cpu":
-            self._gradient_group = dist.new_group(backend=self.backend)
+            self.gradient_group = dist.new_group(backend=self.backend)
 
     @classmethod
     def start(
@@ -217,12 +222,15 @@ class TorchComm:
         return obj if self.rank == src else cast("T", pickle.loads(parts[src].numpy().tobytes()))
 
     def barrier(self) -> None:
+        self.agree("wait_for_everyone")
+
+    def agree(self, operation: str) -> None:
         if self.world > 1:
-            self._frames.agree("wait_for_everyone")
+            self._frames.agree(operation)
 
     def start_average(self, tensor: Tensor) -> Pending:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
-        work = dist.all_reduce(tensor, op=op, group=self._gradient_group, async_op=True)
+        work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
         return cast("Pending", work)
 

@@ -15,7 +15,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -49,6 +49,7 @@ class GradientSync:
         send_buffers: bool = True,
     ) -> None:
         self._model = weakref.ref(model)  # the registry that maps models to us must not keep them
+        self.joining: Callable[[], None] | None = None  # told before each averaging
         self.buffers_due = False  # averaged since the buffers were last sent
         self.averaging = True
         self.stale = False  # some gradient is not averaged yet
@@ -140,7 +141,7 @@ class GradientSync:
         self._open = True
         self.stale = True
         thawed = any(param.requires_grad for param in self._frozen)
-        self._eager = self.averaging and self._held is None and not thawed
+        self._eager = self.averaging and self._held is None and not thawed and self.joining is None
         if not self._managed:
             self._finish_after_this_graph()
 
@@ -189,9 +190,27 @@ class GradientSync:
             slot.touched = slot.param.grad is not None
         self.stale = True
 
+    def discard(self) -> None:
+        """What is local need not be averaged any more: the parameters themselves were."""
+        for slot in self._slots:
+            slot.touched = False
+        self.stale = False
+        self.release()
+
+    def shadow(self) -> None:
+        """This rank has no more batches: answer one averaging of the others with zeros."""
+        for bucket in self._buckets:
+            bucket.start(self._comm, self._hook, empty=True)
+        self._flags.zero_()
+        if not self._flags_ride:
+            self._comm.start_average(self._flags).wait()
+        for bucket in self._buckets:
+            bucket.wait(self._comm, self._hook)
+            bucket.reset()
+
     def send_buffers(self) -> None:
         """After a step with averaged gradients: rank 0's buffers (batch statistics) become everybody's."""
-        if self.buffers_due and self._sends_buffers:
+        if self.buffers_due and self._sends_buffers and self.joining is None:
             broadcast_tensors([buffer.detach() for buffer in self.model.buffers()], self._comm)
         self.buffers_due = False
 
@@ -201,6 +220,8 @@ class GradientSync:
             self._watch()
         if not self._buckets:
             return
+        if self.joining is not None:
+            self.joining()
         while self._next < len(self._buckets):
             self._start_next()
         alone = None

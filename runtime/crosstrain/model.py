@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -14,7 +15,12 @@ from crosstrain.comm import Comm
 from crosstrain.gradients import GradientSync
 from crosstrain.ops import broadcast_tensors
 from crosstrain.precision import Precision, compiled_inner, remove_precision
-from crosstrain.utils.dataclasses import DDPCommunicationHookType, DistributedDataParallelKwargs
+from crosstrain.state import RUN
+from crosstrain.utils.dataclasses import (
+    DDPCommunicationHookType,
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+)
 
 
 class ModelSync(Protocol):
@@ -44,6 +50,10 @@ class ModelSync(Protocol):
         """The gradients that are there now were not averaged."""
         ...
 
+    def discard(self) -> None:
+        """What is local need not be averaged any more."""
+        ...
+
     def send_buffers(self) -> None:
         """After an optimizer step: copy rank 0's buffers to the other ranks."""
         ...
@@ -62,6 +72,12 @@ def is_prepared(model: nn.Module) -> bool:
     return model in _PREPARED
 
 
+def is_sharded(model: nn.Module) -> bool:
+    """Whether the model's parameters are sharded over the processes."""
+    fsdp = sys.modules.get("crosstrain.fsdp")
+    return fsdp is not None and bool(fsdp.is_sharded(model))
+
+
 def sync_of(model: nn.Module) -> ModelSync | None:
     """What averages the model's gradients: None with one process, and for a model that was not prepared."""
     return _PREPARED.get(model)
@@ -74,16 +90,24 @@ def prepare(
     *,
     device: torch.device | None,
     ddp: DistributedDataParallelKwargs,
+    fsdp: FullyShardedDataParallelPlugin | None,
     evaluation_mode: bool,
 ) -> ModelSync | None:
     """Place the model, make it equal on all ranks, give it its precision; returns what averages its
     gradients.
     """
+    if fsdp is not None and fsdp.cpu_offload and comm.world > 1:
+        device = None
     if device is not None and not hasattr(model, "hf_device_map"):
         model.to(device)
     sync: ModelSync | None = None
     if comm.world > 1 and not isinstance(model, nn.parallel.DistributedDataParallel):
         start_alike(model, comm)
+        if fsdp is not None:
+            from crosstrain.fsdp import shard  # imports much of torch.distributed
+
+            _PREPARED[model] = shard(model, fsdp, comm, precision)
+            return _PREPARED[model]
         if not evaluation_mode and any(param.requires_grad for param in model.parameters()):
             sync = GradientSync(
                 model,
@@ -170,5 +194,10 @@ def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile:
 
 
 def state_dict_of(model: nn.Module) -> dict[str, Any]:
-    """The model's state under the names that its author gave."""
+    """The model's state under the names that its author gave; of a sharded one on rank 0 only (collective)."""
+    if is_sharded(model):
+        from crosstrain.fsdp import full_state_dict
+
+        RUN.comm.agree("get_state_dict of a sharded model")
+        return full_state_dict(model)
     return compiled_inner(unwrap(model)).state_dict()

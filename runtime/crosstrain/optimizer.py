@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
@@ -101,6 +102,17 @@ class Gate:
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         if not self.pending:
             self._raw_zero_grad(*args, **kwargs)
+
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Inside, `step` and `zero_grad` are the optimizer's own: for libraries that prepare its state so."""
+        waiting, self.pending = self.pending, False
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+            self.pending = waiting
 
     def owns(self, parameters: Iterable[Tensor]) -> bool:
         """Whether any of the parameters is this optimizer's."""

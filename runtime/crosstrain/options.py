@@ -15,6 +15,7 @@ from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
@@ -159,6 +160,19 @@ def project(config: ProjectConfiguration | None, directory: str | Path | None) -
     if directory is not None and chosen.project_dir is None:
         chosen.set_directories(directory)
     return chosen
+
+
+def sharding(
+    plugin: FullyShardedDataParallelPlugin | None, launch: LaunchConfig
+) -> FullyShardedDataParallelPlugin | None:
+    """How models are sharded: as the script says, else as the launcher does; None: not at all."""
+    if plugin is not None and not isinstance(plugin, FullyShardedDataParallelPlugin):
+        raise TypeError(
+            f"fsdp_plugin must be a FullyShardedDataParallelPlugin, not a {type(plugin).__name__}"
+        )
+    if plugin is None and launch.fsdp is not None:
+        return FullyShardedDataParallelPlugin(**launch.fsdp)
+    return plugin
 
 
 def truth(value: bool | str) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         DataLoaderConfiguration,
         DDPCommunicationHookType,
         DistributedDataParallelKwargs,
+        FullyShardedDataParallelPlugin,
         GradientAccumulationPlugin,
         GradScalerKwargs,
         InitProcessGroupKwargs,
@@ -51,6 +52,7 @@ __all__ = [
     "DataLoaderConfiguration",
     "DistributedDataParallelKwargs",
     "DistributedType",
+    "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",
     "InitProcessGroupKwargs",
@@ -91,7 +93,7 @@ __getattr__ = resolver(
                 gather_object pad_across_processes reduce send_to_device slice_tensors""",
             "seeding": "set_seed synchronize_rng_state synchronize_rng_states",
             "utils.dataclasses": """AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration
-                DistributedDataParallelKwargs GradScalerKwargs GradientAccumulationPlugin
+                DistributedDataParallelKwargs FullyShardedDataParallelPlugin GradScalerKwargs GradientAccumulationPlugin
                 InitProcessGroupKwargs KwargsHandler LoggerType PrecisionType ProfileKwargs
                 ProjectConfiguration RNGType TorchDynamoPlugin""",
         }

@@ -215,3 +215,61 @@ class TorchDynamoPlugin(KwargsHandler):
 def flag(value: str | bool) -> bool:
     """A yes or no from text."""
     return value if isinstance(value, bool) else parse_flag(value, "value")
+
+
+@dataclass
+class FullyShardedDataParallelPlugin(KwargsHandler):
+    """Shard parameters, gradients and optimizer state over the processes: torch's `fully_shard` (FSDP2).
+
+    ``auto_wrap_policy``: "transformer_based_wrap" (the classes in ``transformer_cls_names_to_wrap``, or the model's
+    own ``_no_split_modules``), "size_based_wrap" (modules with ``min_num_params`` parameters of their own),
+    "no_wrap", or a function of a module that says whether it is a unit. ``reshard_after_forward``: free a unit's
+    full parameters between forward and backward. ``mixed_precision_policy``: torch's MixedPrecisionPolicy; by
+    default the run's precision, reduced in float32. ``cpu_offload``, ``activation_checkpointing``: less device
+    memory. ``ignored_modules``: stay whole. ``state_dict_type``: how `save_state` writes, "SHARDED_STATE_DICT" (every
+    process its part) or "FULL_STATE_DICT". ``forward_methods``: further methods of the model that use its
+    parameters.
+
+    ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. The remaining options are
+    Accelerate's and have no meaning in FSDP2; they are accepted.
+    """
+
+    fsdp_version: int = 2
+    sharding_strategy: str | None = None
+    reshard_after_forward: bool | str = True
+    mixed_precision_policy: Any = None
+    auto_wrap_policy: str | Callable[..., bool] | None = None
+    transformer_cls_names_to_wrap: list[str] | str | None = None
+    min_num_params: int | None = None
+    cpu_offload: bool = False
+    activation_checkpointing: bool = False
+    ignored_modules: Any = None
+    state_dict_type: str = "SHARDED_STATE_DICT"
+    forward_methods: tuple[str, ...] = ()
+    backward_prefetch: Any = None
+    forward_prefetch: bool | None = None
+    limit_all_gathers: bool = True
+    use_orig_params: bool | None = None
+    sync_module_states: bool | None = None
+    cpu_ram_efficient_loading: bool | None = None
+    param_init_fn: Any = None
+
+    def __post_init__(self) -> None:
+        strategies = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
+        if self.sharding_strategy is not None:
+            name = str(self.sharding_strategy).rpartition(".")[2].upper()
+            if name not in strategies:
+                raise ValueError(
+                    f"sharding_strategy={name!r} is not part of FSDP2; choose FULL_SHARD or SHARD_GRAD_OP, or "
+                    f"leave the plugin out to train without sharding"
+                )
+            self.reshard_after_forward = strategies[name]
+        if isinstance(self.reshard_after_forward, str):
+            self.reshard_after_forward = parse_flag(self.reshard_after_forward, "reshard_after_forward")
+        self.state_dict_type = str(self.state_dict_type).rpartition(".")[2].upper()
+        if self.state_dict_type not in ("SHARDED_STATE_DICT", "FULL_STATE_DICT"):
+            raise ValueError(
+                f"state_dict_type={self.state_dict_type!r} is unknown; choose SHARDED_STATE_DICT or FULL_STATE_DICT"
+            )
+        if isinstance(self.transformer_cls_names_to_wrap, str):
+            self.transformer_cls_names_to_wrap = self.transformer_cls_names_to_wrap.split(",")

@@ -1,0 +1,77 @@
+"""Names of Accelerate's that are not ours: they can be imported, and say what to use instead when used.
+
+Big-model inference is accelerate's own where that is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, NoReturn
+
+_BIG = "install accelerate for big-model inference (it works beside crosstrain)"
+_SHARD = "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate for DeepSpeed"
+_PARALLEL = "apply torch's parallel styles before `prepare`, or use torchtitan"
+
+INSTEAD = {
+    "cpu_offload": _BIG,
+    "cpu_offload_with_hook": _BIG,
+    "disk_offload": _BIG,
+    "dispatch_model": _BIG,
+    "infer_auto_device_map": _BIG,
+    "init_empty_weights": _BIG,
+    "init_on_device": _BIG,
+    "load_checkpoint_and_dispatch": _BIG,
+    "prepare_pippy": "use torch.distributed.pipelining",
+    "DeepSpeedPlugin": _SHARD,
+    "DummyOptim": _SHARD,
+    "DummyScheduler": _SHARD,
+    "MegatronLMPlugin": "use Megatron-LM's or torchtitan's own training loop",
+    "ParallelismConfig": _PARALLEL,
+    "TorchTensorParallelPlugin": _PARALLEL,
+    "AORecipeKwargs": "convert the model with torchao before `prepare`",
+    "FP8RecipeKwargs": "use mixed_precision='bf16', or torchao's float8 training",
+    "MSAMPRecipeKwargs": "use mixed_precision='bf16'",
+    "TERecipeKwargs": "use transformer_engine's own layers and autocast",
+}
+
+# Members of an Accelerator that belong to those.
+MEMBERS = {
+    "deepspeed_plugin": _SHARD,
+    "get_active_deepspeed_plugin": _SHARD,
+    "deepspeed_ulysses_dl_adapter": _SHARD,
+    "lomo_backward": "use lomo_optim's own fused_backward, without `prepare`",
+    "fp8_backend": "use mixed_precision='bf16', or torchao's float8 training",
+    "maybe_context_parallel": _PARALLEL,
+    "tensor_parallel_rank": _PARALLEL,
+    "pipeline_parallel_rank": _PARALLEL,
+    "context_parallel_rank": _PARALLEL,
+    "_prepare_megatron_lm": "use Megatron-LM's or torchtitan's own training loop",
+    "_prepare_msamp": "use mixed_precision='bf16'",
+    "_prepare_te": "use transformer_engine's own layers and autocast",
+    "_prepare_ao": "convert the model with torchao before `prepare`",
+    "_prepare_deepspeed": _SHARD,
+}
+
+
+class NotOurs(NotImplementedError, AttributeError):
+    """Not part of crosstrain; the message names the alternative. `hasattr` says no."""
+
+
+def refuse(name: str, instead: str) -> NoReturn:
+    raise NotOurs(f"{name} is not part of crosstrain: {instead}.")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in INSTEAD:
+        raise AttributeError(f"module 'crosstrain' has no attribute {name!r}")
+    instead = INSTEAD[name]
+    if instead is _BIG and importlib.util.find_spec("accelerate") is not None:
+        return getattr(importlib.import_module("accelerate"), name)
+
+    def use(*args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name, instead)
+
+    if name[0].islower():
+        return use
+    return type(name, (), {"__init__": use, "__module__": "crosstrain", "__doc__": f"Not ours: {instead}."})

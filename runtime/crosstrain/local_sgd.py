@@ -1,0 +1,55 @@
+"""Local SGD: every rank steps on its own gradients, and the parameters are averaged now and then."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from crosstrain.model import sync_of
+from crosstrain.state import RUN
+
+if TYPE_CHECKING:
+    from crosstrain.accelerator import Accelerator
+
+
+class LocalSGD:
+    """``with LocalSGD(accelerator, model, local_sgd_steps=8) as local: ... local.step()`` after each optimizer step.
+
+    Parameters are averaged over the ranks every ``local_sgd_steps`` steps and at the end. With one process, or
+    ``enabled=False``, nothing happens.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, model: nn.Module, local_sgd_steps: int, enabled: bool = True
+    ) -> None:
+        self.enabled = enabled and accelerator.num_processes > 1
+        self.num_steps = 0
+        self.local_sgd_steps = local_sgd_steps
+        self._accelerator = accelerator
+        self._model = model
+        self._stack = ExitStack()
+
+    def __enter__(self) -> LocalSGD:
+        if self.enabled:
+            self._stack.enter_context(self._accelerator.no_sync(self._model))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.close()
+        if self.enabled and exception[0] is None:
+            self._average()
+            sync = sync_of(self._model)
+            if sync is not None:
+                sync.discard()
+
+    def step(self) -> None:
+        """Call after every optimizer step."""
+        self.num_steps += 1
+        if self.enabled and self.num_steps % self.local_sgd_steps == 0:
+            self._average()
+
+    def _average(self) -> None:
+        for param in self._model.parameters():
+            param.data.copy_(RUN.comm.all_reduce(param.data, "mean"))

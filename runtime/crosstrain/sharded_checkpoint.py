@@ -1,0 +1,73 @@
+"""Sharded models and their optimizers in a checkpoint: whole in files like any other's, or each process its part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.distributed.checkpoint import state_dict as dcp_state
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.optim import Optimizer
+
+from crosstrain.fsdp import full_optimizer_state, load_full_optimizer_state
+from crosstrain.optimizer import Gate
+
+
+def gates_of(model: nn.Module, gates: Sequence[Gate]) -> list[Gate]:
+    """The optimizers over this model's parameters."""
+    return [gate for gate in gates if gate.owns(model.parameters())]
+
+
+def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
+    """The one sharded model that the optimizer trains; ValueError if there is none or more than one."""
+    mine = {id(param) for group in optimizer.param_groups for param in group["params"]}
+    owners = [model for model in models if any(id(param) in mine for param in model.parameters())]
+    if len(owners) != 1:
+        raise ValueError(
+            f"the {type(optimizer).__name__} trains {len(owners)} of the sharded models; its state is saved by "
+            f"parameter name, so give every sharded model an optimizer of its own"
+        )
+    return owners[0]
+
+
+def save_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
+    """Every process writes its part of the model and its optimizers (collective)."""
+    state_dict_saver.save(_parts(model, gates), checkpoint_id=str(folder))
+
+
+def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
+    """Read what `save_parts` wrote, with any number of processes (collective)."""
+    state = _parts(model, gates)
+    state_dict_loader.load(state, checkpoint_id=str(folder))
+    dcp_state.set_model_state_dict(model, state["model"])
+    for index, gate in enumerate(gates_of(model, gates)):
+        with gate.bypassed():
+            dcp_state.set_optimizer_state_dict(model, gate.optimizer, state[f"optimizer_{index}"])
+
+
+def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+    state: dict[str, Any] = {"model": dcp_state.get_model_state_dict(model)}
+    for index, gate in enumerate(gates_of(model, gates)):
+        with gate.bypassed():
+            state[f"optimizer_{index}"] = dcp_state.get_optimizer_state_dict(model, gate.optimizer)
+    return state
+
+
+class WholeOptimizer:
+    """An optimizer over sharded parameters whose state is saved whole, by parameter name."""
+
+    def __init__(self, gate: Gate, models: Sequence[nn.Module]) -> None:
+        self._gate = gate
+        self._model = model_of(gate.optimizer, models)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state on rank 0 (collective)."""
+        with self._gate.bypassed():
+            return full_optimizer_state(self._model, self._gate.optimizer)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this process's part of it (collective)."""
+        with self._gate.bypassed():
+            load_full_optimizer_state(self._model, self._gate.optimizer, state)

@@ -1,0 +1,200 @@
+"""Sharded training computes what one process computes."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, DistributedType
+from crosstrain.utils import FullyShardedDataParallelPlugin
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+WEIGHTED = {"split_batches": True, "even_batches": "weighted"}
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(6, 10), nn.Linear(10, 6)
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.two(self.one(x).relu()) + self.frozen(x)
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.Sequential(Block(), Block(), Block())
+        self.head = nn.Linear(6, 3)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(x)) * self.scale
+
+
+def _data() -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(1)
+    data = TensorDataset(torch.randn(22, 6, generator=generator), torch.randn(22, 3, generator=generator))
+    return DataLoader(data, batch_size=6, shuffle=True, generator=torch.Generator().manual_seed(2))
+
+
+def _plugin(options: dict[str, Any]) -> FullyShardedDataParallelPlugin:
+    return FullyShardedDataParallelPlugin(**({"transformer_cls_names_to_wrap": ["Block"]} | options))
+
+
+def _train(
+    options: dict[str, Any], steps_before: int = 0, where: str = "", load: str = "", more: Any = None
+) -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin(options), **WEIGHTED, **(more or {}))
+    model = Stack()
+    body = [p for n, p in model.named_parameters() if "head" not in n]
+    optimizer = torch.optim.AdamW(
+        [{"params": body, "lr": 0.02}, {"params": model.head.parameters(), "lr": 0.01, "weight_decay": 0.0}]
+    )
+    for _ in range(steps_before):  # the optimizer has a state when it is prepared
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    given = model, optimizer
+    model, optimizer, loader = accelerator.prepare(model, optimizer, _data())
+    assert (model, optimizer) == given
+    assert isinstance(model, Stack)
+    if load:
+        accelerator.load_state(load)
+    norms = []
+    for x, y in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward((model(x) - y).square().mean())
+            if accelerator.sync_gradients:
+                norms.append(accelerator.clip_grad_norm_(model.parameters(), 0.5).item())
+            optimizer.step()
+            optimizer.zero_grad()
+    if where:
+        accelerator.save_state(where)
+    state = accelerator.get_state_dict(model)
+    parts = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in model.parameters())
+    return {
+        "state": copy.deepcopy(state) if accelerator.is_main_process else {},
+        "norms": norms,
+        "parts": parts,
+        "type": accelerator.distributed_type,
+    }
+
+
+def _same(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float = 1e-5) -> None:
+    assert list(a) == list(b)
+    for name in a:
+        assert torch.allclose(a[name], b[name], atol=tolerance), name
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize(
+    ("options", "steps_before", "more"),
+    [
+        ({}, 0, {}),
+        ({"activation_checkpointing": True}, 3, {}),
+        (
+            {"reshard_after_forward": False, "auto_wrap_policy": "size_based_wrap", "min_num_params": 100},
+            0,
+            {},
+        ),
+        ({"cpu_offload": True}, 0, {"gradient_accumulation_steps": 3}),
+    ],
+    ids=["blocks", "used optimizer", "by size", "accumulation"],
+)
+def test_sharded_equals_one_process(
+    world: int, options: dict[str, Any], steps_before: int, more: dict[str, Any]
+) -> None:
+    (alone,) = run_ranks(_train, 1, options, steps_before, "", "", more)
+    ranks = run_ranks(_train, world, options, steps_before, "", "", more)
+    assert alone["type"] == DistributedType.NO
+    assert all(rank["type"] == DistributedType.FSDP for rank in ranks)
+    assert all(rank["parts"] < alone["parts"] for rank in ranks)
+    _same(alone["state"], ranks[0]["state"])
+    for rank in ranks:
+        assert rank["norms"] == pytest.approx(alone["norms"], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
+def test_a_sharded_training_continues_with_any_number_of_processes(kind: str, tmp_path: Path) -> None:
+    options = {"state_dict_type": kind}
+    where = str(tmp_path / "state")
+    run_ranks(_train, 2, options, 0, where)
+    expected = run_ranks(_train, 2, options, 0, "", where)[0]["state"]
+    names = {path.name for path in Path(where).iterdir()}
+    assert ("sharded_0" in names) == (kind == "SHARDED_STATE_DICT")
+    assert ("model.safetensors" in names) == (kind == "FULL_STATE_DICT")
+    _same(expected, run_ranks(_train, 4, options, 0, "", where)[0]["state"])
+
+
+def _half(name: str) -> list[Any]:
+    accelerator = Accelerator(cpu=True, mixed_precision=name, fsdp_plugin=_plugin({}))
+    model = Stack()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    skipped = []
+    for step in range(3):
+        out = model(torch.ones(2, 6))
+        factor = float("inf") if (step, accelerator.process_index) == (1, 1) else 1.0
+        accelerator.backward(out.square().mean() * factor / 1024)
+        optimizer.step()
+        optimizer.zero_grad()
+        skipped.append(accelerator.optimizer_step_was_skipped)
+    return [str(out.dtype), skipped]
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_mixed_precision(name: str) -> None:
+    skips = [False, name == "fp16", False]
+    assert run_ranks(_half, 2, name) == [["torch.float32", skips]] * 2
+
+
+def _guarded() -> str:
+    accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin({}))
+    model = accelerator.prepare(Stack())
+    try:
+        if accelerator.is_main_process:
+            accelerator.save_model(model, "nowhere.pt")
+        accelerator.wait_for_everyone()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_a_collective_save_under_a_guard_is_reported() -> None:
+    """accelerate deadlocks here."""
+    for text in run_ranks(_guarded, 2):
+        assert "rank 0: get_state_dict of a sharded model at " in text
+        assert "rank 1: wait_for_everyone at " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sharding_strategy": "HYBRID_SHARD"}, "choose FULL_SHARD or SHARD_GRAD_OP"),
+        ({"state_dict_type": "LOCAL_STATE_DICT"}, "choose SHARDED_STATE_DICT or FULL_STATE_DICT"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FullyShardedDataParallelPlugin(**options)
+
+
+def _wrong_class() -> str:
+    accelerator = Accelerator(cpu=True, fsdp_plugin=_plugin({"transformer_cls_names_to_wrap": "Bloc"}))
+    try:
+        accelerator.prepare(Stack())
+    except ValueError as error:
+        return str(error)
+    return "no error"
+
+
+def test_an_unknown_class_to_wrap_is_named() -> None:
+    assert all("names ['Bloc'], but Stack has no such modules" in text for text in run_ranks(_wrong_class, 2))

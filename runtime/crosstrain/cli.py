@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from crosstrain.launch.options import Resolved
 
 main = typer.Typer(
     name="crosstrain",
@@ -73,7 +77,9 @@ def launch(
             "--split-batches", help="Split the script's batches over the ranks: the same training, faster."
         ),
     ] = False,
-    num_machines: Annotated[int, typer.Option(min=1, help="Machines that take part.")] = 1,
+    num_machines: Annotated[
+        int | None, typer.Option(min=1, help="Machines that take part [default: 1].")
+    ] = None,
     machine_rank: Annotated[int | None, typer.Option(help="Which of them this is, from 0.")] = None,
     main_process_ip: Annotated[str | None, typer.Option(help="Address of machine 0.")] = None,
     main_process_port: Annotated[int | None, typer.Option(help="Port of machine 0 [default: 29500].")] = None,
@@ -81,11 +87,11 @@ def launch(
         Rendezvous | None, typer.Option(help="How several machines find each other.")
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
-    ] = 0,
+        int | None, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
+    ] = None,
     monitor_interval: Annotated[
-        float, typer.Option(min=0.01, help="Seconds between looks at the ranks.")
-    ] = 0.1,
+        float | None, typer.Option(min=0.01, help="Seconds between looks at the ranks [default: 0.1].")
+    ] = None,
     log_dir: Annotated[
         str | None, typer.Option(help="Keep each rank's output in files under this folder.")
     ] = None,
@@ -95,47 +101,111 @@ def launch(
             help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank."
         ),
     ] = None,
+    config_file: Annotated[
+        Path | None, typer.Option(help="Options in YAML [default: the one that `crosstrain config` writes].")
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the agent's own log.")] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Show what would be run and where each value is from.")
     ] = False,
 ) -> None:
     """Run a script on every device of this machine, or of several."""
-    from crosstrain.launch.options import LaunchOptions, UsageError, resolve
     from crosstrain.launch.target import Target, TargetNotFoundError
 
-    options = LaunchOptions(
-        cpu=cpu,
-        num_processes=num_processes,
-        gpu_ids=gpu_ids,
-        mixed_precision=mixed_precision.value if mixed_precision else None,
-        gradient_accumulation_steps=gradient_accumulation_steps,
-        split_batches=split_batches,
-        num_machines=num_machines,
-        machine_rank=machine_rank,
-        main_process_ip=main_process_ip,
-        main_process_port=main_process_port,
-        rdzv_backend=rdzv_backend.value if rdzv_backend else None,
-        max_restarts=max_restarts,
-        monitor_interval=monitor_interval,
-        log_dir=log_dir,
-        tee=tee,
-    )
+    given = {
+        "cpu": cpu,
+        "num_processes": num_processes,
+        "gpu_ids": gpu_ids,
+        "mixed_precision": mixed_precision.value if mixed_precision else None,
+        "gradient_accumulation_steps": gradient_accumulation_steps,
+        "split_batches": split_batches,
+        "num_machines": num_machines,
+        "machine_rank": machine_rank,
+        "main_process_ip": main_process_ip,
+        "main_process_port": main_process_port,
+        "rdzv_backend": rdzv_backend.value if rdzv_backend else None,
+        "max_restarts": max_restarts,
+        "monitor_interval": monitor_interval,
+        "log_dir": log_dir,
+        "tee": tee,
+    }
     run = Target(target[0], is_module=module, arguments=tuple(target[1:]))
     try:
         run.check()
-        from crosstrain.launch import agent
-
-        resolved = resolve(options, agent.visible_devices())
-        agent.check_port(options)
-    except (UsageError, TargetNotFoundError) as error:
+    except TargetNotFoundError as error:
         _usage_error("launch", error)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    resolved = _resolve("launch", given, config_file)
     if print_config:
         typer.echo(resolved.describe())
         return
+    from crosstrain.launch import agent
+
     sys.exit(agent.launch(resolved, run, debug=debug))
+
+
+def _resolve(command: str, given: Mapping[str, object], config_file: Path | None) -> Resolved:
+    """The launch that the options describe, or an exit with the reason why this machine cannot do it."""
+    from crosstrain.launch.layers import layered
+    from crosstrain.launch.options import UsageError, resolve
+
+    try:
+        options, origin = layered(given, config_file)
+        from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
+
+        resolved = resolve(options, agent.visible_devices(), origin=origin)
+        agent.check_port(options)
+    except UsageError as error:
+        _usage_error(command, error)
+    except ModuleNotFoundError as error:
+        _usage_error(command, f"{error.name} is not installed: pip install 'crosstrain[torch]'")
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    return resolved
+
+
+@main.command()
+def test(
+    cpu: Annotated[bool, typer.Option("--cpu", help="Test on the CPU.")] = False,
+    num_processes: Annotated[int | None, typer.Option(help="Ranks [default: as for launch].")] = None,
+    gpu_ids: Annotated[str | None, typer.Option(help="Devices to use, such as 0,2.")] = None,
+    config_file: Annotated[Path | None, typer.Option(help="Options in YAML.")] = None,
+) -> None:
+    """Check that training works on these processes: data, random numbers, gathering, gradients, saving."""
+    given = {"cpu": cpu, "num_processes": num_processes, "gpu_ids": gpu_ids}
+    resolved = _resolve("test", given, config_file)
+    from crosstrain.launch import agent
+    from crosstrain.launch.target import Target
+
+    resolved.environment["CROSSTRAIN_QUIET"] = "1"
+    sys.exit(agent.launch(resolved, Target("crosstrain.launch.selftest", is_module=True)))
+
+
+@main.command()
+def config(
+    default: Annotated[bool, typer.Option("--default", help="Ask nothing: write the defaults.")] = False,
+    config_file: Annotated[Path | None, typer.Option(help="Where to write it.")] = None,
+) -> None:
+    """Answer a few questions; launch then uses the answers as its defaults."""
+    from crosstrain.launch.layers import default_file, write_file
+
+    path = config_file or default_file()
+    options: dict[str, object] = {"mixed_precision": "no"}
+    if not default:
+        if typer.confirm("Train on the CPU even where there is an accelerator?", default=False):
+            options["cpu"] = True
+        number = typer.prompt("Processes on this machine (0: one for each accelerator)", default=0, type=int)
+        if number:
+            options["num_processes"] = number
+        precision = typer.prompt("Mixed precision", default=Precision.NO, type=Precision)
+        options["mixed_precision"] = Precision(precision).value
+        question = "Split the script's batches over the processes, so that they train as one would?"
+        if typer.confirm(question, default=False):
+            options["split_batches"] = True
+    try:
+        write_file(path, options)
+    except OSError as error:
+        _usage_error("config", f"{path}: {error.strerror}")
+    typer.echo(f"wrote {path}")
 
 
 class Expectation(str, Enum):

@@ -1,7 +1,6 @@
 """What the user asked `crosstrain launch` for, checked against this machine, as the ranks' environment.
 
-A value comes from the first of: the command line, the environment, the built-in default. Every resolved
-value keeps its origin, which `--print-config` shows.
+Every resolved value keeps its origin (see `layers`), which `--print-config` shows.
 """
 
 from __future__ import annotations
@@ -91,11 +90,19 @@ class Resolved:
         )
 
 
-def resolve(options: LaunchOptions, devices: Devices, environ: Mapping[str, str] = os.environ) -> Resolved:
-    """Check the options and work out what is left to the machine. Raises UsageError."""
+def resolve(
+    options: LaunchOptions,
+    devices: Devices,
+    environ: Mapping[str, str] = os.environ,
+    origin: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Check the options and work out what is left to the machine. Raises UsageError.
+
+    origin: where the options are from, by name; those that are missing are the command line's.
+    """
     _check_machines(options)
     environment: dict[str, str] = {}
-    origin: dict[str, str] = {}
+    origin = dict(origin or {})
     kind = None if options.cpu else devices.kind
     count = devices.count if kind else 0
     if options.gpu_ids is not None:
@@ -158,7 +165,7 @@ def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str])
     if asked is None:
         origin["num_processes"] = "visible devices" if devices else "default"
         return max(1, devices)
-    origin["num_processes"] = "command line"
+    origin.setdefault("num_processes", "command line")
     if asked < 1 or asked % machines:
         raise UsageError(
             f"--num-processes {asked}: must be at least 1"
@@ -200,8 +207,6 @@ def _hash_seed(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, 
 
 def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, Any]:
     """The runtime's defaults for this run: what the environment already says, under the command line."""
-    config = read_config(environ)
-    origin.update(dict.fromkeys(config, f"environment ({CONFIG_VARIABLE})"))
     given: dict[str, Any] = {}
     if options.cpu:
         given["cpu"] = True
@@ -211,7 +216,11 @@ def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str
         given["gradient_accumulation_steps"] = options.gradient_accumulation_steps
     if options.split_batches:
         given |= {"split_batches": True, "even_batches": "weighted"}
-    origin.update(dict.fromkeys(given, "command line"))
+        origin["even_batches"] = "--split-batches"
+    config = read_config(environ)
+    for names, place in ((given, "command line"), (config, f"environment ({CONFIG_VARIABLE})")):
+        for name in names:
+            origin.setdefault(name, place)
     return config | given
 
 

@@ -11,6 +11,9 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 
+# The files of this package whose frames are above a script's own.
+STARTERS = ("launch/worker.py", "launch/target.py", "verify/server.py", "notebook.py")
+
 
 class TargetNotFoundError(Exception):
     """The script or module that the user named does not exist; the message says where it was looked for."""
@@ -66,9 +69,10 @@ class Target:
 
 def clean_traceback(error: BaseException) -> str:
     """The traceback as `python script.py` would print it: without the frames that started the script."""
-    own = str(Path(__file__).resolve().parent.parent)
+    package = Path(__file__).resolve().parent.parent
+    own = {package / name for name in STARTERS}
     trace = error.__traceback__
-    while trace is not None and str(Path(trace.tb_frame.f_code.co_filename).resolve()).startswith(own):
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() in own:
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))
 

@@ -8,6 +8,8 @@ After:  `accelerator.backward(loss, retain_graph=True)`
 
 from __future__ import annotations
 
+import ast
+
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import External
 
@@ -29,11 +31,12 @@ def plan(context: Context) -> None:
                 "reduce the loss to a scalar first",
             )
         extra = "".join(f", {k.arg}={context.source(k.value)}" for k in call.keywords if k.arg)
+        scale = _scale(context, accelerator, loss)
         context.replace(
             call,
             RULE,
             "the gradients of the global batch",
-            accelerator + ".backward({loss}" + extra + ")",
+            accelerator + ".backward(" + scale + extra + ")",
             loss=loss,
         )
         context.collective.add(call)
@@ -53,19 +56,20 @@ def _refuse_line_search(context: Context) -> None:
             )
 
 
+def _scale(context: Context, accelerator: str, loss: ast.expr) -> str:
+    """What is handed to backward. Accelerate averages gradients over processes, so a sum is multiplied back."""
+    if context.runtime == "crosstrain" or {s.kind for s in context.facts.loss_shards} != {"sum"}:
+        return "{loss}"
+    value = "{loss}" if isinstance(loss, ast.Name | ast.Attribute | ast.Call) else "({loss})"
+    return f"{value} * {accelerator}.num_processes"
+
+
 def _loss_reduction(context: Context) -> None:
     """A sum over rows stays a sum over the global batch; anything that is neither is reported."""
     kinds = {s.kind for s in context.facts.loss_shards}
     if kinds == {"sum"}:
         if context.runtime == "crosstrain":
             context.options["loss_reduction"] = '"sum"'
-        else:
-            raise refuse(
-                "CT204",
-                context.facts.backward_calls[0][0],
-                "this loss is a sum over rows, which Accelerate averages over processes",
-                "migrate with --runtime crosstrain, or divide the loss by the number of rows",
-            )
     elif "sum" in kinds:
         raise refuse(
             RULE,

@@ -142,15 +142,13 @@ class Interpreter:
     # -- state -----------------------------------------------------------------------------------------------
 
     def merge(self, target: set[Value], new: Iterable[Value]) -> None:
-        fresh = [value for value in new if value not in target]
+        fresh = [value for value in new if value not in target and not _covered(value, target)]
         if not fresh:
             return
-        before = frozenset(target)
         target.update(fresh)
         if len(target) > WIDEN_ABOVE:
             _widen(target)
-        if target != before:
-            self.changed = True
+        self.changed = True
 
     def bind(self, scope: Scope, name: str, values: Iterable[Value], node: ast.AST) -> None:
         """Records a binding of `name`, made at `node`."""
@@ -711,6 +709,18 @@ def _assigned_attributes(tree: ast.Module) -> frozenset[str]:
 
 def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+def _covered(value: Value, values: set[Value]) -> bool:
+    """Whether a widened value already stands for this one: without this test, sets would grow and shrink for ever."""
+    return isinstance(value, Shard) and any(
+        isinstance(v, Shard)
+        and v.kind == value.kind
+        and v.loader == value.loader
+        and v.host == value.host
+        and v.origins >= value.origins
+        for v in values
+    )
 
 
 def _widen(values: set[Value]) -> None:

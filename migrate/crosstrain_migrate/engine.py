@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from .results import Change, FileResult, Finding, InputError, Severity
+from .policy import Policy
+from .results import Change, FileResult, Finding, Severity
 from .roles.facts import Facts, understand
 from .rules import Plan, plan
+from .sources import syntax_problem
+from .suppress import skips_file, suppressions
 
 
 @dataclass(frozen=True)
@@ -16,25 +20,32 @@ class Options:
     """What the command line or the configuration asks for."""
 
     runtime: str = "crosstrain"
-    select: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
     ignore: tuple[str, ...] = ()
     follow: bool = True
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
     """Migrates one script. Never raises for what the text holds: errors and refusals are part of the result."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes and the like are the author's
+        return _migrate_text(path, text, options)
+
+
+def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     try:
         tree = ast.parse(text)
-    except SyntaxError as error:
-        return FileResult(path, text, text, error=_unparsable(path, error))
-    except (ValueError, RecursionError, MemoryError) as error:
-        reason = f"it cannot be parsed ({error})"
-        return FileResult(path, text, text, error=InputError(path, reason, "Leave it out of the run"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if skips_file(text):
+            return FileResult(path, text, text)
+        return FileResult(path, text, text, error=syntax_problem(path, text, error))
     if not may_train(text):
         return FileResult(path, text, text)
+    comments = suppressions(text)
+    if comments.whole_file:
+        return FileResult(path, text, text)
     facts = understand(tree)
-    planned = plan(facts, text, options.runtime)
-    after, planned = _rewritten(text, planned)
+    after, planned = _planned(text, facts, options.runtime, Policy(comments, options.select, options.ignore))
     return FileResult(
         path,
         text,
@@ -53,6 +64,18 @@ def may_train(text: str) -> bool:
 
 def _trains(facts: Facts) -> bool:
     return bool(facts.backward_calls and facts.optimizers)
+
+
+def _planned(text: str, facts: Facts, runtime: str, policy: Policy) -> tuple[str, Plan]:
+    """The new text and what to say of it, as far as the selection and the file's comments allow."""
+    planned = plan(facts, text, runtime, lambda rule, node: policy.allows(rule, getattr(node, "lineno", 1)))
+    findings = tuple(one for one in planned.findings if policy.allows(one.rule, one.line))
+    wanted = planned.edits if policy.converts else ()
+    refusals = policy.refusals(wanted)
+    after, planned = _rewritten(text, Plan(() if refusals else wanted, findings + refusals))
+    # What was planned to the end has asked every rule; otherwise a comment may be needed by one that was not asked.
+    complete = policy.is_everything and bool(planned.edits)
+    return after, Plan(planned.edits, planned.findings + policy.comments.reports(unused=complete))
 
 
 def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
@@ -84,8 +107,3 @@ def _changes(planned: Plan) -> tuple[Change, ...]:
         Change(edit.rule, getattr(edit.node, "lineno", 1), edit.reason, edit.confidence) for edit in listed
     ]
     return tuple(sorted(dict.fromkeys(changes), key=lambda c: (c.line, c.rule)))
-
-
-def _unparsable(path: Path, error: SyntaxError) -> InputError:
-    reason = f"invalid syntax: {error.msg}"
-    return InputError(path, reason, "Fix the syntax, or leave the file out", error.lineno, error.offset)

@@ -7,6 +7,8 @@
 
 `skip`, `off` and `skip-file` may name codes or their prefixes (`# migrate: skip CT2,CT401`): only those rules
 keep away then. A reason may follow (`# migrate: skip CT4 -- every rank logs to its own file`).
+
+What a comment that keeps away a part of the conversion comes to is in `policy`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crosstrain_migrate.results import Finding, Severity
 
@@ -30,12 +32,13 @@ _END = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class Region:
     """Lines `first` to `last` where the rules that `codes` begin (all, when empty) keep away."""
 
     line: int
     column: int
     comment: str
+    verb: str
     first: int
     last: int
     codes: tuple[str, ...]
@@ -43,27 +46,44 @@ class _Region:
     def covers(self, line: int, code: str) -> bool:
         return self.first <= line <= self.last and (not self.codes or code.startswith(self.codes))
 
+    @property
+    def of_one_statement(self) -> bool:
+        return self.verb == "skip"
+
 
 @dataclass(slots=True)
 class Suppressions:
     """A file's suppression comments. Remembers which were needed, so that the others can be reported."""
 
-    regions: tuple[_Region, ...] = ()
+    regions: tuple[Region, ...] = ()
     problems: tuple[Finding, ...] = ()
     _needed: set[int] = field(default_factory=set)
 
+    @property
+    def whole_file(self) -> bool:
+        """Whether `# migrate: skip-file` keeps every rule away from the file."""
+        return any(region.verb == "skip-file" and not region.codes for region in self.regions)
+
     def allows(self, line: int, code: str) -> bool:
         """May rule `code` edit or report something in line `line` (1-based) of the original?"""
-        covering = [region.line for region in self.regions if region.covers(line, code)]
-        self._needed.update(covering)
-        return not covering
+        return self.keeping_away(line, code) is None
 
-    def unused(self) -> tuple[Finding, ...]:
-        """Comments that kept nothing away, or that cannot be understood.
+    def keeping_away(self, line: int, code: str, *, beside: bool = False) -> Region | None:
+        """What keeps rule `code` from line `line`; with `beside`, from putting a statement before or after it."""
+        covering = [
+            region
+            for region in self.regions
+            if region.covers(line, code) and not (beside and region.of_one_statement)
+        ]
+        self._needed.update(region.line for region in covering)
+        return covering[0] if covering else None
 
-        Ask after all rules have run; it means nothing when only some rules were selected.
+    def reports(self, *, unused: bool) -> tuple[Finding, ...]:
+        """Comments that cannot be understood and, with `unused`, those that kept nothing away.
+
+        Ask for the unused after all rules have run; it means nothing when only some were selected.
         """
-        idle = (region for region in self.regions if region.line not in self._needed)
+        idle = (region for region in self.regions if unused and region.line not in self._needed)
         return self.problems + tuple(
             Finding(
                 UNUSED,
@@ -77,13 +97,21 @@ class Suppressions:
         )
 
 
+_SKIP_FILE = re.compile(r"^[ \t\f]*#\s*migrate:\s*skip-file\s*(--.*)?$", re.IGNORECASE | re.MULTILINE)
+
+
+def skips_file(text: str) -> bool:
+    """Whether a line of its own says `# migrate: skip-file`: for texts that need not parse."""
+    return "skip-file" in text.lower() and _SKIP_FILE.search(text) is not None
+
+
 def suppressions(text: str) -> Suppressions:
     """Reads the comments of a text that parses."""
     if "migrate:" not in text.lower():
         return Suppressions()
-    regions: list[_Region] = []
+    regions: list[Region] = []
     problems: list[Finding] = []
-    off: list[_Region] = []
+    off: list[Region] = []
     for line, column, comment, first, last in _comments(text):
         found = _COMMENT.search(comment)
         if found is None:
@@ -94,13 +122,13 @@ def suppressions(text: str) -> Suppressions:
         if verb not in _VERBS or rest[:1].isalnum():
             problems.append(_not_understood(line, column, comment))
         elif verb == "skip":
-            regions.append(_Region(line, column, comment, first, last, codes))
+            regions.append(Region(line, column, comment, verb, first, last, codes))
         elif verb == "skip-file":
-            regions.append(_Region(line, column, comment, 1, _END, codes))
+            regions.append(Region(line, column, comment, verb, 1, _END, codes))
         elif verb == "off":
-            off.append(_Region(line, column, comment, line, _END, codes))
+            off.append(Region(line, column, comment, verb, line, _END, codes))
         elif off:
-            regions += [_Region(one.line, one.column, one.comment, one.first, line, one.codes) for one in off]
+            regions += [replace(one, last=line) for one in off]
             off = []
         else:
             problems.append(_not_understood(line, column, comment))

@@ -39,7 +39,7 @@ def test_allows(text: str, line: int, code: str, allowed: bool) -> None:
 def test_an_unneeded_comment_is_reported_where_it_stands() -> None:
     comments = suppressions("x = 1  # migrate: skip\ny = 2  # migrate: skip\n")
     comments.allows(1, "CT101")
-    (finding,) = comments.unused()
+    (finding,) = comments.reports(unused=True)
     assert (finding.line, finding.column, finding.severity) == (2, 8, Severity.NOTE)
     assert "keeps nothing away" in finding.reason
 
@@ -48,5 +48,5 @@ def test_an_unneeded_comment_is_reported_where_it_stands() -> None:
 def test_a_comment_that_is_not_understood_is_reported_and_changes_nothing(comment: str) -> None:
     comments = suppressions(f"x = 1  {comment}\n")
     assert comments.allows(1, "CT101")
-    (finding,) = comments.unused()
+    (finding,) = comments.reports(unused=True)
     assert "not understood" in finding.reason

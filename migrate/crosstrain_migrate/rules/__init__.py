@@ -29,7 +29,7 @@ from . import (
     speak,
     subject,
 )
-from .base import Context, Home, Refusal
+from .base import Allows, Context, Home, Refusal, everywhere
 
 PAGES = (
     home,
@@ -54,8 +54,11 @@ class Plan:
     findings: tuple[Finding, ...] = ()
 
 
-def plan(facts: Facts, text: str, runtime: str) -> Plan:
-    """All edits and findings of one script. The core conversion is made whole or not at all."""
+def plan(facts: Facts, text: str, runtime: str, allows: Allows = everywhere) -> Plan:
+    """All edits and findings of one script. The core conversion is made whole or not at all.
+
+    `allows` says where rules whose edits nothing relies on may act.
+    """
     if not facts.backward_calls or gate.already_migrated(facts.tree):
         return Plan()
     obstacles = gate.obstacles(facts)
@@ -65,7 +68,7 @@ def plan(facts: Facts, text: str, runtime: str) -> Plan:
         reason = subject.no_loader_note(facts)
         return Plan(findings=(_refused(reason),))
     try:
-        context = _context(facts, text, runtime)
+        context = _context(facts, text, runtime, allows)
         _core(context)
     except Refusal as refusal:
         return Plan(findings=(refusal.finding,))
@@ -83,12 +86,12 @@ def _refused(reason: tuple[str, ast.AST, str, str, object]) -> Finding:
     return finding(rule, node, text, remedy, Severity.REFUSED)
 
 
-def _context(facts: Facts, text: str, runtime: str) -> Context:
+def _context(facts: Facts, text: str, runtime: str, allows: Allows) -> Context:
     found = subject.find_subject(facts)
     probe = Context(facts, runtime, text, Home(found.scope, "accelerator"), found)
     definitions = device.Placement(probe)._definitions()
     place = home.find_home(facts, found, definitions)
-    return Context(facts, runtime, text, place, found)
+    return Context(facts, runtime, text, place, found, allows=allows)
 
 
 def _core(context: Context) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crosstrain_migrate import edits as e
@@ -10,6 +11,13 @@ from crosstrain_migrate.results import Confidence, Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, Function, Instance, Method, Value
+
+Allows = Callable[[str, ast.AST], bool]
+
+
+def everywhere(rule: str, node: ast.AST) -> bool:
+    """No selection and no comment keeps a rule away."""
+    return True
 
 
 class Refusal(Exception):
@@ -76,6 +84,8 @@ class Context:
     collective: set[ast.AST] = field(default_factory=set)  # nodes whose new code communicates
     device_definitions: list[ast.Assign] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)  # Accelerator(...) arguments
+    # A rule whose edits nothing else relies on asks before it plans one: may it act at this node?
+    allows: Allows = everywhere
 
     @property
     def lines(self) -> list[str]:

@@ -32,15 +32,20 @@ def plan(context: Context) -> None:
 
 
 def _save(context: Context, call: ast.Call) -> None:
-    accelerator = context.accelerator(call)
     if len(call.args) == 2 and not call.keywords:
         model = _state_dict_of(context, call.args[0])
         if model is not None and context.runtime == "crosstrain" and _has_suffix(context, call.args[1]):
+            if not context.allows(MODEL, call):
+                return
+            accelerator = context.accelerator(call)
             template = accelerator + ".save_model({model}, {path})"
             context.replace(
                 call, MODEL, "one file, from the main process", template, model=model, path=call.args[1]
             )
             return
+    if not context.allows(ANYTHING, call):
+        return
+    accelerator = context.accelerator(call)
     if context.runtime == "accelerate":
         _unwrap_inside(context, call, accelerator)
     context.replace(call.func, ANYTHING, "written once, whole, by the main process", f"{accelerator}.save")
@@ -99,6 +104,8 @@ def _unwrap_inside(context: Context, call: ast.Call, accelerator: str) -> None:
 def _wait_before_loads(context: Context, saves: list[ast.Call]) -> None:
     for call in context.facts.calls_to("torch.load"):
         if not context.reachable(call) or not _may_follow_a_save(context, call, saves, frozenset()):
+            continue
+        if not context.allows(LOAD, call):
             continue
         statement = _before_tests(context, context.facts.table.statement_of(call))
         code = f"{context.accelerator(call)}.wait_for_everyone()"

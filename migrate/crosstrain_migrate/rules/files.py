@@ -11,6 +11,7 @@ Leaves: (finding) a block that writes a file and also computes something all pro
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import replace
 
 from crosstrain_migrate import edits as e
@@ -96,7 +97,7 @@ def _join_neighbours(context: Context) -> None:
 
 
 def _directories(context: Context) -> None:
-    for call in context.facts.calls_to("os.makedirs"):
+    for call in _allowed(context, context.facts.calls_to("os.makedirs")):
         if not any(k.arg == "exist_ok" for k in call.keywords) and len(call.args) < 3:
             context.edits.append(
                 e.InsertArgument(
@@ -108,7 +109,7 @@ def _directories(context: Context) -> None:
                     transaction="directory",
                 )
             )
-    for call in context.facts.calls_to("os.mkdir"):
+    for call in _allowed(context, context.facts.calls_to("os.mkdir")):
         if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
             context.edits.append(
                 e.Replace(
@@ -128,7 +129,7 @@ def _directories(context: Context) -> None:
                     transaction="directory",
                 )
             )
-    for call in context.facts.method_calls("mkdir"):
+    for call in _allowed(context, context.facts.method_calls("mkdir")):
         if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
             context.edits.append(
                 e.InsertArgument(
@@ -140,6 +141,10 @@ def _directories(context: Context) -> None:
                     transaction="directory",
                 )
             )
+
+
+def _allowed(context: Context, calls: Iterable[ast.Call]) -> list[ast.Call]:
+    return [call for call in calls if context.allows(DIRECTORY, call)]
 
 
 def _opens_for_writing(context: Context, node: ast.expr) -> bool:
@@ -169,6 +174,8 @@ def _within(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> bo
 
 def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> None:
     if not context.reachable(statement) or _within(context, statement, guarded):
+        return
+    if not context.allows(FILE, statement):
         return
     blocked = _cannot_be_guarded(context, statement)
     if blocked is not None:
@@ -219,6 +226,8 @@ def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
 
 
 def _null_device(context: Context, call: ast.Call) -> None:
+    if not context.allows(FILE, call):
+        return
     if not context.reachable(call) or not call.args or "os" not in context.facts.table.root.names:
         context.note(
             FILE, call, "every process opens this file for writing", "open it on the main process only"

@@ -20,6 +20,8 @@ def plan(context: Context) -> None:
     for call in context.facts.calls_to("builtins.print"):
         if not isinstance(call.func, ast.Name) or not context.reachable(call):
             continue
+        if not context.allows(RULE, call):
+            continue
         if any(k.arg == "file" for k in call.keywords) or _evaluated_on_one(context, call):
             continue
         try:

@@ -1,0 +1,83 @@
+"""Which rules may speak and act where: what the command line selects, and the file's own comments.
+
+Findings stay away singly, and so do the edits that a rule asks `Policy.allows` about before it plans them: printing,
+files, checkpoints. All other edits of a script are one conversion, whole or not at all. Keeping one of them away is a
+refusal (CT003) and leaves the script as it was; it never gives a script that is converted by halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crosstrain_migrate.edits import AddImport, Edit, InsertAfter, InsertAtStart, InsertBefore
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.suppress import Suppressions
+
+KEPT_AWAY = "CT003"
+# Rules about the tool's own work: they speak whatever is selected.
+_ALWAYS = "CT0"
+# Without these there is no conversion: a selection that names none of them asks for findings only.
+_CONVERSION = ("CT1", "CT2", "CT3", "CT6")
+# These put a statement beside the one they name, which stays as it is.
+_BESIDE = (InsertBefore, InsertAfter, InsertAtStart, AddImport)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`select` empty: everything. Of two prefixes that speak of a code the longer decides; `ignore` wins a draw."""
+
+    comments: Suppressions
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def selected(self, code: str) -> bool:
+        chosen = _longest(code, self.select) if self.select and not code.startswith(_ALWAYS) else 0
+        return chosen > _longest(code, self.ignore)
+
+    def allows(self, code: str, line: int) -> bool:
+        """May rule `code` say or do something that nothing else relies on in line `line` (1-based)?"""
+        return self.selected(code) and self.comments.allows(line, code)
+
+    @property
+    def converts(self) -> bool:
+        """Whether conversions are asked for, not findings alone."""
+        return not self.select or any(
+            one.startswith(family) or family.startswith(one) for one in self.select for family in _CONVERSION
+        )
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.select and not self.ignore
+
+    def refusals(self, edits: Iterable[Edit]) -> tuple[Finding, ...]:
+        """Why the conversion that consists of `edits` must not be made: one finding for each thing in its way."""
+        found: dict[object, Finding] = {}
+        for edit in edits:
+            line = getattr(edit.node, "lineno", 1)
+            column = getattr(edit.node, "col_offset", 0) + 1
+            if not self.selected(edit.rule):
+                reason = (
+                    f"{edit.rule} is left out by select or ignore, and the conversion of this script needs it: "
+                    "nothing was changed"
+                )
+                remedy = f"Let {edit.rule} in, or leave the file alone with # migrate: skip-file"
+                found.setdefault(edit.rule, _refused(line, column, reason, remedy))
+                continue
+            region = self.comments.keeping_away(line, edit.rule, beside=isinstance(edit, _BESIDE))
+            if region is not None:
+                reason = (
+                    f"`{region.comment}` (line {region.line}) keeps {edit.rule} away from here, and a script is "
+                    "converted whole or not at all: nothing was changed"
+                )
+                remedy = "Remove the comment, or leave the whole file alone with # migrate: skip-file"
+                found.setdefault((region.line, edit.rule), _refused(line, column, reason, remedy))
+        return tuple(found.values())
+
+
+def _refused(line: int, column: int, reason: str, remedy: str) -> Finding:
+    return Finding(KEPT_AWAY, line, column, reason, remedy, Severity.REFUSED)
+
+
+def _longest(code: str, prefixes: tuple[str, ...]) -> int:
+    return max((len(one) for one in prefixes if code.startswith(one)), default=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -73,7 +74,8 @@ def _in_processes(
 
     # Forking shares what is loaded already; this process has no threads that could be caught half way.
     context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
-    with ProcessPoolExecutor(processes, context, _end_with_the_parent, (os.getpid(),)) as pool:
+    pool = ProcessPoolExecutor(processes, context, _end_with_the_parent, (os.getpid(),))
+    with _broken_pipes_are_errors(), pool:
         try:
             futures = [pool.submit(migrate_one, source, options, migrate) for source in sources]
             for source, future in zip(sources, futures, strict=True):
@@ -85,6 +87,19 @@ def _in_processes(
             raise
 
 
+@contextlib.contextmanager
+def _broken_pipes_are_errors() -> Iterator[None]:
+    """A worker that dies breaks the pipe to it: the pool must hear of it, where `main` has it end this process."""
+    if not hasattr(signal, "SIGPIPE"):
+        yield
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
 def _killed(source: Source) -> InputError:
     reason = "the process that migrated it, or one beside it, was killed"
     return InputError(source.path, reason, "Run migrate on this file alone; it may need more memory.")
@@ -93,6 +108,8 @@ def _killed(source: Source) -> InputError:
 def _end_with_the_parent(parent: int) -> None:
     """Ctrl-C ends a worker at once and without a word; so does the end of the parent, however it came."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 _RUN = """
-import sys, time, types
+import os, sys, time, types
 from tests.unit import conftest
 from crosstrain_migrate import cli, workers
 
 def slow(path, text, options):
-    print("started", flush=True)
+    os.write(1, b"started\\n")
     time.sleep(60)
 
 engine = types.ModuleType("engine")

@@ -112,7 +112,7 @@ def first_host(hosts: str) -> str:
 
 def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
     """CROSSTRAIN_CONFIG (one JSON object), then the ACCELERATE_* variables that name the same options."""
-    values = _accelerate_values(env)
+    values = accelerate_values(env)
     text = env.get(CONFIG_VARIABLE)
     if text:
         try:
@@ -131,7 +131,8 @@ def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
     return config
 
 
-def _accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
+def accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
+    """What Accelerate's own variables say about options that exist here too."""
     values: dict[str, Any] = {}
     if precision := env.get("ACCELERATE_MIXED_PRECISION"):
         values["mixed_precision"] = precision.lower()

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from crosstrain.launch.options import usable_cores
 
 COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
 
@@ -50,7 +51,7 @@ REPORT = """
 import json, os, sys
 names = ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS"]
 seen = {name: os.environ.get(name) for name in names} | {
-    "config": json.loads(os.environ["CROSSTRAIN_CONFIG"]), "argv": sys.argv, "name": __name__,
+    "config": json.loads(os.environ["CROSSTRAIN_CONFIG"]), "cores": len(os.sched_getaffinity(0)), "argv": sys.argv, "name": __name__,
     "path": sys.path[0], "hash": hash("text"),
     "main": sys.modules["__main__"].__dict__ is globals()}
 open(f"rank{seen['RANK']}.json", "w").write(json.dumps(seen))
@@ -64,7 +65,15 @@ def reports(folder: Path) -> list[dict[str, object]]:
 def test_ranks_get_their_variables_and_the_script_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "train.py").write_text(REPORT)
-    options = ["--cpu", "--num-processes", "2", "--split-batches", "--mixed-precision", "bf16"]
+    options = [
+        "--cpu",
+        "--num-processes",
+        "2",
+        "--bind-cores",
+        "--split-batches",
+        "--mixed-precision",
+        "bf16",
+    ]
     done = launch(
         tmp_path, *options, "--gradient-accumulation-steps=4", "sub/train.py", "--cpu", "-m", "--", "-x",
         CROSSTRAIN_CONFIG='{"timeout": 60, "mixed_precision": "no"}',
@@ -76,6 +85,7 @@ def test_ranks_get_their_variables_and_the_script_its_arguments(tmp_path: Path) 
     assert zero["argv"] == ["sub/train.py", "--cpu", "-m", "--", "-x"]
     assert (zero["name"], zero["main"], zero["path"]) == ("__main__", True, str(tmp_path / "sub"))
     assert zero["hash"] == one["hash"]
+    assert zero["cores"] == max(1, usable_cores() // 2)
     assert int(str(zero["OMP_NUM_THREADS"])) >= 1
     assert zero["config"] == {
         "cpu": True,

@@ -10,30 +10,40 @@ from pathlib import Path
 
 import pytest
 import yaml
+from crosstrain import Accelerator
 from crosstrain.cli import main
+from crosstrain.config import read_launch_config
+from crosstrain.launch import cores, selftest
 from crosstrain.launch.layers import default_file, layered, read_file
-from crosstrain.launch.options import Devices, UsageError, resolve
+from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from typer.testing import CliRunner
 
+from tests.support.ranks import run_ranks
 
-def test_first_of_command_line_environment_and_file(tmp_path: Path) -> None:
-    file = tmp_path / "launch.yaml"
+
+def test_first_of_command_line_environment_and_files(tmp_path: Path) -> None:
+    file, home = tmp_path / "own.yaml", tmp_path / "launch.yaml"
     file.write_text(
         "num_processes: 4\nmixed_precision: fp16\nsplit_batches: true\ngradient_accumulation_steps: 8\n"
     )
-    environ = {"CROSSTRAIN_CONFIG": json.dumps({"mixed_precision": "bf16", "gradient_accumulation_steps": 2})}
-    given = {"gradient_accumulation_steps": 3, "cpu": False, "tee": None}
+    home.write_text("num_processes: 7\ntee: '3'\n")
+    environ = {
+        "CROSSTRAIN_CONFIG": json.dumps({"mixed_precision": "bf16", "gradient_accumulation_steps": 2}),
+        "ACCELERATE_MIXED_PRECISION": "no",
+        "CROSSTRAIN_HOME": str(tmp_path),
+    }
+    given = {"gradient_accumulation_steps": 3, "cpu": None, "tee": None}
     options, origin = layered(given, file, environ)
-    assert (options.gradient_accumulation_steps, options.mixed_precision, options.num_processes) == (
-        3,
-        "bf16",
-        4,
+    expected = LaunchOptions(
+        gradient_accumulation_steps=3, mixed_precision="bf16", num_processes=4, split_batches=True, tee="3"
     )
+    assert options == expected
     assert origin == {
         "gradient_accumulation_steps": "command line",
         "mixed_precision": "environment (CROSSTRAIN_CONFIG)",
-        "num_processes": str(file),
-        "split_batches": str(file),
+        "num_processes": f"--config-file {file}",
+        "split_batches": f"--config-file {file}",
+        "tee": f"default file {home}",
     }
     resolved = resolve(options, Devices(), environ, origin)
     assert resolved.config == {
@@ -43,9 +53,39 @@ def test_first_of_command_line_environment_and_file(tmp_path: Path) -> None:
         "even_batches": "weighted",
     }
     shown = {line.split(" = ")[0]: line.rpartition("  (")[2] for line in resolved.describe().splitlines()}
-    assert shown["num_processes"] == f"{file})"
+    assert shown["num_processes"] == f"--config-file {file})"
     assert shown["gradient_accumulation_steps"] == "command line)"
-    assert shown["even_batches"] == "--split-batches)"
+    assert shown["even_batches"] == "split_batches)"
+    assert shown["max_restarts"] == "built in)"
+
+
+def test_switching_off_wins_over_a_file_and_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "launch.yaml"
+    file.write_text("cpu: true\nsplit_batches: true\n")
+    environ = {"ACCELERATE_USE_CPU": "true"}
+    assert layered({}, file, environ)[0].cpu
+    options, origin = layered({"cpu": False, "split_batches": False}, file, environ)
+    assert resolve(options, Devices(), environ, origin).config == {"cpu": False, "split_batches": False}
+
+
+def test_launchers_own_options_in_the_variable_are_not_passed_on() -> None:
+    environ = {"CROSSTRAIN_CONFIG": json.dumps({"num_processes": 2, "even_batches": False})}
+    options, origin = layered({}, None, environ)
+    resolved = resolve(options, Devices(), environ, origin)
+    assert (resolved.num_processes, resolved.config) == (2, {"even_batches": False})
+    read_launch_config({"CROSSTRAIN_CONFIG": resolved.environment["CROSSTRAIN_CONFIG"]})
+    with pytest.raises(UsageError, match="num_processes must be of type int"):
+        layered({}, None, {"CROSSTRAIN_CONFIG": '{"num_processes": "two"}'})
+    with pytest.raises(UsageError, match="ACCELERATE_USE_CPU='perhaps' is not a yes or a no"):
+        layered({}, None, {"ACCELERATE_USE_CPU": "perhaps"})
+
+
+def test_slurm_says_which_machine_this_is() -> None:
+    environ = {"SLURM_NODEID": "3"}
+    assert layered({}, None, environ)[0].machine_rank is None
+    options, origin = layered({"num_machines": 4, "main_process_ip": "a"}, None, environ)
+    assert (options.machine_rank, origin["machine_rank"]) == (3, "environment (SLURM_NODEID)")
+    assert layered({"num_machines": 4, "machine_rank": 1}, None, environ)[0].machine_rank == 1
 
 
 def test_place_of_the_default_file(tmp_path: Path) -> None:
@@ -81,13 +121,37 @@ def test_file_of_accelerates_is_understood(tmp_path: Path) -> None:
     file.write_text(ACCELERATES)
     assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "num_processes": 2}
     file.write_text(
-        ACCELERATES.replace("gpu_ids: all", "gpu_ids: 1").replace("use_cpu: false", "use_cpu: true")
+        ACCELERATES.replace("gpu_ids: all", "gpu_ids: 1").replace("num_processes: 2", "num_processes: -1")
     )
-    assert read_file(file)["gpu_ids"] == "1"
-    assert read_file(file)["cpu"] is True
-    file.write_text(ACCELERATES + "deepspeed_config: {zero_stage: 2}\n")
-    with pytest.raises(UsageError, match="deepspeed_config has no counterpart"):
+    assert read_file(file) == {"mixed_precision": "no", "num_machines": 1, "gpu_ids": "1"}
+    file.write_text(
+        ACCELERATES.replace("use_cpu: false", "use_cpu: true").replace("affinity: false", "affinity: true")
+    )
+    assert (read_file(file)["cpu"], read_file(file)["bind_cores"]) == (True, True)
+    assert "gpu_ids" not in read_file(file)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("deepspeed_config: {zero_stage: 2}", "deepspeed_config has no counterpart"),
+        (
+            "fp8_config: {backend: TE}\ndynamo_config: {dynamo_backend: INDUCTOR}",
+            "dynamo_config, fp8_config has",
+        ),
+        ("downcast_bf16: true", "downcast_bf16 has no counterpart"),
+        ("distributed_type: FSDP", "FullyShardedDataParallelPlugin"),
+        ("distributed_type: DEEPSPEED", "distributed_type DEEPSPEED has no counterpart"),
+        ("compute_environment: AMAZON_SAGEMAKER", "AMAZON_SAGEMAKER is not supported"),
+        ("num_processes: many", "num_processes must be of type int"),
+    ],
+)
+def test_what_an_accelerate_file_asks_for_in_vain_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "default_config.yaml"
+    file.write_text(ACCELERATES + line + "\n")
+    with pytest.raises(UsageError, match=message) as refused:
         read_file(file)
+    assert str(file) in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -114,34 +178,75 @@ def test_wrong_file_is_named_with_its_key(tmp_path: Path, text: str, message: st
 
 def test_config_writes_what_launch_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CROSSTRAIN_HOME", str(tmp_path / "home"))
-    result = CliRunner().invoke(main, ["config"], input="y\n2\nbf16\ny\n")
+    result = CliRunner().invoke(main, ["config"], input="y\n1\n2\nbf16\ny\n0\n")
     assert result.exit_code == 0, result.output
     written = yaml.safe_load((tmp_path / "home" / "launch.yaml").read_text())
     assert written == {"cpu": True, "num_processes": 2, "mixed_precision": "bf16", "split_batches": True}
     assert layered({})[0].num_processes == 2
     assert CliRunner().invoke(main, ["config", "--default"]).exit_code == 0
     assert layered({})[0].num_processes is None
+    answers = "n\n2\n1\n10.0.0.1\n\n8\n\nn\n3\n"
+    result = CliRunner().invoke(main, ["config", "--config-file", str(tmp_path / "two.yaml")], input=answers)
+    assert result.exit_code == 0, result.output
+    assert layered({}, tmp_path / "two.yaml")[0] == LaunchOptions(
+        num_machines=2,
+        machine_rank=1,
+        main_process_ip="10.0.0.1",
+        main_process_port=29500,
+        num_processes=8,
+        mixed_precision="no",
+        max_restarts=3,
+    )
 
 
-def test_test_command_runs_every_check_on_every_process(tmp_path: Path) -> None:
+def test_cores_are_shared_by_memory_node_and_core(tmp_path: Path) -> None:
+    """Two nodes of two cores with two threads each, numbered as Linux does: threads last."""
+    for node, listed in enumerate(("0-1,4-5", "2-3,6-7")):
+        (tmp_path / f"node/node{node}").mkdir(parents=True)
+        (tmp_path / f"node/node{node}/cpulist").write_text(listed + "\n")
+    for core in range(8):
+        place = tmp_path / f"cpu/cpu{core}/topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
+    ordered = cores.in_order(range(8), tmp_path)
+    assert ordered == [0, 4, 1, 5, 2, 6, 3, 7]
+    assert [cores.share(ordered, rank, 2) for rank in range(2)] == [[0, 4, 1, 5], [2, 6, 3, 7]]
+    assert [cores.share([3, 7], rank, 3) for rank in range(3)] == [[3], [3], [7]]
+    assert cores.in_order([9, 8], tmp_path / "nothing") == [8, 9]
+
+
+def _wrong_on_one(accelerator: Accelerator) -> None:
+    selftest.expect(accelerator.process_index == 0, "rank 0 only")
+
+
+def _self_test(_: object) -> list[str]:
+    return selftest.run(Accelerator(cpu=True), _wrong_on_one)
+
+
+def test_check_that_fails_on_one_rank_is_a_failure_on_all() -> None:
+    assert run_ranks(_self_test, 2, None) == [["rank 1: rank 0 only"]] * 2
+
+
+STARTED_BY = {
+    "crosstrain": ["-c", "from crosstrain.cli import main; main()", "test", "--cpu", "--num-processes", "2"],
+    "torchrun": ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "crosstrain.launch.selftest"],
+}
+
+
+@pytest.mark.parametrize("launcher", STARTED_BY)
+def test_test_command_runs_every_check_on_every_process(tmp_path: Path, launcher: str) -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from crosstrain.cli import main; main()",
-            "test",
-            "--cpu",
-            "--num-processes",
-            "2",
-        ],
-        env=os.environ | {"CROSSTRAIN_HOME": str(tmp_path)},
+        [sys.executable, *STARTED_BY[launcher]],
+        env=os.environ | {"CROSSTRAIN_HOME": str(tmp_path), "ACCELERATE_USE_CPU": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    first, *checks = done.stdout.splitlines()
+    first, *checks, last = done.stdout.splitlines()
     assert first == "2 processes, cpu, backend gloo"
-    assert len(checks) == 5
-    assert all(line.startswith("ok ") for line in checks)
+    assert len(checks) == 6
+    assert all(line.startswith("pass  ") for line in checks)
+    assert last == "6 passed, 0 failed"
+    assert list(tmp_path.iterdir()) == []

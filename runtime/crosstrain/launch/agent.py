@@ -36,18 +36,19 @@ def visible_devices() -> Devices:
     return Devices(accelerator.type, torch.accelerator.device_count())
 
 
-def launch(resolved: Resolved, target: Target, *, debug: bool = False) -> int:
+def launch(resolved: Resolved, target: Target) -> int:
     """Run the target on every rank of this machine and return the exit code for the shell.
 
     0: every rank succeeded. A failure is told on stderr once and gives the code of the rank that failed
     first; a signal n gives 128 + n. No rank is left when this returns, nor when this process is killed.
     """
-    if not debug:
+    if not resolved.options.debug:
         quiet()
     os.environ.update(resolved.environment)
     arguments = [
         "-u",
         str(Path(worker.__file__).resolve()),
+        *([worker.BIND_CORES] if resolved.options.bind_cores else []),
         "module" if target.is_module else "script",
         target.name,
         *target.arguments,
@@ -97,10 +98,15 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
         common.rdzv_configs["port"] = options.main_process_port or 0
         common.local_addr = loopback.ADDRESS
         return common
-    common.rdzv_backend = options.rdzv_backend or "static"
+    # Machines that are to start again together have to tell each other, which a static rendezvous cannot.
+    common.rdzv_backend = options.rdzv_backend or ("c10d" if options.max_restarts else "static")
     common.rdzv_endpoint = f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}"
+    if options.timeout is not None:
+        common.rdzv_configs |= {"timeout": int(options.timeout), "join_timeout": int(options.timeout)}
     if common.rdzv_backend == "static":
         common.rdzv_configs["rank"] = options.machine_rank
+    elif options.machine_rank is not None:  # else the machine with that address is found by its names
+        common.rdzv_configs["is_host"] = options.machine_rank == 0
     return common
 
 

@@ -1,8 +1,9 @@
-"""Where launch options come from: command line, then environment, then a configuration file, then built in.
+"""Where launch options come from, the first that says something: the command line, the environment, the file
+that `--config-file` names, the default file, the built-in value.
 
-The file is YAML. Without `--config-file` it is `launch.yaml` in CROSSTRAIN_HOME, else in `crosstrain/` under
-XDG_CACHE_HOME, else under `~/.cache`; it need not exist. A file that Accelerate's `accelerate config` wrote
-is understood too, as far as its options have a meaning here.
+The files are YAML. The default one is `launch.yaml` in CROSSTRAIN_HOME, else in `crosstrain/` under
+XDG_CACHE_HOME, else under `~/.cache`; it need not exist. A file that `accelerate config` wrote is understood
+too (see `foreign`), wherever a file is.
 """
 
 from __future__ import annotations
@@ -14,29 +15,12 @@ from typing import Any
 
 import yaml
 
-from crosstrain.launch.options import CONFIG_VARIABLE, LaunchOptions, UsageError, read_config
+from crosstrain.config import CONFIG_VARIABLE, accelerate_values
+from crosstrain.launch import foreign
+from crosstrain.launch.options import LaunchOptions, UsageError, option_kinds, read_config
 
 FILE_NAME = "launch.yaml"
-KINDS: dict[str, type] = {
-    "cpu": bool,
-    "num_processes": int,
-    "gpu_ids": str,
-    "mixed_precision": str,
-    "gradient_accumulation_steps": int,
-    "split_batches": bool,
-    "num_machines": int,
-    "machine_rank": int,
-    "main_process_ip": str,
-    "main_process_port": int,
-    "rdzv_backend": str,
-    "max_restarts": int,
-    "monitor_interval": float,
-    "log_dir": str,
-    "tee": str,
-}
-CHOICES = {"mixed_precision": ("no", "fp16", "bf16"), "rdzv_backend": ("static", "c10d")}
-# Keys of Accelerate's file that select something which does not exist here.
-FOREIGN = ("deepspeed_config", "megatron_lm_config", "parallelism_config", "fp8_config")
+KINDS = option_kinds()
 
 
 def default_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -52,33 +36,43 @@ def layered(
 ) -> tuple[LaunchOptions, dict[str, str]]:
     """The options and, for each that is not built in, its origin.
 
-    given: the command line's options; None, False and missing ones were not given. Raises UsageError for a
-    file that does not exist, is not YAML, or holds what is not an option.
+    given: the command line's options by name; None was not given. Raises UsageError for a file that does not
+    exist, is not YAML, or holds what is not an option.
     """
-    path = config_file or default_file(environ)
-    if config_file is not None and not config_file.is_file():
-        raise UsageError(f"--config-file {config_file}: no such file")
-    layers = [
-        (
-            "command line",
-            {name: value for name, value in given.items() if value is not None and value is not False},
-        ),
-        (f"environment ({CONFIG_VARIABLE})", _from_environment(environ)),
-        (str(path), read_file(path) if path.is_file() else {}),
-    ]
+    layers = [("command line", {name: value for name, value in given.items() if value is not None})]
+    layers += _environment(environ)
+    if config_file is not None:
+        layers.append((f"--config-file {config_file}", _read_named(config_file)))
+    if (path := default_file(environ)).is_file() and path != config_file:
+        layers.append((f"default file {path}", read_file(path)))
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    for name in KINDS:
-        for place, layer in layers:
-            if name in layer:
-                values[name], origin[name] = layer[name], place
-                break
+    for place, layer in layers:
+        for name in layer.keys() & KINDS.keys() - values.keys():
+            values[name], origin[name] = layer[name], place
+    if values.get("num_machines", 1) > 1 and "machine_rank" not in values and "SLURM_NODEID" in environ:
+        values["machine_rank"] = int(environ["SLURM_NODEID"])
+        origin["machine_rank"] = "environment (SLURM_NODEID)"
     return LaunchOptions(**values), origin
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the runtime's own variable says about options that the launcher has too."""
-    return {name: value for name, value in read_config(environ).items() if name in KINDS}
+def _environment(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    """The runtime's own variable, whose values are checked like a file's, before Accelerate's."""
+    own = {name: value for name, value in read_config(environ).items() if name in KINDS}
+    try:
+        accelerates = accelerate_values(environ)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return [
+        (f"environment ({CONFIG_VARIABLE})", _checked(CONFIG_VARIABLE, own)),
+        ("environment (ACCELERATE_*)", _checked("ACCELERATE_*", accelerates)),
+    ]
+
+
+def _read_named(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UsageError(f"--config-file {path}: no such file")
+    return read_file(path)
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -87,45 +81,31 @@ def read_file(path: Path) -> dict[str, Any]:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not YAML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected `name: value` lines")
-    if "compute_environment" in data:
-        data = _from_accelerate(path, data)
+    if foreign.is_accelerates(data):
+        data = foreign.from_accelerate(path, data)
+    return _checked(path, data)
+
+
+def _checked(place: object, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as their options' types. Raises UsageError with the place and the key."""
+    values: dict[str, Any] = {}
     for name, value in data.items():
-        _check(path, name, value)
-    return {name: KINDS[name](value) for name, value in data.items()}
-
-
-def _check(path: Path, name: str, value: Any) -> None:
-    if name not in KINDS:
-        raise UsageError(f"{path}: {name!r} is not an option; known are {', '.join(KINDS)}")
-    kind = KINDS[name]
-    fits = isinstance(value, (int, float) if kind is float else kind)
-    if not fits or (kind is not bool and isinstance(value, bool)):
-        raise UsageError(f"{path}: {name} must be of type {kind.__name__}, not {value!r}")
-    if name in CHOICES and value not in CHOICES[name]:
-        raise UsageError(f"{path}: {name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
-
-
-def _from_accelerate(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an Accelerate configuration that has a meaning here; None values are left out."""
-    unsupported = [name for name in FOREIGN if data.get(name)]
-    if unsupported:
-        raise UsageError(f"{path}: {', '.join(unsupported)} has no counterpart here; take it out")
-    known = {name: data[name] for name in KINDS if data.get(name) is not None}
-    if data.get("use_cpu"):
-        known["cpu"] = True
-    if known.get("gpu_ids") == "all":
-        del known["gpu_ids"]
-    # YAML reads an unquoted `no` as false, and a single id as a number.
-    if known.get("mixed_precision") is False:
-        known["mixed_precision"] = "no"
-    if "gpu_ids" in known:
-        known["gpu_ids"] = str(known["gpu_ids"])
-    if known.get("num_machines", 1) == 1:
-        for name in ("machine_rank", "main_process_ip", "rdzv_backend"):
-            known.pop(name, None)
-    return known
+        if name not in KINDS:
+            raise UsageError(f"{place}: {name!r} is not an option; known are {', '.join(KINDS)}")
+        kind, words = KINDS[name]
+        if words and value is False and "no" in words:
+            value = "no"  # as YAML reads it without quotes
+        fits = isinstance(value, (int, float) if kind is float else kind)
+        if not fits or (kind is not bool and isinstance(value, bool)):
+            raise UsageError(f"{place}: {name} must be of type {kind.__name__}, not {value!r}")
+        if words and value not in words:
+            raise UsageError(f"{place}: {name} must be one of {', '.join(words)}, not {value!r}")
+        values[name] = kind(value)
+    return values
 
 
 def write_file(path: Path, options: Mapping[str, Any]) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from crosstrain.config import CONFIG_VARIABLE
 
 Precision = Literal["no", "fp16", "bf16"]
 RendezvousBackend = Literal["static", "c10d"]
 
-CONFIG_VARIABLE = "CROSSTRAIN_CONFIG"
 # Which variable hides devices from a process, by the name torch gives the accelerator.
 VISIBLE_DEVICES = {
     "cuda": "CUDA_VISIBLE_DEVICES",
@@ -22,6 +23,8 @@ VISIBLE_DEVICES = {
     "npu": "ASCEND_RT_VISIBLE_DEVICES",
 }
 DEFAULT_PORT = 29500
+# Options that the ranks are told in CONFIG_VARIABLE; the others are the launcher's own affair.
+RUNTIME_OPTIONS = {"cpu", "mixed_precision", "gradient_accumulation_steps", "split_batches", "timeout"}
 # Sets of strings iterate in an order that depends on the hash seed: ranks must agree on it, also across
 # machines that cannot ask each other before they start.
 HASH_SEED = "0"
@@ -56,8 +59,23 @@ class LaunchOptions:
     rdzv_backend: RendezvousBackend | None = None
     max_restarts: int = 0
     monitor_interval: float = 0.1
+    timeout: float | None = None
+    bind_cores: bool = False
+    debug: bool = False
     log_dir: str | None = None
     tee: str | None = None
+
+
+def option_kinds() -> dict[str, tuple[type, tuple[str, ...]]]:
+    """For each option its type and, where only some words are allowed, the words."""
+    kinds: dict[str, tuple[type, tuple[str, ...]]] = {}
+    for name, hint in get_type_hints(LaunchOptions).items():
+        inner = next((part for part in get_args(hint) if part is not type(None)), hint)
+        if get_origin(inner) is Literal:
+            kinds[name] = (str, get_args(inner))
+        else:
+            kinds[name] = (inner if isinstance(inner, type) else hint, ())
+    return kinds
 
 
 @dataclass(frozen=True)
@@ -79,15 +97,17 @@ class Resolved:
         return self.num_processes * self.options.num_machines
 
     def describe(self) -> str:
-        """One `name = value  (origin)` line for each value, for `--print-config`."""
-        values = {"num_processes": self.world_size} | self.config | self.environment
-        values.pop(CONFIG_VARIABLE, None)
-        shown = {name: json.dumps(value) for name, value in sorted(values.items())}
-        width = max(len(f"{name} = {value}") for name, value in shown.items())
-        return "\n".join(
-            f"{f'{name} = {value}':<{width}}  ({self.origin.get(name, 'command line')})"
-            for name, value in shown.items()
-        )
+        """One `name = value  (origin)` line for each value, for `--print-config`: options, then the variables
+        that are set for the ranks."""
+        options = asdict(self.options) | {"num_processes": self.world_size} | self.config
+        variables = {name: value for name, value in self.environment.items() if name != CONFIG_VARIABLE}
+        shown = [
+            (f"{name} = {json.dumps(value)}", self.origin.get(name, "built in"))
+            for values in (options, variables)
+            for name, value in sorted(values.items())
+        ]
+        width = max(len(text) for text, _ in shown)
+        return "\n".join(f"{text:<{width}}  ({origin})" for text, origin in shown)
 
 
 def resolve(
@@ -98,11 +118,12 @@ def resolve(
 ) -> Resolved:
     """Check the options and work out what is left to the machine. Raises UsageError.
 
-    origin: where the options are from, by name; those that are missing are the command line's.
+    origin: where the options are from, by name; without it all that differ from the built-in ones are the
+    command line's.
     """
     _check_machines(options)
     environment: dict[str, str] = {}
-    origin = dict(origin or {})
+    origin = dict(_given(options) if origin is None else origin)
     kind = None if options.cpu else devices.kind
     count = devices.count if kind else 0
     if options.gpu_ids is not None:
@@ -112,10 +133,17 @@ def resolve(
     num_processes = _num_processes(options, count, origin)
     environment |= _threads(num_processes, environ, origin)
     environment |= _hash_seed(environ, origin)
+    if options.debug:
+        environment["CROSSTRAIN_DEBUG"], origin["CROSSTRAIN_DEBUG"] = "1", "debug"
     config = _config(options, environ, origin)
     if config:
         environment[CONFIG_VARIABLE] = json.dumps(config, sort_keys=True)
     return Resolved(options, num_processes, environment, config, origin)
+
+
+def _given(options: LaunchOptions) -> dict[str, str]:
+    built_in = asdict(LaunchOptions())
+    return {name: "command line" for name, value in asdict(options).items() if value != built_in[name]}
 
 
 def _check_machines(options: LaunchOptions) -> None:
@@ -165,7 +193,6 @@ def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str])
     if asked is None:
         origin["num_processes"] = "visible devices" if devices else "default"
         return max(1, devices)
-    origin.setdefault("num_processes", "command line")
     if asked < 1 or asked % machines:
         raise UsageError(
             f"--num-processes {asked}: must be at least 1"
@@ -208,19 +235,19 @@ def _hash_seed(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, 
 def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, Any]:
     """The runtime's defaults for this run: what the environment already says, under the command line."""
     given: dict[str, Any] = {}
-    if options.cpu:
-        given["cpu"] = True
-    if options.mixed_precision is not None:
-        given["mixed_precision"] = options.mixed_precision
-    if options.gradient_accumulation_steps is not None:
-        given["gradient_accumulation_steps"] = options.gradient_accumulation_steps
+    for name in ("cpu", "split_batches"):
+        if getattr(options, name) or name in origin:  # switched off over an inherited variable counts too
+            given[name] = getattr(options, name)
+    for name in ("mixed_precision", "gradient_accumulation_steps", "timeout"):
+        if (value := getattr(options, name)) is not None:
+            given[name] = value
     if options.split_batches:
-        given |= {"split_batches": True, "even_batches": "weighted"}
-        origin["even_batches"] = "--split-batches"
-    config = read_config(environ)
-    for names, place in ((given, "command line"), (config, f"environment ({CONFIG_VARIABLE})")):
-        for name in names:
-            origin.setdefault(name, place)
+        given["even_batches"] = "weighted"
+        origin["even_batches"] = "split_batches"
+    launchers_own = set(asdict(options)) - RUNTIME_OPTIONS
+    config = {name: value for name, value in read_config(environ).items() if name not in launchers_own}
+    for name in config:
+        origin.setdefault(name, f"environment ({CONFIG_VARIABLE})")
     return config | given
 
 

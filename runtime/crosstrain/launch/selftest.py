@@ -6,14 +6,16 @@ process prints one line per check; the exit code is 1 if one of them failed anyw
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from crosstrain import Accelerator
 from crosstrain.utils import gather_object, set_seed
@@ -69,22 +71,29 @@ def training(accelerator: Accelerator) -> None:
         expect(torch.allclose(ours.detach().cpu(), theirs, rtol=1e-4, atol=1e-5), "the same weights")
 
 
-def saving(accelerator: Accelerator) -> None:
-    """What the main process saves is what every rank holds."""
-    folder = gather_object(
-        [tempfile.mkdtemp(prefix="crosstrain-test-") if accelerator.is_main_process else ""]
-    )[0]
-    model = accelerator.prepare(model_of_seed(3))
-    file = Path(folder) / "model.pt"
-    accelerator.save_model(model, file)
-    accelerator.wait_for_everyone()
-    if accelerator.is_local_main_process and file.exists():  # other machines may not see the folder
-        stored = torch.load(file, weights_only=True)
-        expect(all(torch.equal(stored[k].cpu(), v.cpu()) for k, v in model.state_dict().items()), "weights")
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        file.unlink()
-        file.parent.rmdir()
+def streams(accelerator: Accelerator) -> None:
+    """A stream that only one process reads reaches every rank, each row once, in order."""
+    loader = accelerator.prepare(DataLoader(Stream(), batch_size=4))
+    seen = [row for rows in loader for row in accelerator.gather_for_metrics(rows).tolist()]
+    expect(seen == list(range(ROWS)), f"rows {seen}")
+
+
+def checkpoint(accelerator: Accelerator) -> None:
+    """What is saved is loaded: the weights, the optimizer and the random numbers that come next."""
+    model = model_of_seed(3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    with shared_folder(accelerator) as folder:
+        accelerator.save_state(folder)
+        expected = [torch.rand(2), one_step(accelerator, model, optimizer)]
+        accelerator.load_state(folder)
+        found = [torch.rand(2), one_step(accelerator, model, optimizer)]
+        accelerator.save_model(model, Path(folder) / "model.pt")
+        accelerator.wait_for_everyone()
+        stored, own = torch.load(Path(folder) / "model.pt", weights_only=True), model.state_dict()
+    expect(torch.equal(found[0], expected[0]), f"random numbers {expected[0]} after loading, not {found[0]}")
+    expect(torch.equal(found[1], expected[1]), "the same weights one step after loading")
+    expect(all(torch.equal(stored[name], own[name].cpu()) for name in own), "the weights that were saved")
 
 
 CHECKS: dict[str, Callable[[Accelerator], None]] = {
@@ -92,18 +101,49 @@ CHECKS: dict[str, Callable[[Accelerator], None]] = {
     "random numbers": random_numbers,
     "sharded data": sharding,
     "training equals one process": training,
-    "saved model": saving,
+    "stream of data": streams,
+    "checkpoint": checkpoint,
 }
 
 
 class CheckFailedError(Exception):
-    """A promise was not kept; the message says what was seen."""
+    """A promise was not kept; the message says what was seen or expected."""
 
 
 def expect(holds: bool, what: str) -> None:
-    """Raise CheckFailedError unless it holds."""
+    """Raise CheckFailedError unless it holds. Not between collectives: a rank that fails alone would leave them."""
     if not holds:
         raise CheckFailedError(what)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """A data set without a length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(ROWS))
+
+
+@contextmanager
+def shared_folder(accelerator: Accelerator) -> Iterator[str]:
+    """A folder for the time of a check, which every machine has to see; the main process removes it."""
+    mine = tempfile.mkdtemp(prefix="crosstrain-test-", dir=Path.cwd()) if accelerator.is_main_process else ""
+    folder = gather_object([mine])[0]
+    everywhere = all(gather_object([Path(folder).is_dir()]))
+    expect(everywhere, f"a folder that every machine sees: {Path.cwd()} is not one")
+    try:
+        yield folder
+        accelerator.wait_for_everyone()
+    finally:
+        if accelerator.is_main_process:
+            shutil.rmtree(folder)
+
+
+def one_step(accelerator: Accelerator, model: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """A step on random rows; the weights after it, as one row."""
+    optimizer.zero_grad()
+    accelerator.backward(model(torch.rand(5, 4, device=accelerator.device)).square().mean())
+    optimizer.step()
+    return torch.cat([parameter.detach().cpu().flatten() for parameter in model.parameters()])
 
 
 def model_of_seed(seed: int) -> nn.Module:
@@ -118,24 +158,32 @@ def model_of_seed(seed: int) -> nn.Module:
 def main() -> int:
     """Run every check on every rank; a failure on one of them is a failure."""
     accelerator = Accelerator()
+    number, backend = accelerator.num_processes, accelerator.state.backend
     accelerator.print(
-        f"{accelerator.num_processes} processes, {accelerator.device}, backend {accelerator.state.backend}"
+        f"{number} process{'es' if number > 1 else ''}, {accelerator.device}, backend {backend or 'none'}"
     )
     failed = 0
     for name, check in CHECKS.items():
-        problem = ""
-        try:
-            check(accelerator)
-        except CheckFailedError as error:
-            problem = f"rank {accelerator.process_index}: {error}"
-        problems = [text for text in gather_object([problem]) if text]
+        problems = run(accelerator, check)
         failed += bool(problems)
-        accelerator.print(
-            f"{'FAIL' if problems else 'ok  '}  {name}" + "".join(f"\n      {p}" for p in problems)
-        )
+        accelerator.print(f"{'FAIL' if problems else 'pass'}  {name}")
+        for problem in problems:
+            accelerator.print(f"      {problem}")
+    accelerator.print(f"{len(CHECKS) - failed} passed, {failed} failed")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     return 1 if failed else 0
+
+
+def run(accelerator: Accelerator, check: Callable[[Accelerator], None]) -> list[str]:
+    """What the ranks say is wrong; nothing if the promise was kept on all of them."""
+    problem = ""
+    try:
+        check(accelerator)
+    except CheckFailedError as error:
+        problem = f"rank {accelerator.process_index}: {error}"
+    accelerator.free_memory()
+    return [text for text in gather_object([problem]) if text]
 
 
 if __name__ == "__main__":

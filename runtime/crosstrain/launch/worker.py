@@ -1,4 +1,4 @@
-"""The entry point of every rank: `python worker.py script|module TARGET ARGUMENTS...`.
+"""The entry point of every rank: `python worker.py [bind-cores] script|module TARGET ARGUMENTS...`.
 
 A rank prints no traceback of its own: P ranks that fail together would print P of them, interleaved. It
 writes the traceback to the file the agent names in TORCHELASTIC_ERROR_FILE, in the form the agent reads
@@ -18,8 +18,10 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from crosstrain.launch import cores
 from crosstrain.launch.target import Target, clean_traceback
 
+BIND_CORES = "bind-cores"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -27,7 +29,11 @@ def main() -> None:
     die_with_parent()
     faulthandler.enable(all_threads=True)
     sys.excepthook = record_exception
-    kind, name, *arguments = sys.argv[1:]
+    arguments = sys.argv[1:]
+    if arguments[0] == BIND_CORES:
+        cores.bind()
+        del arguments[0]
+    kind, name, *arguments = arguments
     Target(name, is_module=kind == "module", arguments=tuple(arguments)).run()
 
 

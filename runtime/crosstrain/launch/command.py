@@ -1,0 +1,233 @@
+"""`crosstrain launch`, `crosstrain test` and `crosstrain config`. Torch is imported only to start ranks."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from crosstrain.launch.options import Resolved
+
+
+class Precision(str, Enum):
+    """Values of `--mixed-precision`."""
+
+    NO = "no"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class Rendezvous(str, Enum):
+    """Values of `--rdzv-backend`."""
+
+    STATIC = "static"
+    C10D = "c10d"
+
+
+# What `launch` and `test` share. None: not said here, so the environment and the files are asked.
+Cpu = Annotated[bool | None, typer.Option("--cpu/--no-cpu", help="Train on the CPU.")]
+NumProcesses = Annotated[
+    int | None,
+    typer.Option(help="Ranks, all machines together [default: one per visible device, else 1]."),
+]
+GpuIds = Annotated[str | None, typer.Option(help="Devices to use, such as 0,2.")]
+MixedPrecision = Annotated[Precision | None, typer.Option(help="Accelerator(mixed_precision=...).")]
+NumMachines = Annotated[int | None, typer.Option(min=1, help="Machines that take part [default: 1].")]
+MachineRank = Annotated[int | None, typer.Option(help="Which of them this is, from 0.")]
+MainProcessIp = Annotated[str | None, typer.Option(help="Address of machine 0.")]
+MainProcessPort = Annotated[int | None, typer.Option(help="Port of machine 0 [default: 29500].")]
+RdzvBackend = Annotated[
+    Rendezvous | None,
+    typer.Option(help="How several machines find each other [default: static, with restarts c10d]."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=1, help="Seconds that ranks and machines wait for each other before giving up."),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(help="Options in YAML, before those that `crosstrain config` wrote; Accelerate's work too."),
+]
+Debug = Annotated[
+    bool | None,
+    typer.Option("--debug/--no-debug", help="Show the agent's log; check shapes before every collective."),
+]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Only show every value and where it is from.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands part of `app`."""
+    # Options end at the script: everything after it is the script's, dashes and all.
+    app.command(context_settings={"allow_interspersed_args": False})(launch)
+    app.command()(test)
+    app.command()(config)
+
+
+def usage_error(command: str, message: object) -> NoReturn:
+    """Exit code 2, with one line that says why."""
+    typer.echo(f"crosstrain {command}: {message}", err=True)
+    raise typer.Exit(2)
+
+
+def launch(
+    context: typer.Context,
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run, then its own arguments."),
+    ],
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")
+    ] = False,
+    cpu: Cpu = None,
+    num_processes: NumProcesses = None,
+    gpu_ids: GpuIds = None,
+    mixed_precision: MixedPrecision = None,
+    gradient_accumulation_steps: Annotated[
+        int | None, typer.Option(min=1, help="Accelerator(gradient_accumulation_steps=...).")
+    ] = None,
+    split_batches: Annotated[
+        bool | None,
+        typer.Option(
+            "--split-batches/--no-split-batches",
+            help="Split the script's batches over the ranks: the same training, faster.",
+        ),
+    ] = None,
+    num_machines: NumMachines = None,
+    machine_rank: MachineRank = None,
+    main_process_ip: MainProcessIp = None,
+    main_process_port: MainProcessPort = None,
+    rdzv_backend: RdzvBackend = None,
+    max_restarts: Annotated[
+        int | None, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
+    ] = None,
+    monitor_interval: Annotated[
+        float | None, typer.Option(min=0.01, help="Seconds between looks at the ranks [default: 0.1].")
+    ] = None,
+    timeout: Timeout = None,
+    bind_cores: Annotated[
+        bool | None,
+        typer.Option(
+            "--bind-cores/--no-bind-cores", help="Give every rank its own share of the processor cores."
+        ),
+    ] = None,
+    log_dir: Annotated[
+        str | None, typer.Option(help="Keep each rank's output in files under this folder.")
+    ] = None,
+    tee: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank."
+        ),
+    ] = None,
+    config_file: ConfigFile = None,
+    debug: Debug = None,
+    print_config: PrintConfig = False,
+) -> None:
+    """Run a script on every device of this machine, or of several."""
+    from crosstrain.launch.target import Target, TargetNotFoundError
+
+    run = Target(target[0], is_module=module, arguments=tuple(target[1:]))
+    try:
+        run.check()
+    except TargetNotFoundError as error:
+        usage_error("launch", error)
+    resolved = _resolve(context)
+    if print_config:
+        typer.echo(resolved.describe())
+        return
+    from crosstrain.launch import agent
+
+    sys.exit(agent.launch(resolved, run))
+
+
+def test(
+    context: typer.Context,
+    cpu: Cpu = None,
+    num_processes: NumProcesses = None,
+    gpu_ids: GpuIds = None,
+    mixed_precision: MixedPrecision = None,
+    num_machines: NumMachines = None,
+    machine_rank: MachineRank = None,
+    main_process_ip: MainProcessIp = None,
+    main_process_port: MainProcessPort = None,
+    rdzv_backend: RdzvBackend = None,
+    timeout: Timeout = None,
+    config_file: ConfigFile = None,
+    debug: Debug = None,
+) -> None:
+    """Check that training works on these processes: data, random numbers, gathering, gradients, saving."""
+    resolved = _resolve(context)
+    from crosstrain.launch import agent
+    from crosstrain.launch.target import Target
+
+    resolved.environment["CROSSTRAIN_QUIET"] = "1"
+    sys.exit(agent.launch(resolved, Target("crosstrain.launch.selftest", is_module=True)))
+
+
+def _resolve(context: typer.Context) -> Resolved:
+    """The launch that the command's options describe, or an exit with the reason why it cannot be done."""
+    from crosstrain.launch.layers import KINDS, layered
+    from crosstrain.launch.options import UsageError, resolve
+
+    command = str(context.info_name)
+    said = {name: context.params.get(name) for name in KINDS}
+    given = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
+    try:
+        options, origin = layered(given, context.params["config_file"])
+        from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
+
+        resolved = resolve(options, agent.visible_devices(), origin=origin)
+        agent.check_port(options)
+    except UsageError as error:
+        usage_error(command, error)
+    except ModuleNotFoundError as error:
+        usage_error(command, f"{error.name} is not installed: pip install 'crosstrain[torch]'")
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    return resolved
+
+
+def config(
+    default: Annotated[bool, typer.Option("--default", help="Ask nothing: write the defaults.")] = False,
+    config_file: Annotated[Path | None, typer.Option(help="Where to write it.")] = None,
+) -> None:
+    """Answer a few questions; launch then uses the answers as its defaults."""
+    from crosstrain.launch.layers import default_file, write_file
+
+    path = config_file or default_file()
+    options = {"mixed_precision": "no"} if default else _questions()
+    try:
+        write_file(path, options)
+    except OSError as error:
+        usage_error("config", f"{path}: {error.strerror}")
+    typer.echo(f"wrote {path}")
+
+
+def _questions() -> dict[str, Any]:
+    """The answers as options; what was left to the machine is left out."""
+    options: dict[str, Any] = {}
+    if typer.confirm("Train on the CPU even where there is an accelerator?", default=False):
+        options["cpu"] = True
+    machines = typer.prompt("Machines", default=1, type=int)
+    if machines > 1:
+        options["num_machines"] = machines
+        options["machine_rank"] = typer.prompt("Number of this machine (0: the main one)", type=int)
+        options["main_process_ip"] = typer.prompt("Address of the main machine, as the others reach it")
+        options["main_process_port"] = typer.prompt("A free port of it", default=29500, type=int)
+    question = "Processes, all machines together (0: one for each accelerator)"
+    if number := typer.prompt(question, default=0, type=int):
+        options["num_processes"] = number
+    precision = typer.prompt("Mixed precision", default=Precision.NO, type=Precision)
+    options["mixed_precision"] = Precision(precision).value
+    question = "Split the script's batches over the processes, so that they train as one would?"
+    if typer.confirm(question, default=False):
+        options["split_batches"] = True
+    if restarts := typer.prompt("Restarts after a failure", default=0, type=int):
+        options["max_restarts"] = restarts
+    return options

@@ -1,0 +1,93 @@
+"""Accelerate's configuration file (`default_config.yaml`) in this launcher's options.
+
+Every key is either carried over, known to change nothing here, or refused by name: a file that asks for
+DeepSpeed must not quietly start something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crosstrain.launch.options import UsageError
+
+SAME = (
+    "debug",
+    "gradient_accumulation_steps",
+    "machine_rank",
+    "main_process_ip",
+    "main_process_port",
+    "mixed_precision",
+    "num_machines",
+    "num_processes",
+    "rdzv_backend",
+)
+ONLY_BETWEEN_MACHINES = ("machine_rank", "main_process_ip", "rdzv_backend")
+RENAMED = {"use_cpu": "cpu", "enable_cpu_affinity": "bind_cores"}
+# What they say is found out here (kinds of devices, networks), or concerns how a TPU pod is reached by ssh.
+WITHOUT_EFFECT = (
+    "compute_environment",
+    "distributed_type",
+    "gpu_ids",
+    "main_training_function",
+    "mpirun_config",
+    "same_network",
+    "tpu_name",
+    "tpu_zone",
+    "tpu_use_cluster",
+    "tpu_use_sudo",
+    "command_file",
+    "commands",
+    "tpu_vm",
+    "tpu_env",
+)
+KINDS_OF_TRAINING = (
+    "NO",
+    "MULTI_CPU",
+    "MULTI_GPU",
+    "MULTI_NPU",
+    "MULTI_XPU",
+    "MULTI_MLU",
+    "MULTI_HPU",
+    "XLA",
+)
+
+
+def is_accelerates(data: Mapping[str, Any]) -> bool:
+    """Whether `accelerate config` wrote it: ours has none of these keys."""
+    return "compute_environment" in data or "distributed_type" in data
+
+
+def from_accelerate(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The options under our names. Raises UsageError with the file for what has no counterpart here."""
+    _refuse(path, data)
+    options = {name: data[name] for name in SAME if data.get(name) is not None}
+    options |= {ours: True for theirs, ours in RENAMED.items() if data.get(theirs)}
+    if str(data.get("gpu_ids", "all")) != "all" and not data.get("use_cpu"):
+        options["gpu_ids"] = str(data["gpu_ids"])
+    if options.get("num_processes") == -1:  # decided when it starts
+        del options["num_processes"]
+    if not options.get("debug"):
+        options.pop("debug", None)
+    if options.get("num_machines", 1) == 1:
+        for name in ONLY_BETWEEN_MACHINES:
+            options.pop(name, None)
+    return options
+
+
+def _refuse(path: Path, data: Mapping[str, Any]) -> None:
+    if data.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
+        raise UsageError(f"{path}: compute_environment {data['compute_environment']} is not supported")
+    kind = str(data.get("distributed_type") or "NO")  # without quotes YAML reads NO as false
+    if kind == "FSDP":
+        raise UsageError(
+            f"{path}: distributed_type FSDP: how a model is sharded belongs to the script here; take fsdp_config "
+            f"out and pass Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(...))"
+        )
+    known = {*SAME, *RENAMED, *WITHOUT_EFFECT}
+    lacking = sorted(name for name in data if name not in known and data[name] not in (None, False, "no", {}))
+    if kind not in KINDS_OF_TRAINING:
+        lacking.insert(0, f"distributed_type {kind}")
+    if lacking:
+        raise UsageError(f"{path}: {', '.join(lacking)} has no counterpart here; take it out of the file")

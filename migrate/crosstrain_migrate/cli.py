@@ -73,7 +73,9 @@ Fail = Annotated[
     list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
 ]
 Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
-ListRules = Annotated[bool, _option("List the rules.", "--list-rules")]
+ListRules = Annotated[
+    bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
+]
 Emit = Annotated[Snippet | None, _option("Print a file that runs the check in CI.")]
 Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
 Version = Annotated[bool, _option("Show the version.", "--version")]
@@ -120,7 +122,7 @@ def migrate(
     if version:
         typer.echo(f"migrate (crosstrain) {__version__}")
     elif explain is not None or list_rules:
-        typer.echo(_rule_page(explain), nl=False)
+        _end(_put_rules(explain, output_format, output))
     elif emit is not None:
         from crosstrain_migrate.pages import ci_snippet
 
@@ -186,14 +188,15 @@ def _configured(
 
     config = load(paths, config_file)
     chosen = select or config.select or ()
+    extended = (*config.extend_select, *extend)
     options = Options(
         runtime=runtime.value if runtime else config.runtime or Runtime.CROSSTRAIN.value,
-        # Without a selection every rule is on already.
-        select=(*chosen, *config.extend_select, *extend) if chosen else (),
+        # Without a selection every rule is on already; an addition then only takes back what is ignored.
+        select=(*(chosen or ("CT",)), *extended) if chosen or extended else (),
         ignore=(*config.ignore, *ignore),
         follow=follow if follow is not None else config.follow is not False,
     )
-    _check_codes((*chosen, *config.extend_select, *extend, *options.ignore))
+    _check_codes((*chosen, *extended, *options.ignore))
     fail_on = None if config.fail_on is None else tuple(FailOn(name) for name in config.fail_on)
     return Request(tuple(paths), options, mode, config.exclude), fail_on
 
@@ -206,9 +209,9 @@ def _check_codes(codes: Iterable[str]) -> None:
     codes = tuple(codes)
     if not codes:
         return
-    from crosstrain_migrate.rules import catalogue
+    from crosstrain_migrate.pages import rule_names
 
-    known = [rule.code for rule in catalogue()]
+    known = rule_names()
     for code in codes:
         if not any(one.startswith(code) for one in known):
             raise typer.BadParameter(f"no rule has the code {code!r}; migrate --list-rules shows them all")
@@ -287,11 +290,26 @@ def _undo(places: list[Path]) -> int:
     return 0
 
 
-def _rule_page(code: str | None) -> str:
-    from crosstrain_migrate.pages import rule_page, rule_table
+def _put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
+    """One rule's page, or all: as a list, or as a document in Markdown or HTML."""
+    from crosstrain_migrate import pages
 
-    if code is None:
-        return rule_table()
+    documents = {Format.TEXT: pages.rule_table, Format.MARKDOWN: pages.markdown, Format.HTML: pages.html}
+    if shown_as not in documents:
+        known = ", ".join(one.value for one in documents)
+        raise typer.BadParameter(f"rules can be shown as {known}", param_hint="--output-format")
+    text = documents[shown_as]() if code is None else _rule_page(code)
+    try:
+        _put(text.encode(), output)
+    except OSError as error:
+        _say(f"error: {output}: cannot be written: {error.strerror or error}")
+        return 2
+    return 0
+
+
+def _rule_page(code: str) -> str:
+    from crosstrain_migrate.pages import rule_page
+
     page = rule_page(code)
     if page is None:
         raise typer.BadParameter(

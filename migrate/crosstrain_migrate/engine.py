@@ -11,7 +11,7 @@ from .policy import Policy
 from .results import Change, FileResult, Finding, Severity
 from .roles.facts import Facts, understand
 from .rules import Plan, plan
-from .sources import syntax_problem
+from .sources import may_train, syntax_problem
 from .suppress import skips_file, suppressions
 
 
@@ -39,7 +39,7 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         if skips_file(text):
             return FileResult(path, text, text)
         return FileResult(path, text, text, error=syntax_problem(path, text, error))
-    if not may_train(text):
+    if not may_train(text.encode(errors="surrogatepass")):
         return FileResult(path, text, text)
     comments = suppressions(text)
     if comments.whole_file:
@@ -55,11 +55,6 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         roles=facts.roles,
         trains=_trains(facts),
     )
-
-
-def may_train(text: str) -> bool:
-    """A cheap test: a script without a backward pass is none of our business."""
-    return "torch" in text and "backward" in text
 
 
 def _trains(facts: Facts) -> bool:

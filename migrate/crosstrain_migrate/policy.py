@@ -75,6 +75,11 @@ class Policy:
         return tuple(found.values())
 
 
+def stands_alone(code: str) -> bool:
+    """Whether the rule `code` may stay away without a word about the rest of the conversion."""
+    return not code.startswith(_CONVERSION)
+
+
 def _refused(line: int, column: int, reason: str, remedy: str) -> Finding:
     return Finding(KEPT_AWAY, line, column, reason, remedy, Severity.REFUSED)
 

@@ -19,6 +19,7 @@ from types import ModuleType
 
 import pytest
 from crosstrain_migrate import reports
+from crosstrain_migrate.codes import TITLES
 from crosstrain_migrate.outcome import Migrated, Mode, Outcome
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, InputError, RoleFact, Severity
 from crosstrain_migrate.sources import decode
@@ -108,8 +109,8 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
     (run,) = json.loads(reports.render(outcome, "sarif"))["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert [(rule["id"], rule["shortDescription"]["text"]) for rule in rules] == [
-        ("CT101", "new-torch"),
-        ("CT901", "refusal"),
+        ("CT101", TITLES["CT101"]),
+        ("CT901", TITLES["CT901"]),
     ]
     levels = [
         (result["ruleId"], rules[result["ruleIndex"]]["id"], result["level"]) for result in run["results"]

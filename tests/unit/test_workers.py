@@ -14,7 +14,7 @@ import pytest
 _RUN = """
 import os, sys, time, types
 from tests.unit import conftest
-from crosstrain_migrate import cli, workers
+from crosstrain_migrate import cli, command, workers
 
 def slow(path, text, options):
     os.write(1, b"started\\n")
@@ -23,6 +23,7 @@ def slow(path, text, options):
 engine = types.ModuleType("engine")
 engine.__dict__.update(vars(conftest), migrate_text=slow)
 sys.modules["crosstrain_migrate.engine"] = engine
+command.may_train = lambda data: True
 workers._BYTES_PER_PROCESS, workers._processors = 1, lambda: 2
 sys.argv = ["migrate", *sys.argv[1:], "--check"]
 cli.main()

@@ -1,0 +1,64 @@
+"""What each rule code is called. The page of a code is the docstring of the module that holds its rule."""
+
+from __future__ import annotations
+
+TITLES: dict[str, str] = {
+    "CT001": "the result failed the tool's own checks",
+    "CT002": "a suppression comment that does nothing, or is not understood",
+    "CT003": "a part of the conversion is kept away",
+    "CT101": "import the Accelerator",
+    "CT102": "make the one Accelerator",
+    "CT103": "the prepared model is not moved by hand",
+    "CT104": "batches of prepared loaders are not moved by hand",
+    "CT105": "what still needs a device gets the accelerator's",
+    "CT106": "functions are handed the accelerator",
+    "CT201": "prepare model, optimizer, loaders and schedulers",
+    "CT202": "backward goes through the accelerator",
+    "CT203": "clipping goes through the accelerator",
+    "CT204": "a loss that is a sum stays a sum",
+    "CT205": "schedulers step as they are written",
+    "CT301": "DataParallel",
+    "CT302": "DistributedDataParallel",
+    "CT303": "torch.distributed by hand",
+    "CT304": "DistributedSampler",
+    "CT305": "processes started by hand",
+    "CT306": "autocast and GradScaler",
+    "CT307": "NVIDIA apex",
+    "CT308": "a device chosen by hand",
+    "CT401": "one process prints",
+    "CT402": "directories may exist already",
+    "CT403": "one process writes files",
+    "CT501": "model weights are saved once, whole",
+    "CT502": "checkpoints are saved once, whole",
+    "CT503": "a file is read after it has been written",
+    "CT601": "evaluation counts every sample once",
+    "CT602": "numbers of training are the global ones",
+    "CT603": "evaluation that stays whole on every process",
+    "CT604": "one loop that trains and evaluates",
+    "CT901": "built on something that distributes training itself",
+    "CT902": "training without a DataLoader",
+    "CT903": "a line search on a rank's own loss",
+}
+
+# Codes of the tool itself, which no rule module documents.
+OWN_PAGES: dict[str, str] = {
+    "CT001": """\
+What:   Every result is read again before it is shown: it must parse, bind every name that it uses, keep every comment
+        and its indentation, and a second migration of it must plan nothing. A result that fails is thrown away.
+Why:    A conversion nobody can trust is worth less than none.
+Leaves: the script as it was. This finding is a defect of the tool: please report the script.
+""",
+    "CT002": """\
+What:   A `# migrate: skip`, `off` or `skip-file` that kept no rule away, or a comment that begins like one and is not
+        understood.
+Why:    A comment that does nothing hides the next mistake, and a misspelled one protects nothing.
+Before: `x = 1  # migrate: skpi`
+After:  `x = 1  # migrate: skip`
+""",
+    "CT003": """\
+What:   A suppression comment, `--select` or `--ignore` keeps a rule away whose edits the rest of the conversion relies
+        on (`loss.backward()  # migrate: skip`, say).
+Why:    With `prepare` and without `backward` a script trains something else. A script is converted whole or not at all.
+Leaves: the script as it was, until the comment goes, the rule is let in, or `# migrate: skip-file` leaves it alone.
+""",
+}

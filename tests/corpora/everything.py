@@ -1,0 +1,194 @@
+"""The whole pipeline over every Python file there is: `python -m tests.corpora.everything [ROOT ...]`.
+
+Without roots: this environment's site-packages and the standard library. Each file is read, understood, planned,
+rewritten and checked as `migrate` would; with `--deep` (the default) files that the tool's text test leaves alone are
+understood and planned all the same. Five things must never happen, each found by code that the tool does not share:
+a crash, a result that does not parse, a lost comment, a change in a file without training code, a second run that
+plans something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import sysconfig
+import time
+import tokenize
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.roles.facts import understand
+from crosstrain_migrate.rules import plan
+from crosstrain_migrate.sources import Unusable, read
+
+_IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
+_TRAINS = re.compile(r"backward\b")
+SECONDS = 60
+
+
+@dataclass
+class Verdict:
+    """What one file came to. `wrong` names the oracles that it violates, each with the evidence."""
+
+    path: str
+    lines: int = 0
+    seconds: float = 0.0
+    state: str = "untouched"  # or: unusable, changed, refused
+    wrong: dict[str, str] = field(default_factory=dict)
+
+
+class TooLong(Exception):
+    pass
+
+
+def looks_like_training(text: str) -> bool:
+    """The independent test: torch is imported, and something is called or defined that is named backward."""
+    return bool(_IMPORTS_TORCH.search(text) and _TRAINS.search(text))
+
+
+def comments(text: str) -> Counter[str]:
+    """Every comment with how often it occurs; empty where the tokenizer cannot read what the parser can."""
+    found: Counter[str] = Counter()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            if token.type == tokenize.COMMENT:
+                found[token.string.rstrip()] += 1
+    except (tokenize.TokenError, SyntaxError):
+        return Counter()
+    return found
+
+
+def judge(path: Path, text: str, *, deep: bool = False) -> tuple[str, dict[str, str]]:
+    """(state, violated oracles) of one text."""
+    result = migrate_text(path, text, Options())
+    if result.error is not None:
+        return "unusable", {}
+    wrong: dict[str, str] = {}
+    if deep and not result.trains:
+        tree = ast.parse(text)
+        plan(understand(tree), text, "crosstrain")
+    if result.changed:
+        wrong = violations(path, text, result.after)
+    if any(finding.rule == "CT001" for finding in result.findings):
+        wrong["failed its own checks"] = next(f.reason for f in result.findings if f.rule == "CT001")
+    return ("changed" if result.changed else "refused" if result.refused else "untouched"), wrong
+
+
+def violations(path: Path, before: str, after: str) -> dict[str, str]:
+    """The oracles that a changed text violates."""
+    wrong: dict[str, str] = {}
+    if not looks_like_training(before):
+        wrong["changed without training code"] = str(path)
+    try:
+        ast.parse(after)
+    except SyntaxError as error:
+        return wrong | {"does not parse": str(error)}
+    if lost := comments(before) - comments(after):
+        wrong["lost comments"] = ", ".join(lost)
+    again = migrate_text(path, after, Options())
+    if again.changed or any(finding.rule != "CT002" for finding in again.findings):
+        wrong["second run plans something"] = "; ".join(f"{f.line}: {f.reason}" for f in again.findings)
+    return wrong
+
+
+def examine(job: tuple[str, bool]) -> Verdict:
+    """One file, whatever it holds and however long it takes."""
+    name, deep = job
+    verdict = Verdict(name)
+    start = time.perf_counter()
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(SECONDS)
+    try:
+        text = read(Path(name)).text
+        verdict.lines = text.count("\n") + 1
+        verdict.state, verdict.wrong = judge(Path(name), text, deep=deep)
+    except Unusable:
+        verdict.state = "unusable"
+    except TooLong:
+        verdict.wrong = {"took too long": f"more than {SECONDS} s"}
+    except (RecursionError, MemoryError):
+        verdict.state = "unusable"  # the command says so, with a remedy
+    except Exception:  # a crash is what this looks for
+        verdict.wrong = {"crashed": traceback.format_exc()}
+    finally:
+        signal.alarm(0)
+    verdict.seconds = time.perf_counter() - start
+    return verdict
+
+
+def _too_long(number: int, frame: FrameType | None) -> None:
+    raise TooLong
+
+
+def files(roots: list[Path]) -> Iterator[str]:
+    for root in roots:
+        if root.is_file():
+            yield str(root)
+            continue
+        for folder, below, names in os.walk(root):
+            below[:] = sorted(name for name in below if name != "__pycache__")
+            yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(".py"))  # noqa: PTH118
+
+
+def default_roots() -> list[Path]:
+    return [Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib"))]
+
+
+@dataclass
+class Totals:
+    states: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    lines: int = 0
+    slowest: list[tuple[float, str]] = field(default_factory=list)
+
+    def add(self, verdict: Verdict) -> None:
+        self.states[verdict.state] += 1
+        self.wrong.update(verdict.wrong.keys())
+        self.lines += verdict.lines
+        self.slowest = sorted([*self.slowest, (verdict.seconds, verdict.path)], reverse=True)[:5]
+
+    def table(self, wall: float) -> str:
+        rows = [("files", sum(self.states.values())), ("lines", self.lines), *sorted(self.states.items())]
+        names = (
+            *("crashed", "does not parse", "lost comments", "changed without training code"),
+            *("second run plans something", "failed its own checks", "took too long"),
+        )
+        rows += [(name, self.wrong[name]) for name in names]
+        text = "".join(f"{name:32} {value:>12,}\n" for name, value in rows)
+        text += f"{'lines a second':32} {self.lines / wall:>12,.0f}\n"
+        return text + "".join(f"slowest: {seconds:6.1f} s  {path}\n" for seconds, path in self.slowest)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("roots", nargs="*", type=Path)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--deep", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args(arguments)
+    jobs = [(name, options.deep) for name in dict.fromkeys(files(options.roots or default_roots()))]
+    totals = Totals()
+    start = time.monotonic()
+    with multiprocessing.Pool(options.processes) as pool:
+        for verdict in pool.imap_unordered(examine, jobs, chunksize=8):
+            totals.add(verdict)
+            for oracle, evidence in verdict.wrong.items():
+                print(f"{oracle}: {verdict.path}\n{evidence}", flush=True)
+    print(totals.table(time.monotonic() - start))
+    return int(bool(totals.wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

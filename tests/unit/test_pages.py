@@ -1,0 +1,109 @@
+"""What the command says of its own rules: every code has a page, the same text in every form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate import pages
+from crosstrain_migrate.codes import TITLES
+
+from tests.unit.conftest import Ran
+
+ROOT = Path(__file__).parents[2]
+Migrate = Callable[..., Ran]
+
+
+def test_every_code_in_the_source_has_a_title_and_a_page() -> None:
+    """A new code wants a line in crosstrain_migrate/codes.py, and a docstring that names it in its first line."""
+    used = {
+        code
+        for file in (ROOT / "migrate" / "crosstrain_migrate").rglob("*.py")
+        for code in re.findall(r'"(CT\d{3})"', file.read_text("utf-8"))
+        if file.name != "codes.py"
+    }
+    assert used <= TITLES.keys()
+    assert used <= pages.rule_names().keys()
+
+
+def test_every_page_says_what_and_why() -> None:
+    for page in pages.rule_pages():
+        assert {"What", "Why"} <= page.sections.keys(), page.code
+        assert page.code[:3] in pages.FAMILIES
+
+
+def test_a_rule_is_explained_with_its_example(migrate: Migrate) -> None:
+    page = migrate("--explain", "ct203").out.decode()
+    title = f"CT203: {TITLES['CT203']}"
+    assert page.startswith(f"{title}\n{'=' * len(title)}\n\nWhat it does\n    ")
+    assert "\n\nBefore\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in page
+    assert "\n\nHow to keep it away\n" in page
+    assert "`# migrate: skip CT401` on the line" in migrate("--explain", "CT401").out.decode()
+
+
+def test_rules_are_listed(migrate: Migrate) -> None:
+    lines = migrate("--list-rules").out.decode().splitlines()
+    assert lines == sorted(lines)
+    assert f"CT203  {TITLES['CT203']}" in lines
+
+
+def test_all_pages_become_one_markdown_document(migrate: Migrate, tmp_path: Path) -> None:
+    assert migrate("--list-rules", "--output-format", "markdown", "--output", tmp_path / "rules.md").code == 0
+    text = (tmp_path / "rules.md").read_text("utf-8")
+    links = set(re.findall(r"\]\(#(ct\d{3})\)", text))
+    assert links == {code.lower() for code in pages.rule_names()}
+    assert links == set(re.findall(r'<a id="(ct\d{3})">', text))
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.links += [given["href"] or ""] if "href" in given else []
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
+    reader = _Reader()
+    reader.feed(migrate("--list-rules", "--output-format", "html").out.decode())
+    assert not reader.open
+    assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
+    assert len(set(reader.ids)) == len(reader.ids)
+    assert set(pages.rule_names()) <= set(reader.ids)
+
+
+def test_rules_have_no_other_form(migrate: Migrate) -> None:
+    assert migrate("--list-rules", "--output-format", "sarif").code == 2
+
+
+def test_the_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "README.md"
+    file.write_text("# Title\n\n<!-- rules -->\nold\n<!-- /rules -->\nmore\n")
+    assert pages.main([str(file), "--check"]) == 1
+    assert "the table of rules is old" in capsys.readouterr().err
+    assert pages.main([str(file)]) == 0
+    text = file.read_text()
+    assert text.startswith("# Title\n\n<!-- rules -->\n| rule |")
+    assert text.endswith("|\n<!-- /rules -->\nmore\n")
+    assert "old" not in text
+    assert pages.main([str(file), "--check"]) == 0
+
+
+def test_the_readme_has_todays_table() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    if "<!-- rules -->" not in text:
+        pytest.skip("README.md shows no table of rules")
+    assert pages.with_table(text) == text, "run python -m crosstrain_migrate.pages README.md"

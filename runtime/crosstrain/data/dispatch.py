@@ -50,7 +50,7 @@ class Divider:
 
     def steps(self, batches: Iterator[Any], length: int | None) -> Iterator[Step]:
         """The steps of one pass. Where their number is known, none is read ahead but behind the last."""
-        walk = groups(batches, 1 if self._how.split else self._how.parts)
+        walk = groups(batches, self._how.group)
         made = (step for group in walk if (step := self._divide(group)) is not None)
         ahead: list[tuple[list[Any], Counts]] = []
         number = 0
@@ -67,9 +67,9 @@ class Divider:
             self._first = copy.deepcopy(group[0])  # the user may change the batch in place
         held = [1 if (n := rows_of(batch)) is None else n for batch in group]
         full = sum(held) if how.full is None else how.full
-        if how.drop_last and (sum(held) < full or (not how.split and len(group) < how.parts)):
+        if how.drop_last and (sum(held) < full or len(group) < how.group):
             return None
-        if not how.split and len(group) == how.parts and sum(held) >= full:
+        if not how.split and how.devices == 1 and len(group) == how.parts and sum(held) >= full:
             return group, Counts(tuple(held), tuple(held))
         if not how.split and how.size is None:
             return self._by_batch(group, held)
@@ -85,7 +85,9 @@ class Divider:
     def _by_row(self, group: list[Any], n: int) -> tuple[list[Any], Counts]:
         how = self._how
         # A short step is completed to a multiple of the ranks, not to a full one: fewer rows are repeated.
-        piece = cut(n, how.parts, -(-n // how.parts) if how.even is True else how.width, how.even)
+        # Where a rank feeds several devices, its steps keep their shape.
+        complete = how.even is True and how.devices == 1
+        piece = cut(n, how.parts, -(-n // how.parts) if complete else how.width, how.even)
         whole = join_rows(group)
         short = max(hi for _, hi in piece.bounds) - n
         if short > 0:
@@ -95,6 +97,12 @@ class Divider:
         return [cut_rows(whole, lo, hi) if hi > lo else None for lo, hi in piece.bounds], piece.counts
 
     def _by_batch(self, group: list[Any], held: list[int]) -> tuple[list[Any], Counts]:
+        if self._how.devices > 1:
+            raise ValueError(
+                f"batches of {held} rows cannot be cut for the {self._how.devices} devices of each process: "
+                "their parts differ in shape or number of rows. Make all batches alike, or use "
+                "dispatch_batches=False."
+            )
         missing = self._how.parts - len(group)
         spare: Any = None
         if self._how.even == "weighted":

@@ -45,22 +45,22 @@ class MapFeed:
         try:
             batches = iter(read())
             drawn = None if dealer.drawn is before else dealer.drawn
-            if drawn is not None and (self.how.parts > 1 or resume is not None):
+            if drawn is not None and (not self.how.alone or resume is not None):
                 drawn.prime()
         finally:
             self.rng.close()
-        kind = MapPass if self.how.parts > 1 else OnePass
+        kind = OnePass if self.how.alone else MapPass
         return kind(loader, batches, dealer, drawn, skip)
 
     def length(self) -> int | None:
-        # With one process a subclass's own len() counts, as it does in the user's plain loop.
+        # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
         try:
             return len(self)
         except (TypeError, NotImplementedError):
             return None
 
     def __len__(self) -> int:
-        return len(self._raw if self.how.parts == 1 else self.index_sampler)
+        return len(self._raw if self.how.alone else self.index_sampler)
 
 
 class MapPass(Pass):
@@ -104,7 +104,7 @@ class MapPass(Pass):
 
 
 class OnePass(MapPass):
-    """In one process nothing is done for a batch; its rows follow from its number."""
+    """Where one device takes it all, nothing is done for a batch; its rows follow from its number."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:

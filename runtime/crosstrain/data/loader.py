@@ -281,7 +281,7 @@ class PreparedLoader(DataLoader[Any]):
             "epoch": progress.epoch,
             "batches_done": done,
             "start": start or {"generators": self._crosstrain.feed.rng.generator_states()},
-            "batches_per_step": 1 if how.split else how.parts,
+            "batches_per_step": how.group,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -294,7 +294,7 @@ class PreparedLoader(DataLoader[Any]):
             raise ValueError(f"this is not the state of a prepared loader: {sorted(missing)} missing")
         how, progress = self._crosstrain.feed.how, self._crosstrain.progress
         read = state["batches_done"] * state["batches_per_step"]
-        done, rest = divmod(read, 1 if how.split else how.parts)
+        done, rest = divmod(read, how.group)
         if rest:
             warnings.warn(
                 f"the state was saved with another number of processes, after {read} batches: the pass goes "

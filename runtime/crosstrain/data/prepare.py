@@ -152,16 +152,16 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
         rng = _order_rng(raw, comm, plan, everywhere=False)
         sampler = raw._index_sampler
         if not stream:
-            sampler = _dealer(raw, replace(how, parts=1, part=0), rng, comm)
+            sampler = _dealer(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
         return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device)
     rng = _order_rng(raw, comm, plan)
     if not stream:
         _seed_workers(twin, comm, plan)
         dealer = _dealer(raw, how, rng, comm)
-        if comm.world > 1 and raw.batch_sampler is not None:
+        if not how.alone and raw.batch_sampler is not None:
             twin["batch_sampler"] = dealer
         return MapFeed(raw, dealer)
-    if comm.world == 1:
+    if how.alone:
         return StreamFeed(raw, how, rng)
     if shards:
         _seed_workers(twin, comm, plan)
@@ -179,7 +179,9 @@ def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> Dealing:
     stream = isinstance(raw.dataset, IterableDataset)
     size = raw.batch_size if stream or raw.batch_size is not None else getattr(batches, "batch_size", None)
     drop_last = raw.drop_last or (not stream and bool(getattr(batches, "drop_last", False)))
-    return Dealing(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last)
+    # What the user's data set batches itself is one batch for all devices of a process.
+    devices = 1 if raw.batch_size is None and raw.batch_sampler is None else comm.replicas // comm.world
+    return Dealing(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last, devices)
 
 
 def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: bool = True) -> OrderRng:

@@ -117,7 +117,7 @@ class Dealer:
         # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
         # would.
         walk: Iterator[Any] = iter(self.batches)
-        if self.single and self.how.parts > 1:
+        if self.single and not self.how.alone:
             walk = ([index] for index in walk)
         self.drawn = Drawn(self, start, walk)
         return self.drawn.own()
@@ -130,7 +130,7 @@ class Dealer:
         """The same walk, after its first step was found equal on all ranks; RuntimeError if it is not."""
         if not self._check:
             return walk
-        head = list(islice(walk, 1 if self.how.split else self.how.parts))
+        head = list(islice(walk, self.how.group))
         try:
             mine = [[int(index) for index in batch] for batch in head]
         except (TypeError, ValueError):  # indices that are no numbers cannot be compared in general
@@ -168,7 +168,7 @@ class Drawn:
         self._primed = True
         dealer = self._dealer
         try:
-            mine = self._walk if dealer.how.parts == 1 else self._deal(dealer.compare_first(self._walk))
+            mine = self._walk if dealer.how.alone else self._deal(dealer.compare_first(self._walk))
             first = list(islice(mine, self._skip, self._skip + 1))
             if self._skip:
                 self.counts = deque(list(self.counts)[self._skip :])

@@ -59,6 +59,8 @@ class Dealing:
         batch in it; "weighted" splits its rows as evenly as possible, and gives a rank that would have none
         one row that is not real.
     drop_last: leave out a step that is not full.
+    devices: that each part feeds: so many batches of the list (or shares of a split one) make its rows of a
+        step.
     """
 
     parts: int
@@ -67,27 +69,42 @@ class Dealing:
     split: bool = False
     even: Even = True
     drop_last: bool = False
+    devices: int = 1
 
     def __post_init__(self) -> None:
-        if self.split and self.parts > 1 and self.even != "weighted":
+        if self.split and not self.alone and self.even != "weighted":
             if self.size is None:
                 raise ValueError(
                     "split_batches=True needs batches of one known size, but this batch sampler has no "
                     'batch_size. Give it one, use even_batches="weighted", or split_batches=False.'
                 )
-            if self.size % self.parts:
+            if self.size % self.replicas:
+                kind = "processes" if self.devices == 1 else "devices"
                 raise ValueError(
-                    f"split_batches=True: the batch size {self.size} is not a multiple of the {self.parts} "
-                    'processes. Choose a multiple, or even_batches="weighted" to split any batch as evenly '
+                    f"split_batches=True: the batch size {self.size} is not a multiple of the {self.replicas} "
+                    f'{kind}. Choose a multiple, or even_batches="weighted" to split any batch as evenly '
                     "as possible."
                 )
 
     @property
+    def replicas(self) -> int:
+        """Devices that share a step."""
+        return self.parts * self.devices
+
+    @property
+    def alone(self) -> bool:
+        """One device takes the list as it is."""
+        return self.replicas == 1
+
+    @property
+    def group(self) -> int:
+        """Batches of the list that make a full step."""
+        return 1 if self.split else self.replicas
+
+    @property
     def full(self) -> int | None:
         """Rows of a full step over all ranks, None when the sizes vary."""
-        if self.size is None:
-            return None
-        return self.size if self.split else self.size * self.parts
+        return None if self.size is None else self.size * self.group
 
     @property
     def width(self) -> int:
@@ -133,13 +150,13 @@ def groups(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
 
 def deal(batches: Iterable[Batch], how: Dealing) -> Iterator[Dealt]:
     """The steps of one pass as rank `how.part` sees them, read one step at a time and never ahead."""
-    if how.parts == 1:
+    if how.alone:
         for batch in batches:
             n = (len(batch),)
             yield Dealt(batch, Counts(n, n))
         return
     first: list[Batch] = []
-    for group in groups(batches, 1 if how.split else how.parts):
+    for group in groups(batches, how.group):
         first = first or group
         dealt = _by_row(group, first, how) if _rows_may_move(group, how) else _by_batch(group, first, how)
         if dealt is not None:
@@ -157,7 +174,7 @@ def _rows_may_move(group: list[Batch], how: Dealing) -> bool:
 def _by_row(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | None:
     n = sum(map(len, group))
     full = n if how.full is None else how.full
-    if n == full and not how.split:
+    if n == full and not how.split and how.devices == 1:
         return Dealt(group[how.part], cut(n, how.parts, how.width, how.even).counts)
     if n < full and how.drop_last:
         return None
@@ -170,34 +187,40 @@ def _by_row(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | Non
     lo, hi = piece.bounds[how.part]
     if lo == hi:
         return Dealt(None, piece.counts)
-    rows = group[0] if len(group) == 1 else list(chain.from_iterable(group))
-    start = first[0] if len(first) == 1 else list(chain.from_iterable(first))
-    return Dealt(take(rows, start, lo, hi), piece.counts)
+    return Dealt(take(_joined(group), _joined(first), lo, hi), piece.counts)
 
 
 def _by_batch(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | None:
-    missing = how.parts - len(group)
+    missing = how.group - len(group)
     if missing and how.drop_last:
         return None
-    real = tuple(map(len, group)) + (0,) * missing
-    given: list[Batch | None] = [*group]
+    held = _by_part(group, how)
+    real = tuple(sum(map(len, batches)) for batches in held)
     if how.even == "weighted":
-        given += [group[0][:1]] * missing
+        held = [batches or [group[0][:1]] for batches in held]
     elif how.even:
-        given += [first[i % len(first)] for i in range(missing)]
-    else:
-        given += [None] * missing
-    rows = tuple(0 if batch is None else len(batch) for batch in given)
-    return Dealt(given[how.part], Counts(rows, real))
+        held = _by_part([*group, *(first[i % len(first)] for i in range(missing))], how)
+    rows = tuple(sum(map(len, batches)) for batches in held)
+    mine = held[how.part]
+    return Dealt(_joined(mine) if mine else None, Counts(rows, real))
+
+
+def _by_part(group: list[Batch], how: Dealing) -> list[list[Batch]]:
+    """The batches of each part, whole; the last parts may have fewer, or none."""
+    return [group[at : at + how.devices] for at in range(0, how.group, how.devices)]
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    return batches[0] if len(batches) == 1 else list(chain.from_iterable(batches))
 
 
 def steps(batches: int, how: Dealing, samples: int | None = None) -> int:
     """How many batches rank `how.part` gets in a pass over `batches` batches, of `samples` rows in all if
     known.
     """
-    if how.parts == 1:
+    if how.alone:
         return batches
-    whole, extra = (batches, 0) if how.split else divmod(batches, how.parts)
+    whole, extra = divmod(batches, how.group)
     if how.drop_last:
         short = samples is not None and how.full is not None and whole * how.full > samples
         return whole - 1 if short else whole
@@ -208,4 +231,4 @@ def steps(batches: int, how: Dealing, samples: int | None = None) -> int:
             how.width * how.parts if samples is None or how.size is None else samples - (whole - 1) * how.size
         )
         return whole - (whole > 0 and tail <= how.part * how.width)
-    return whole + (how.part < extra)
+    return whole + (how.part * how.devices < extra)

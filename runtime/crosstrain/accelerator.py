@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -118,6 +119,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
             even_batches=even_batches,
             dispatch_batches=dispatch_batches,
             use_seedable_sampler=use_seedable_sampler,
+            loss_reduction=loss_reduction,
         )
         self.project_configuration = options.project(project_config, project_dir)
         self.device_placement = device_placement
@@ -126,6 +128,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
             step_scheduler_with_optimizer, step_with_optimizer
         )
         self.loss_reduction = loss_reduction
+        self._weighed: tuple[Callable[[], Tensor | None], float] = (lambda: None, 1.0)
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
         self.log_with = choose(log_with)
@@ -351,10 +354,11 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         The loss is divided by the accumulation steps; with weighted batches it counts by this rank's rows.
         """
         gradients = self._gradients
+        given = loss
         if self._window != 1:
             loss = loss / self._window
         if self._comm.world > 1:
-            loss = self._weigh(loss)
+            loss = self._weigh(loss, given)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:
             loss_scale.adjust()
@@ -364,11 +368,19 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
             for gate in self._gates:
                 gate.pending = True
 
-    def _weigh(self, loss: Tensor) -> Tensor:
+    def _weigh(self, loss: Tensor, given: Tensor) -> Tensor:
         weight = self._gradients.active.weight(self._comm.rank)
+        self._weighed = (weakref.ref(given), weight)
         if self.loss_reduction == "sum":
             weight = float(self._comm.world) if weight else 0.0
         return loss if weight == 1.0 else loss * weight
+
+    def _weight_of(self, tensor: Any) -> float:
+        """How much this rank's mean counts in a mean over ranks. The last loss keeps its weight after the loop."""
+        loss, weight = self._weighed
+        if self._gradients.active.current is None and tensor is loss():
+            return weight
+        return self._gradients.active.weight(self._comm.rank)
 
     @contextmanager
     def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
@@ -448,11 +460,11 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         """New tensors with the sum, mean, max or min over the ranks.
 
         While a weighted loader is iterated, "mean" weights each rank as `backward` does: the mean of the
-        ranks' row means is then the mean over all rows.
+        ranks' row means is then the mean over all rows. After the loop that still holds for the last loss.
         """
         weight = 1.0
         if reduction == "mean" and self._comm.world > 1:
-            weight = self._gradients.active.weight(self._comm.rank)
+            weight = self._weight_of(tensor)
         if weight == 0.0:
             tensor = ops.map_tensors(torch.zeros_like, tensor, strict="reduce")
         elif weight != 1.0:

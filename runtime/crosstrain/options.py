@@ -89,10 +89,12 @@ def loader_options(
     even_batches: bool | Literal["weighted"] | None,
     dispatch_batches: bool | None,
     use_seedable_sampler: bool | None,
+    loss_reduction: str = "mean",
 ) -> DataLoaderConfiguration:
     """The loaders' options: arguments, ``config``, and for what neither sets, the launcher's.
 
-    An argument and a ``config`` that say different things are a ValueError.
+    Where nobody sets `even_batches`, a loss that is a sum over rows gets "weighted": rows that complete the last
+    batch would be summed up twice. An argument and a ``config`` that say different things are a ValueError.
     """
     said = {
         "split_batches": split_batches,
@@ -100,7 +102,8 @@ def loader_options(
         "dispatch_batches": dispatch_batches,
         "use_seedable_sampler": use_seedable_sampler,
     }
-    launched = {"split_batches": launch.split_batches, "even_batches": launch.even_batches}
+    exact: Literal["weighted"] | None = "weighted" if loss_reduction == "sum" else None
+    launched = {"split_batches": launch.split_batches, "even_batches": launch.even_batches or exact}
     chosen = config or DataLoaderConfiguration()
     default = DataLoaderConfiguration()
     changes: dict[str, Any] = {}

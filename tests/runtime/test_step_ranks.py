@@ -238,6 +238,43 @@ def test_sums_stay_sums() -> None:
     assert not same(alone, run_ranks(_sums, 2, "mean")[0])
 
 
+def _sums_by_default() -> State:
+    accelerator = Accelerator(cpu=True, loss_reduction="sum", split_batches=True)
+    net = Net()
+    torch.manual_seed(1)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.01), data(7))
+    total = 0.0
+    for (x,) in loader:
+        optimizer.zero_grad()
+        loss = (net(x) - x).square().sum()
+        accelerator.backward(loss)
+        optimizer.step()
+        total += accelerator.gather_for_metrics(loss).sum().item()
+    return {**copy.deepcopy(net).state_dict(), "total": torch.tensor(total)}
+
+
+def test_sums_are_never_completed_with_rows_that_count_twice() -> None:
+    """Rows that fill up the last batch would be summed up twice, in the gradient and in the printed total."""
+    (alone,) = run_ranks(_sums_by_default, 1)
+    assert all(same(alone, state) for state in run_ranks(_sums_by_default, 2))
+
+
+def _last_loss() -> tuple[float, float]:
+    accelerator = Accelerator(cpu=True, **WEIGHTED)
+    net = Net()
+    net, _, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.0), data(7))
+    for (x,) in loader:
+        loss = net.loss(x)
+        accelerator.backward(loss)
+        inside = accelerator.reduce(loss, reduction="mean").item()
+    return inside, accelerator.reduce(loss, reduction="mean").item()
+
+
+def test_the_last_loss_keeps_its_weight_after_the_loop() -> None:
+    for inside, after in run_ranks(_last_loss, 2):
+        assert inside == after
+
+
 def _accumulated(world_options: dict[str, Any], style: str) -> State:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, **world_options)
     net = Net()

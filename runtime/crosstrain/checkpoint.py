@@ -118,9 +118,14 @@ class Checkpoints:
         config = self.project_configuration
         target = self._save_target(output_dir)
         writer = self._comm.local_rank == 0 if config.save_on_each_node else self._comm.rank == 0
-        self._together(lambda: directories.begin(target) if writer else None)
-        self._together(lambda: self._write(directories.beside(target), writer, safe_serialization))
-        self._together(lambda: directories.publish(target, self._manifest()) if writer else None)
+        try:
+            self._together(lambda: directories.begin(target) if writer else None)
+            self._together(lambda: self._write(directories.beside(target), writer, safe_serialization))
+            self._together(lambda: directories.publish(target, self._manifest()) if writer else None)
+        except Exception:
+            if writer:
+                directories.abandon(target)
+            raise
         if config.automatic_checkpoint_naming:
             config.iteration += 1
             if writer and config.total_limit is not None:
@@ -252,19 +257,20 @@ class Checkpoints:
 
     # -- loading ----------------------------------------------------------------------------------
 
-    def load_state(self, input_dir: str | Path | None = None, strict: bool = True) -> None:
+    def load_state(
+        self, input_dir: str | Path | None = None, strict: bool = True, allow_pickle: bool = False
+    ) -> None:
         """Continue what `save_state` (or accelerate) saved: next batches, random numbers, rates and weights are
         those of the training that was not interrupted, with the same number of processes.
 
         Every process calls it, with the same objects prepared and registered. Without ``input_dir``: the project's
-        newest complete checkpoint. Nothing in the files is run.
+        newest checkpoint that is complete and unchanged. Raises FileNotFoundError where there is none, and
+        CorruptCheckpointError with the names of files that are missing or not what was saved.
+
+        Nothing in the files is run, unless ``allow_pickle`` says that whoever wrote them is trusted: then states
+        of registered objects may hold any object.
         """
         source = self._load_source(input_dir)
-        if self._comm.rank == 0:
-            directories.recover(source)
-        self._comm.barrier()
-        if not source.is_dir():
-            raise FileNotFoundError(f"there is no checkpoint {source}")
         manifest = Manifest.read(source)
         modules = list(self._models)
         for hook in self._load_hooks.values():
@@ -273,8 +279,9 @@ class Checkpoints:
             self._load_weights(module, source, index, strict)
         for name, suffix, objects in self._parts():
             for index, obj in enumerate(objects):
-                self._load_part(obj, source / _numbered(name, index, suffix), required=name in ("optimizer",))
-        self._load_custom(source)
+                path = source / _numbered(name, index, suffix)
+                self._load_part(obj, path, required=name == "optimizer", allow_pickle=allow_pickle)
+        self._load_custom(source, allow_pickle)
         self._continue(source, manifest)
 
     def _load_weights(self, module: nn.Module, source: Path, index: int, strict: bool) -> None:
@@ -291,20 +298,33 @@ class Checkpoints:
             load_into(models.unwrap(module, keep_torch_compile=False), _weights_file(source, index), strict)
 
     def _load_source(self, input_dir: str | Path | None) -> Path:
+        """The checkpoint to load. What is wrong with its files is raised on every process."""
+        chosen: list[Path] = []
+        main = self._comm.rank == 0
+        self._together(lambda: chosen.append(self._choose_source(input_dir)) if main else None)
+        source = self._comm.broadcast_object(chosen[0] if main else Path())
+        own = self.project_configuration.save_on_each_node and self._comm.local_rank == 0 and not main
+        self._together(lambda: self._check_source(source) if own else None)
+        return source
+
+    def _choose_source(self, input_dir: str | Path | None) -> Path:
         config = self.project_configuration
         if input_dir is not None:
-            return Path(input_dir).absolute()
+            source = Path(input_dir).absolute()
+            self._check_source(source)
+            return source
         if not config.automatic_checkpoint_naming or config.project_dir is None:
             raise ValueError("load_state needs a directory, or a project with automatic_checkpoint_naming")
-        found = directories.numbered(Path(config.project_dir).absolute())
-        newest = self._comm.broadcast_object(found[-1] if found else None)
-        if newest is None:
-            raise FileNotFoundError(f"{config.project_dir} holds no complete checkpoint")
-        return newest[1]
+        return directories.newest(Path(config.project_dir).absolute())
 
-    def _load_part(self, obj: Any, path: Path, required: bool) -> None:
+    @staticmethod
+    def _check_source(source: Path) -> None:
+        directories.recover(source)
+        directories.verify(source)
+
+    def _load_part(self, obj: Any, path: Path, required: bool, allow_pickle: bool) -> None:
         if path.is_file():
-            obj.load_state_dict(snapshot.load(path))
+            obj.load_state_dict(snapshot.load(path, allow_pickle))
         elif required:
             raise FileNotFoundError(
                 f"{path} is missing: the checkpoint was saved with fewer objects prepared"
@@ -314,7 +334,7 @@ class Checkpoints:
                 f"{path.name} is not in the checkpoint: {type(obj).__name__} starts anew", stacklevel=3
             )
 
-    def _load_custom(self, source: Path) -> None:
+    def _load_custom(self, source: Path, allow_pickle: bool) -> None:
         there = len(list(source.glob("custom_checkpoint_*.pkl")))
         if there != len(self._custom_objects):
             raise RuntimeError(
@@ -322,7 +342,7 @@ class Checkpoints:
                 f"register the same objects, in the same order, before load_state"
             )
         for index, obj in enumerate(self._custom_objects):
-            obj.load_state_dict(snapshot.load(source / f"custom_checkpoint_{index}.pkl"))
+            obj.load_state_dict(snapshot.load(source / f"custom_checkpoint_{index}.pkl", allow_pickle))
 
     def _continue(self, source: Path, manifest: Manifest | None) -> None:
         """Random streams, the accumulation window and the count of checkpoints."""
@@ -344,10 +364,15 @@ class Checkpoints:
         if manifest is not None:
             self.step, self._window = manifest.step, manifest.window
             self._gradients.sync_gradients = manifest.sync_gradients
-            config.iteration = manifest.iteration + 1
+            config.iteration = self._next_iteration(source, manifest)
             self._load_waiting_gradients(source, manifest)
         elif match := source.name.removeprefix("checkpoint_"):
             config.iteration = int(match) + 1 if match.isdigit() else config.iteration
+
+    def _next_iteration(self, source: Path, manifest: Manifest) -> int:
+        """After the loaded checkpoint, and after newer ones that were passed over because they are damaged."""
+        there = directories.highest(source.parent.parent) if source.parent.name == "checkpoints" else -1
+        return max(manifest.iteration, there) + 1
 
     def _reseed(self) -> None:
         from crosstrain.seeding import set_seed

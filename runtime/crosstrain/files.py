@@ -11,11 +11,17 @@ from torch import Tensor
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a file beside ``path``; sync it to disk and give it the name."""
+    """Let ``write`` fill a file beside ``path``; sync it to disk and give it the name.
+
+    The file's mode is the one that the user's umask gives, also where the writer is stricter (safetensors).
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        beside.touch()
+        mode = beside.stat().st_mode & 0o777
         write(beside)
+        beside.chmod(mode)
         sync_to_disk(beside)
         beside.replace(path)
     finally:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from crosstrain.fsdp import full_optimizer_state, load_full_optimizer_state
 from crosstrain.optimizer import Gate
+from crosstrain.sharded_reader import SafePlanner, check_indexes
 
 
 def gates_of(model: nn.Module, gates: Sequence[Gate]) -> list[Gate]:
@@ -40,7 +41,8 @@ def save_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
 def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
     """Read what `save_parts` wrote, with any number of processes (collective)."""
     state = _parts(model, gates)
-    state_dict_loader.load(state, checkpoint_id=str(folder))
+    check_indexes(folder)
+    state_dict_loader.load(state, checkpoint_id=str(folder), planner=SafePlanner())
     dcp_state.set_model_state_dict(model, state["model"])
     for index, gate in enumerate(gates_of(model, gates)):
         with gate.bypassed():

@@ -18,8 +18,13 @@ def save(state: Any, path: Path) -> None:
     write_atomically(path, lambda beside: torch.save(state, beside))
 
 
-def load(path: Path) -> Any:
-    """Read tensors and plain values; ValueError for anything that would have to be unpickled."""
+def load(path: Path, allow_pickle: bool = False) -> Any:
+    """Read tensors and plain values; ValueError for anything that would have to be unpickled.
+
+    ``allow_pickle``: read that too, which runs whatever code the file names.
+    """
+    if allow_pickle:
+        return torch.load(path, map_location="cpu", weights_only=False)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -28,7 +33,7 @@ def load(path: Path) -> Any:
         raise ValueError(
             f"{path} holds objects that only running code from the file could restore; that is not done. Return "
             f"tensors and plain values from state_dict(), or allow their classes with "
-            f"torch.serialization.add_safe_globals([...]). ({str(error).splitlines()[0]})"
+            f"torch.serialization.add_safe_globals([...]), or pass load_state(allow_pickle=True) if you trust the file. ({str(error).splitlines()[0]})"
         ) from None
 
 

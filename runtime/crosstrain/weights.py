@@ -115,13 +115,22 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             state: dict[str, Tensor] = {}
             same: dict[str, str] = {}
             for shard in sorted(set(index["weight_map"].values())):
-                tensors, repeated = _load_file(path / shard)
+                tensors, repeated = _load_file(_shard_in(path, shard))
                 state |= tensors
                 same |= repeated
             return state, same
     raise FileNotFoundError(
         f"{path} holds no model.safetensors, no pytorch_model.bin, and no index of either"
     )
+
+
+def _shard_in(directory: Path, name: str) -> Path:
+    """A shard that an index names; ValueError if that is not the name of a file in the same directory."""
+    if Path(name).name != name or "\\" in name:
+        raise ValueError(f"the index in {directory} names a file outside of it: {name!r}")
+    if not (directory / name).is_file():
+        raise FileNotFoundError(f"{directory} lacks {name}, which its index names")
+    return directory / name
 
 
 def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -294,7 +294,7 @@ def test_hang_is_ended_with_the_place_and_leaves_no_process(tmp_path: Path) -> N
         "else:\n    import time; time.sleep(600)\n"
     )
     pids = tmp_path / "pids"
-    report = run(tmp_path, DISTRIBUTED + hang, processes=[2], timeout=4.0, args=[str(pids)])
+    report = run(tmp_path, DISTRIBUTED + hang, processes=[2], timeout=4.0, args=[str(pids)], confined=False)
     assert verdicts(report) == ["hung"]
     error = report.runs[0].error
     assert "rank 0 is at" in error and "in barrier" in error
@@ -382,7 +382,9 @@ def test_tracing_changes_no_bit(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     seeded = "import random, numpy, torch\nrandom.seed(5), numpy.random.seed(5), torch.manual_seed(5)\n"
     script = seeded + MANY_PATHS
-    report = run(tmp_path, script, original=script, processes=[1], args=[str(tmp_path / "traced.pt")])
+    report = run(
+        tmp_path, script, original=script, processes=[1], args=[str(tmp_path / "traced.pt")], confined=False
+    )
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 10
     subprocess.run(

@@ -10,7 +10,8 @@ Running a script here does what running it would do, but for its working directo
 you would run. Nothing in this package imports torch outside the server's process.
 """
 
-from crosstrain.verify.engine import VerifyInputError, verify
-from crosstrain.verify.report import Difference, Report, Run, Verdict
+from crosstrain.verify.engine import verify
+from crosstrain.verify.report import Cause, Difference, Report, Run, Verdict
+from crosstrain.verify.runs import VerifyInputError
 
-__all__ = ["Difference", "Report", "Run", "Verdict", "VerifyInputError", "verify"]
+__all__ = ["Cause", "Difference", "Report", "Run", "Verdict", "VerifyInputError", "verify"]

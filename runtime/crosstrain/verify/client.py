@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 # torch._dynamo: the first optimizer of a process imports it, which costs a second.
 PRELOAD = (
@@ -22,6 +23,7 @@ PRELOAD = (
     "numpy",
     "crosstrain.accelerator",
 )
+LOOK_SECONDS = 0.1
 # Launchers' variables around us must not make a single process believe that it is a rank.
 FOREIGN_PREFIXES = ("ACCELERATE_", "CROSSTRAIN_", "TORCHELASTIC_", "SLURM_", "PMI_", "OMPI_")
 FOREIGN = (
@@ -42,7 +44,13 @@ class ServerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One run. `out` holds a folder for each rank; `timeout` in seconds; `steps` None: to its end."""
+    """One run. `out` holds a folder for each rank; `timeout` in seconds; `steps` None: to its end.
+
+    devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
+    launched: a launcher's variables also for one process. shares: draw random numbers as so many processes
+    would. frozen: undo every step. leave_out: samples to leave out, by loader. confined: write below the
+    parent of `out` only. imports: modules that the server may load first, once for all runs.
+    """
 
     script: str
     args: tuple[str, ...]
@@ -53,6 +61,13 @@ class Job:
     steps: int | None = None
     timeout: float = 300.0
     env: dict[str, str] = field(default_factory=dict)
+    devices: Literal["real", "absent", "present"] = "real"
+    launched: bool = False
+    shares: int = 0
+    frozen: bool = False
+    leave_out: dict[int, int] = field(default_factory=dict)
+    confined: bool = True
+    imports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +75,7 @@ class JobResult:
     """How the job went as seen from outside; everything else is in the ranks' folders."""
 
     timed_out: bool
+    stalled: bool  # every rank waited for another
     seconds: float
 
 
@@ -84,13 +100,18 @@ class Server:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def run(self, job: Job) -> JobResult:
+    def run(self, job: Job, waiting: Callable[[], None] | None = None) -> JobResult:
+        """Run a job to its end; `waiting` is called from time to time until then."""
         if not self._ready:
             self._answer()
             self._ready = True
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(job)) + "\n")
         self._process.stdin.flush()
+        answers = self._process.stdout
+        if waiting is not None and answers is not None:
+            while not select.select([answers], [], [], LOOK_SECONDS)[0]:
+                waiting()
         return JobResult(**self._answer())
 
     def _answer(self) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstrain.verify.passes import everywhere, side_by_side, step_of, training_loaders
 from crosstrain.verify.report import Difference
 from crosstrain.verify.tolerance import Tolerance, same
-from crosstrain.verify.traces import Event, RankTrace
+from crosstrain.verify.traces import Batch, Event, RankTrace
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
@@ -43,9 +44,13 @@ def compare(
     tolerance = Tolerance(original.epsilon if len(ranks) > 1 else 0.0)
     result.difference = ranks_disagree(ranks) or _compare_events(original, ranks, tolerance, result)
     if result.difference is None:
+        result.difference = _compare_batches(original, ranks)
+    if result.difference is None:
         result.difference = _compare_weights(original, ranks[0], tolerance, result)
     if result.difference is None:
         result.difference = _compare_lines(original, ranks[0], tolerance, ignore)
+    if result.difference is None:
+        result.difference = files_of_several(ranks)
     return result
 
 
@@ -91,6 +96,42 @@ def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Differ
             )
     sizes = [f"rank {rank}: {trace.weights.size} weights" for rank, trace in ((0, first), (number, other))]
     return Difference("ranks", None, *sizes)
+
+
+def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:
+    """One process must be given the same batches; several must not all be given the whole of them."""
+    if len(ranks) == 1:
+        for expected, got in zip_longest(original.batches, ranks[0].batches):
+            if expected is None or got is None:
+                return Difference("batch", None, _batch(expected), _batch(got), "one of the two is the last")
+            if (expected.rows, expected.digest) != (got.rows, got.digest):
+                step = step_of(original, expected.at)
+                return Difference("batch", step, _batch(expected), _batch(got), "other samples")
+        return None
+    for expected, shares in side_by_side(original, ranks, training_loaders(original)):
+        if (expected.rows or 0) > len(ranks) and everywhere(expected, shares):
+            each = f"each of {len(ranks)} processes all {expected.rows} rows"
+            return Difference("batch", step_of(original, expected.at), "a share of the rows each", each)
+    return None
+
+
+def _batch(batch: Batch | None) -> str:
+    if batch is None:
+        return "nothing more"
+    digest = "" if batch.digest is None else f" ({batch.digest:016x})"
+    return f"{batch.rows} rows{digest}"
+
+
+def files_of_several(ranks: Sequence[RankTrace]) -> Difference | None:
+    """A file that several processes write is written by one of them at a time only by luck."""
+    for name in ranks[0].written:
+        writers = [str(number) for number, rank in enumerate(ranks) if name in rank.written]
+        if len(writers) > 1:
+            shown = name.removeprefix("work/")
+            return Difference(
+                "files", None, f"{shown} written by one process", f"by ranks {' and '.join(writers)}"
+            )
+    return None
 
 
 def out_of_order(ranks: Sequence[RankTrace]) -> Difference | None:
@@ -213,8 +254,16 @@ def _compare_lines(
         if expected is None or got is None:
             return Difference("printed line", None, repr(expected or "nothing"), repr(got or "nothing"))
         if not same_line(expected, got, tolerance, original.steps):
-            return Difference("printed line", None, repr(expected), repr(got))
+            return Difference("printed line", None, repr(expected), repr(got), printed_at(run, got))
     return None
+
+
+def printed_at(run: RankTrace, text: str) -> str:
+    """Which line of the script printed a text, as far as that is known."""
+    if len(run.printed) != len(run.lines) or text not in run.lines:
+        return ""
+    where = run.printed[run.lines.index(text)]
+    return f"printed at {where.place.rpartition(':')[0]}" if where.place else ""
 
 
 def same_line(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
@@ -227,14 +276,14 @@ def same_line(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
     if not tolerance.epsilon or _text(a) != _text(b):
         return False
     pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
-    return all(_same_number(x, y, tolerance, steps) for x, y in pairs)
+    return all(same_number(x, y, tolerance, steps) for x, y in pairs)
 
 
 def _text(line: str) -> str:
     return " ".join(NUMBER.sub(" # ", line).split())
 
 
-def _same_number(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
+def same_number(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
     if _unit(a) == 0 and _unit(b) == 0:
         return a == b
     return same(float(a), float(b), tolerance.printed(steps, float(a), max(_unit(a), _unit(b))))

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from crosstrain.verify import traces
-from crosstrain.verify.client import Job, Server, shared_server
-from crosstrain.verify.compare import Comparison, compare, ranks_disagree
-from crosstrain.verify.report import Report, Run, Verdict
-from crosstrain.verify.scratch import TooLargeError, copy_project
+from crosstrain.verify.causes import Evidence, likely_cause
+from crosstrain.verify.client import Server, shared_server
+from crosstrain.verify.compare import Comparison, compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.evaluation import compare_frozen
+from crosstrain.verify.noise import beyond_noise
+from crosstrain.verify.passes import batches_of, evaluation_loaders, training_loaders
+from crosstrain.verify.report import Difference, Report, Run, Verdict
+from crosstrain.verify.runs import Devices, Finished, Progress, Request, Runner, Variant, VerifyInputError
 from crosstrain.verify.traces import RankTrace
 
 Expectation = Literal["equal", "agree"]
-
-# Several processes share each batch of the script, uneven ones too: the mathematics of one process.
-SHARED_BATCHES = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
-STACK_LINES = 30  # of each rank that hangs
-
-
-class VerifyInputError(Exception):
-    """What was asked for cannot be run: a script that does not exist, a folder too large, a bad number."""
+LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
 
 
 def verify(
@@ -43,22 +37,35 @@ def verify(
     ignore: Iterable[str] = (),
     seed: int = 0,
     server: Server | None = None,
+    default_launch: bool = False,
+    devices: Devices | None = None,
+    confined: bool = True,
+    progress: Progress | None = None,
 ) -> Report:
     """Compare training by two scripts on the CPU.
 
     The original runs once, in one process; the migrated script with each number in `processes`, with the same
     arguments, start of random numbers and files. One process must be identical bit for bit, several equal to
-    the tolerance of `tolerance.py`; with expect="agree" several must only finish with ranks that agree (for
-    training that draws random numbers or uses batch statistics).
+    the tolerance of `tolerance.py`. Where training draws random numbers or uses batch statistics, several
+    processes are compared with an original that does so share by share (`draws.py`); with expect="agree"
+    they must only finish with ranks that agree.
+
+    default_launch: run the largest number of processes once more as `crosstrain launch` starts them, with
+    batches of their own and with every step undone: ranks must agree, and what is printed about evaluations
+    must be what the original prints when its steps are undone (`evaluation.py`).
 
     steps: compare at most so many optimizer steps, then end the runs. timeout: seconds for each run.
     folder: copied for every run as its working directory (scripts inside it run from the copy); None: every
     run starts in an empty directory and the scripts run where they are. links: names in `folder` that are
-    linked instead of copied. ignore: regular expressions of printed lines to leave out.
+    linked instead of copied. ignore: regular expressions of printed lines to leave out. devices: whether
+    torch.cuda.is_available() is true in both scripts ("present", "absent", "real"); None: false, and true if
+    the original refuses to run otherwise. confined: nothing outside of the runs' scratch folders is written.
+    progress: told which run goes on, and its optimizer steps so far.
 
     Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded. Everything that
     goes wrong in a script is in the report.
     """
+    paths = Path(original).resolve(), Path(migrated).resolve()
     request = Request(
         args=tuple(args),
         steps=steps,
@@ -66,41 +73,14 @@ def verify(
         folder=Path(folder).resolve() if folder is not None else None,
         links=tuple(links),
         seed=seed,
+        confined=confined,
     )
-    paths = Path(original).resolve(), Path(migrated).resolve()
     _check(request, paths, processes)
+    request = replace(request, devices=devices or _devices(request, paths))
     patterns = _patterns(ignore)
-    server = server or shared_server()
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
-        room = Path(scratch).resolve()
-        reference = run_script(server, paths[0], 1, request, room / "original")
-        if not reference.run.verdict.ok:
-            return Report(paths[0], paths[1], reference.run, ())
-        runs: list[Run] = []
-        for number in processes:
-            done = run_script(server, paths[1], number, request, room / f"processes-{number}")
-            runs.append(judge(reference.ranks[0], done, expect, patterns))
-    return Report(paths[0], paths[1], reference.run, tuple(runs))
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is the same for every run of one `verify`."""
-
-    args: tuple[str, ...] = ()
-    steps: int | None = None
-    timeout: float = 300.0
-    folder: Path | None = None
-    links: tuple[str, ...] = ()
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run that is over: what each rank left, and how it went as long as nothing is compared."""
-
-    run: Run
-    ranks: tuple[RankTrace, ...]
+        runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
+        return Comparing(runner, paths, expect, patterns).report(processes, default_launch)
 
 
 def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) -> None:
@@ -118,6 +98,15 @@ def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) ->
             raise VerifyInputError(f"link: no {name!r} in {request.folder or 'an empty working directory'}")
 
 
+def _devices(request: Request, paths: Sequence[Path]) -> Devices:
+    """Emulate CUDA only for scripts, or local modules, that say its name: replacing functions has a price."""
+    modules = [*paths, *(file for path in paths for file in sorted(path.parent.glob("*.py")))]
+    if request.folder is not None:
+        modules += sorted(request.folder.glob("*/*.py"))
+    named = (b"cuda" in module.read_bytes() for module in modules[:LOADER_SCAN] if module.is_file())
+    return "absent" if any(named) else "real"
+
+
 def _patterns(ignore: Iterable[str]) -> list[re.Pattern[str]]:
     try:
         return [re.compile(pattern) for pattern in ignore]
@@ -125,98 +114,158 @@ def _patterns(ignore: Iterable[str]) -> list[re.Pattern[str]]:
         raise VerifyInputError(f"--ignore {error.pattern!r} is not a regular expression: {error}") from None
 
 
-def run_script(server: Server, script: Path, world: int, request: Request, room: Path) -> Finished:
-    """Run one script with `world` ranks in `room`, which must not exist and is removed again."""
-    room.mkdir()
-    cwd, out = room / "work", room / "out"
-    for rank in range(world):
-        (out / str(rank)).mkdir(parents=True)
-    if request.folder is None:
-        cwd.mkdir()
-    else:
-        try:
-            copy_project(request.folder, cwd, request.links)
-        except TooLargeError as error:
-            raise VerifyInputError(str(error)) from None
-        if script.is_relative_to(request.folder):
-            script = cwd / script.relative_to(request.folder)
-    config = SHARED_BATCHES if world > 1 else {"cpu": True}
-    result = server.run(
-        Job(
-            script=str(script),
-            args=request.args,
-            cwd=str(cwd),
-            out=str(out),
-            world=world,
-            seed=request.seed,
-            steps=request.steps,
-            timeout=request.timeout,
-            env={"CROSSTRAIN_CONFIG": json.dumps(config)},
+class Comparing:
+    """One comparison: its runs, and the verdict on each."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        paths: tuple[Path, Path],
+        expect: Expectation,
+        ignore: Sequence[re.Pattern[str]],
+    ) -> None:
+        self._runner = runner
+        self._before, self._after = paths
+        self._expect = expect
+        self._ignore = ignore
+        self._shared: dict[int, RankTrace | None] = {}
+
+    def report(self, processes: Sequence[int], default_launch: bool) -> Report:
+        """All runs, in order; only the original's where that does not train."""
+        done = self._runner.original(self._before)
+        if not done.run.verdict.ok:
+            return Report(self._before, self._after, done.run, (), self._notes())
+        self._original = done.ranks[0]
+        runs = [self._judged(number) for number in processes]
+        if default_launch and max(processes) > 1:
+            runs.append(self._default(max(processes)))
+        original = replace(done.run, losses=_losses(done.ranks))
+        return Report(self._before, self._after, original, tuple(runs), self._notes())
+
+    def _notes(self) -> tuple[str, ...]:
+        request = self._runner.request
+        notes = []
+        if request.devices == "present":
+            notes.append(
+                "the original refuses to run without a GPU: torch.cuda.is_available() was true in all runs, "
+                "and every CUDA device the CPU"
+            )
+        elif request.devices == "absent":
+            notes.append(
+                "torch.cuda.is_available() was false in all runs; what names a CUDA device got the CPU"
+            )
+        if request.launched:
+            notes.append("the original asks for a launcher: it ran as the only process of one")
+        return tuple(notes)
+
+    def _judged(self, world: int) -> Run:
+        name = "1 process" if world == 1 else f"{world} processes"
+        done = self._runner.run(self._after, Variant(name, world))
+        launch = f"crosstrain launch --num-processes {world}" + (" --split-batches" if world > 1 else "")
+        run = replace(self._verdict(done), launch=f"{launch} {self._after.name}")
+        evidence = Evidence(self._original, done.ranks, run, run.difference)
+        return replace(run, cause=likely_cause(evidence), losses=_losses(done.ranks))
+
+    def _verdict(self, done: Finished) -> Run:
+        """The verdict on a run that may have failed by itself."""
+        run, ranks = done.run, done.ranks
+        if not run.verdict.ok:
+            return run
+        if self._expect == "agree" and len(ranks) > 1:
+            return _concluded(run, Comparison(ranks_disagree(ranks)), Verdict.AGREE)
+        if len(ranks) == 1:
+            run = _concluded(run, compare(self._original, ranks, self._ignore), Verdict.IDENTICAL)
+            return run if run.verdict.ok else self._against_itself(run, done)
+        run = _concluded(run, compare(self._original, ranks, self._ignore), Verdict.EQUAL)
+        if run.verdict.ok or not (self._original.draws or self._original.statistics):
+            return run
+        return self._against_shares(run, done)
+
+    def _against_itself(self, run: Run, done: Finished) -> Run:
+        """One process differs: perhaps the original's own second run does, too."""
+        again = self._runner.run(self._before, Variant("original again"))
+        if not again.run.verdict.ok or compare(self._original, again.ranks, self._ignore).difference is None:
+            return run
+        return _by_noise(run, [self._original, again.ranks[0]], done, "another run of the original")
+
+    def _against_shares(self, run: Run, done: Finished) -> Run:
+        """Several processes differ where they may: compare with an original that draws share by share."""
+        world = len(done.ranks)
+        shared = self._drawn_for(world)
+        if shared is None:
+            return run
+        what = "random draws" if not self._original.statistics else "random draws and batch statistics"
+        against = f"the original with {what} taken for each process's rows by themselves"
+        equal = _concluded(done.run, compare(shared, done.ranks, self._ignore), Verdict.EQUAL)
+        if equal.verdict.ok:
+            return replace(equal, against=against)
+        other = self._drawn_for(world + 1)
+        members = [self._original, shared, *([other] if other else [])]
+        return _by_noise(replace(equal, against=against), members, done, "other random numbers")
+
+    def _drawn_for(self, world: int) -> RankTrace | None:
+        if world not in self._shared:
+            variant = Variant(f"original, drawing as {world} processes", shares=world)
+            done = self._runner.run(self._before, variant)
+            self._shared[world] = done.ranks[0] if done.run.verdict.ok else None
+        return self._shared[world]
+
+    def _default(self, world: int) -> Run:
+        """The default launch, frozen: batches of their own, evaluation sets that do not divide evenly."""
+        uneven = self._uneven(world)
+        fewer = dict.fromkeys(training_loaders(self._original), self._rows() + 1)
+        full = self._runner.run(
+            self._before, Variant("original, frozen", shares=world, frozen=True, leave_out=uneven)
         )
-    )
-    ranks = tuple(_without_place(traces.read(out / str(rank)), cwd) for rank in range(world))
-    shutil.rmtree(room, ignore_errors=True)
-    run = _outcome(ranks, result.timed_out, request.timeout)
-    return Finished(replace(run, seconds=result.seconds), ranks)
+        less = self._runner.run(
+            self._before,
+            Variant("original, frozen, less data", shares=world, frozen=True, leave_out=uneven | fewer),
+        )
+        name = f"{world} processes, default launch"
+        done = self._runner.run(
+            self._after, Variant(name, world, own_batches=True, frozen=True, leave_out=uneven)
+        )
+        launch = f"crosstrain launch --num-processes {world} {self._after.name}"
+        run = replace(done.run, launch=launch, against="the original, every step of both undone")
+        trace = full.ranks[0]
+        if run.verdict.ok and full.run.verdict.ok and less.run.verdict.ok:
+            run = _concluded(
+                run, compare_frozen(trace, less.ranks[0], done.ranks, self._ignore), Verdict.AGREE
+            )
+        elif run.verdict.ok:
+            reason = (
+                f"could not decide, because the original fails when its steps are undone: {full.run.error}"
+            )
+            run = replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason.strip()))
+        evidence = Evidence(trace, done.ranks, run, run.difference, frozen=True)
+        notes = (*run.notes, self._what_changes(world))
+        return replace(run, cause=likely_cause(evidence), notes=notes)
+
+    def _rows(self) -> int:
+        found = [batch.rows or 0 for batch in batches_of(self._original, training_loaders(self._original))]
+        return max(found, default=0)
+
+    def _uneven(self, world: int) -> dict[int, int]:
+        """One sample less for every evaluation set that the processes would share evenly."""
+        out = {}
+        for loader in evaluation_loaders(self._original):
+            rows = 0
+            for batch in batches_of(self._original, {loader}):
+                rows = (0 if batch.first else rows) + (batch.rows or 0)
+            if rows and rows % world == 0:
+                out[loader] = 1
+        return out
+
+    def _what_changes(self, world: int) -> str:
+        rows = self._rows()
+        batch = f"{rows} x {world} = {rows * world} rows" if rows else f"{world} times the script's batch"
+        return (
+            f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning "
+            "rate is the same: another training than one process's, and not compared with it"
+        )
 
 
-def _without_place(trace: RankTrace, cwd: Path) -> RankTrace:
-    """Every run has another working directory: in what it printed, that directory is `.`."""
-    return replace(
-        trace,
-        lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
-        error=trace.error.replace(str(cwd), "."),
-        stack=trace.stack.replace(str(cwd), "."),
-    )
-
-
-def _outcome(ranks: Sequence[RankTrace], timed_out: bool, timeout: float) -> Run:
-    """How a run went by itself, before anything is compared."""
-    world, steps = len(ranks), ranks[0].steps
-    crashed = [number for number, trace in enumerate(ranks) if trace.ending == "crashed"]
-    ended = [number for number, trace in enumerate(ranks) if trace.ending == "unfinished"]
-    if crashed:
-        first = min(crashed, key=lambda number: ranks[number].time_ns)
-        name = f"rank {first} of {world}:\n" if world > 1 else ""
-        return Run(world, Verdict.FAILED, steps, error=name + ranks[first].error)
-    if timed_out:
-        where = "\n".join(_position(number, ranks[number]) for number in ended)
-        return Run(world, Verdict.HUNG, steps, error=f"not done after {timeout:g} s\n{where}")
-    if ended:
-        text = "\n".join(f"rank {number} of {world} died\n{ranks[number].stderr[-2000:]}" for number in ended)
-        return Run(world, Verdict.FAILED, steps, error=text)
-    if not steps:
-        return Run(world, Verdict.NO_STEPS)
-    notes = tuple(
-        f"rank {number} printed {_lines(len(trace.lines))} of its own: {trace.lines[0]!r}"
-        for number, trace in enumerate(ranks)
-        if number and trace.lines
-    )
-    return Run(world, Verdict.RAN, steps, notes=notes)
-
-
-def _lines(number: int) -> str:
-    return "1 line" if number == 1 else f"{number} lines"
-
-
-def _position(rank: int, trace: RankTrace) -> str:
-    lines = trace.stack.splitlines()
-    shown = lines[:STACK_LINES] or ["(it did not say where)"]
-    return "\n".join([f"rank {rank} is at (innermost call first)", *shown])
-
-
-def judge(original: RankTrace, done: Finished, expect: Expectation, ignore: Sequence[re.Pattern[str]]) -> Run:
-    """The verdict on a run that may have failed by itself."""
-    run, ranks = done.run, done.ranks
-    if not run.verdict.ok:
-        return run
-    alone = len(ranks) == 1
-    if expect == "agree" and not alone:
-        result = Comparison(ranks_disagree(ranks))
-        good = Verdict.AGREE
-    else:
-        result = compare(original, ranks, ignore)
-        good = Verdict.IDENTICAL if alone else Verdict.EQUAL
+def _concluded(run: Run, result: Comparison, good: Verdict) -> Run:
     return replace(
         run,
         verdict=Verdict.DIFFERENT if result.difference else good,
@@ -224,3 +273,23 @@ def judge(original: RankTrace, done: Finished, expect: Expectation, ignore: Sequ
         largest=result.largest,
         notes=(*run.notes, *result.notes),
     )
+
+
+def _by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
+    """Judge a difference by the original's own spread over `members`, its runs with `what`."""
+    if any(len(member.events) != len(members[0].events) for member in members):
+        reason = f"could not decide, because {what} give the original another number of steps"
+        return replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
+    beyond: Difference | None = beyond_noise(members, done.ranks)
+    if beyond is not None:
+        return replace(run, notes=(*run.notes, f"beyond the original's own noise: {beyond}"))
+    if run.difference is not None and run.difference.quantity in ("ranks", "files", "batch"):
+        return run  # nothing that noise can explain
+    note = f"judged by the spread of {len(members)} runs of the original, with {what}"
+    return replace(run, verdict=Verdict.NOISE, difference=None, notes=(*run.notes, note))
+
+
+def _losses(ranks: Sequence[RankTrace]) -> tuple[float, ...]:
+    """The global loss of every backward pass; of rank 0 where the ranks are out of step."""
+    events = ranks[0].events if out_of_order(ranks) else global_events(ranks)
+    return tuple(event.values[0] for event in events if event.kind == "loss")

@@ -15,6 +15,8 @@ class Verdict(str, Enum):
     RAN = "ran"  # the original, with which nothing is compared
     IDENTICAL = "identical"  # every bit of every value
     EQUAL = "equal"  # to the tolerance of `tolerance.py`
+    NOISE = "within noise"  # no further from the original than the original is from itself
+    UNDECIDED = "undecided"  # it differs, and nothing tells whether it may
     AGREE = "agree"  # only asked to finish with ranks that agree, and it did
     DIFFERENT = "different"
     FAILED = "failed"  # an exception or an exit code
@@ -23,7 +25,21 @@ class Verdict(str, Enum):
 
     @property
     def ok(self) -> bool:
-        return self in (Verdict.RAN, Verdict.IDENTICAL, Verdict.EQUAL, Verdict.AGREE)
+        return self in (Verdict.RAN, Verdict.IDENTICAL, Verdict.EQUAL, Verdict.NOISE, Verdict.AGREE)
+
+
+MEANINGS = {
+    Verdict.IDENTICAL: "every loss, gradient norm, learning rate, batch, weight and line is the original's, to the bit",
+    Verdict.EQUAL: "the same training: what differs is rounding, because several processes add in another order",
+    Verdict.NOISE: "it differs from the original no more than the original differs from itself when it draws "
+    "other random numbers; a mistake smaller than that would not show",
+    Verdict.AGREE: "it finished and the processes agree; it was not compared with the original",
+    Verdict.DIFFERENT: "not the same training, or not the same numbers printed",
+    Verdict.UNDECIDED: "it differs, and whether it may could not be decided",
+    Verdict.FAILED: "the script failed",
+    Verdict.HUNG: "the script did not end",
+    Verdict.NO_STEPS: "no optimizer was stepped: nothing to compare",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +47,8 @@ class Difference:
     """The first thing that differs.
 
     quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
-    "order" (of backward passes and steps) or "ranks" (they disagree among themselves). step: the optimizer
+    "order" (of backward passes and steps), "batch" (what a loader gave), "files" (written by several ranks) or
+    "ranks" (they disagree among themselves). step: the optimizer
     step it belongs to, from 1; None for weights and lines. original, migrated: the two values, as text.
     """
 
@@ -51,10 +68,23 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Why it probably differs. `rule`: a fixed name; `lines`: source lines of the migrated script."""
+
+    rule: str
+    text: str
+    lines: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text + (f" ({'; '.join(self.lines)})" if self.lines else "")
+
+
+@dataclass(frozen=True)
 class Run:
     """One run of the migrated script (or, in `Report.original`, of the original).
 
-    largest: for "loss", "gradient norm" and "weights" the largest relative error seen (weights: relative to
+    name: which run; launch: the command line that it stands for. against: what it was compared with, where
+    that is not simply the original. losses: the global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative error seen (weights: relative to
     the way they moved). error: the traceback, or where each rank hung. seconds: wall time of the run.
     """
 
@@ -66,16 +96,25 @@ class Run:
     error: str = ""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    name: str = ""
+    launch: str = ""
+    against: str = ""
+    cause: Cause | None = None
+    losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
-    """The whole answer. `original` is how the original itself went; without steps there are no `runs`."""
+    """The whole answer. `original` is how the original itself went; without steps there are no `runs`.
+
+    notes: what holds for all runs (how the original was started, what another launch changes).
+    """
 
     original_path: Path
     migrated_path: Path
     original: Run
     runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -95,11 +134,13 @@ class Report:
             "migrated_script": str(self.migrated_path),
             "original": _plain(self.original),
             "runs": [_plain(run) for run in self.runs],
+            "notes": list(self.notes),
         }
 
 
 def _plain(run: Run) -> dict[str, Any]:
     data = asdict(run)
     data["verdict"] = run.verdict.value
+    data["meaning"] = MEANINGS.get(run.verdict, "")
     data["notes"] = list(run.notes)
     return data

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import faulthandler
 import importlib
 import json
@@ -18,16 +19,17 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from crosstrain.launch.target import Target, clean_traceback
 from crosstrain.launch.worker import die_with_parent
 from crosstrain.verify import traces
+from crosstrain.verify.printing import Output
+from crosstrain.verify.stalls import Rank, StallWatch, ask_for_stacks
 
 POLL_SECONDS = 0.005
-STACK_SECONDS = 0.5  # for hanging ranks to write down where they are
 
 
 def main(preload: Sequence[str]) -> None:
@@ -35,16 +37,14 @@ def main(preload: Sequence[str]) -> None:
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for name in preload:
-        # Only a head start: a script that needs a module which is missing or broken says so itself.
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    load(preload)
     import torch
 
     torch.set_num_threads(1)
     print(json.dumps({"ready": True}), file=replies, flush=True)
     for line in sys.stdin:
         job = json.loads(line)
+        load(job["imports"])
         started = time.monotonic()
         reply = serve(job)
         if reply is None:  # in a rank, whose script is done
@@ -53,12 +53,20 @@ def main(preload: Sequence[str]) -> None:
         print(json.dumps(reply), file=replies, flush=True)
 
 
+def load(names: Sequence[str]) -> None:
+    """Import modules before forking. A script that needs one which is missing or broken says so itself."""
+    for name in names:
+        if name not in sys.modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+
 def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
     """Fork the job's ranks and wait for them; None in a forked rank when its script has ended."""
     world = job["world"]
     store: int | None = None
     port = 0
-    if world > 1:
+    if world > 1 or job["launched"]:
         store, port = fork_store()
     pids: list[int] = []
     for rank in range(world):
@@ -68,7 +76,7 @@ def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
             return None
         pids.append(pid)
     try:
-        return wait(pids, job["timeout"])
+        return wait(pids, job["timeout"], Path(job["out"]))
     finally:
         if store is not None:
             os.kill(store, signal.SIGKILL)
@@ -90,12 +98,18 @@ def fork_store() -> tuple[int, int]:
     return pid, port
 
 
-def wait(pids: Sequence[int], timeout: float) -> dict[str, Any]:
-    """Until all ranks ended, one failed, or time is up; afterwards none of them, nor a child, is left."""
+def wait(pids: Sequence[int], timeout: float, out: Path) -> dict[str, Any]:
+    """Until all ranks ended, one failed, they stall or time is up; afterwards none, nor a child, is left."""
     deadline = time.monotonic() + timeout
+    folders = [out / str(rank) for rank in range(len(pids))]
+    ranks = [
+        Rank(pid, folder / traces.TRACE_FILE, folder / traces.STACK_FILE)
+        for pid, folder in zip(pids, folders, strict=True)
+    ]
+    watch = StallWatch(ranks)
     running = set(pids)
-    timed_out = failed = False
-    while running and not failed and not timed_out:
+    timed_out = failed = stalled = False
+    while running and not failed and not timed_out and not stalled:
         for pid in list(running):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -104,17 +118,16 @@ def wait(pids: Sequence[int], timeout: float) -> dict[str, Any]:
         timed_out = time.monotonic() > deadline
         if running and client_is_gone():
             break
+        stalled = len(running) == len(pids) and watch.stalled()
         time.sleep(POLL_SECONDS)
     if timed_out and running:
-        for pid in running:
-            os.kill(pid, signal.SIGUSR1)
-        time.sleep(STACK_SECONDS)
+        ask_for_stacks(sorted(running), ranks)
     for pid in pids:
         kill_session(pid)
     for pid in running:
         os.kill(pid, signal.SIGKILL)  # it may not have had the time to start its session
         os.waitpid(pid, 0)
-    return {"timed_out": timed_out and bool(running)}
+    return {"timed_out": timed_out and bool(running), "stalled": stalled}
 
 
 def kill_session(pid: int) -> None:
@@ -142,9 +155,11 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     atexit.register(recorder.leave)
     target = Target(job["script"], is_module=False, arguments=tuple(job["args"]))
     seed(job["seed"])
-    recorder.tracer.install()
+    stage = Stage(job, recorder.tracer)
+    recorder.written = stage.written
     try:
-        target.run()
+        with stage.set():
+            target.run()
     except SystemExit as end:
         recorder.exited(end)
     except BaseException as error:
@@ -157,7 +172,7 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
     die_with_parent()
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
-    if job["world"] > 1:
+    if job["world"] > 1 or job["launched"]:
         os.environ.update(
             RANK=str(rank),
             LOCAL_RANK=str(rank),
@@ -174,9 +189,9 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
         file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)
         os.close(file)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stdout = Output(1)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    stack = os.open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+    stack = os.open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
     faulthandler.enable(all_threads=True)
     sys.dont_write_bytecode = True
@@ -192,6 +207,40 @@ def seed(value: int) -> None:
     torch.manual_seed(value)
 
 
+class Stage:
+    """What a job changes around its script: devices, workers, where it writes, whether it learns."""
+
+    def __init__(self, job: Mapping[str, Any], tracer: Any) -> None:
+        from crosstrain.verify.confine import Confined
+
+        self._job = job
+        self._tracer = tracer
+        self._confined = Confined(Path(job["out"]).parent)
+        self.written = self._confined.written
+
+    @contextlib.contextmanager
+    def set(self) -> Iterator[None]:
+        """Everything in place, the hooks last: they see what the script would compute without them."""
+        from crosstrain.verify import alone, devices, frozen
+        from crosstrain.verify.draws import SharedDraws, share_statistics
+
+        job = self._job
+        alone.install({int(number): rows for number, rows in job["leave_out"].items()})
+        if job["devices"] != "real":
+            devices.install(available=job["devices"] == "present")
+        shared = None
+        if job["shares"] > 1:
+            shared = SharedDraws(job["shares"], lambda: self._tracer.watch.rows)
+            share_statistics(shared.shares)
+        if job["frozen"]:
+            frozen.install()
+        self._tracer.install()
+        if job["confined"]:
+            self._confined.install()
+        with shared or contextlib.nullcontext():
+            yield
+
+
 class Recorder:
     """Ends a rank: writes its trace, waits for the others, leaves without the interpreter's slow shutdown."""
 
@@ -203,7 +252,15 @@ class Recorder:
         self._ending: traces.Ending = "finished"
         self._error = ""
         self._time = 0
+        self.written: Mapping[str, None] = {}
         self.tracer = Tracer(job["steps"], self.stop)
+        # Open already: the script is about to be confined.
+        self._steps = os.open(folder / traces.STEPS_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+        self.tracer.steps_done = lambda steps: os.pwrite(self._steps, steps.to_bytes(8, "little"), 0)
+        output = sys.stdout
+        assert isinstance(output, Output)
+        self._output = output
+        output.now = self.tracer.now
 
     def exited(self, end: SystemExit) -> None:
         """`sys.exit()` with 0 or nothing is a normal end."""
@@ -223,7 +280,9 @@ class Recorder:
     def leave(self) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
-        traces.write(self._folder, self.tracer.trace(self._ending, self._error, self._time))
+        trace = self.tracer.trace(self._ending, self._error, self._time)
+        printed, written = tuple(self._output.printed), tuple(self.written)
+        traces.write(self._folder, dataclasses.replace(trace, printed=printed, written=written))
         if self._ending == "crashed":
             os._exit(1)
         self._wait_for_others()

@@ -6,10 +6,13 @@ the first values of their parameters: a traced run computes, bit for bit, what a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+import random
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from crosstrain.verify.batches import Watch
+from crosstrain.verify.places import place
 from crosstrain.verify.traces import Ending, Event, Parameter, RankTrace
 
 
@@ -26,6 +31,12 @@ class Tracer:
     """Records from `install()` on. `stop` is called before optimizer step `limit` + 1 is executed."""
 
     def __init__(self, limit: int | None, stop: Callable[[], None]) -> None:
+        self.watch = Watch(lambda: len(self._events), self._reading)
+        self.steps_done: Callable[[int], object] = lambda steps: None  # told before each step
+        self._draws = False
+        self._statistics = False
+        self._random = 0  # what the random streams looked like when the batch in hand was handed out
+        self._scale = 0.0
         self._limit = limit
         self._stop = stop
         self._events: list[Event] = []
@@ -57,6 +68,9 @@ class Tracer:
 
         torch.autograd.backward = backward
         self._watch_autocast()
+        self._watch_scale()
+        self._watch_statistics()
+        self.watch.install()
 
     def _watch_autocast(self) -> None:
         """Losses computed under autocast are as coarse as its dtype, whatever dtype they end in."""
@@ -72,11 +86,53 @@ class Tracer:
 
         torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
+    def now(self) -> tuple[int, int]:
+        """How many events and batches there were until now."""
+        return len(self._events), len(self.watch.batches)
+
+    def _watch_scale(self) -> None:
+        """The loss scale: gradients that are clipped with it are off by it."""
+        original: Callable[..., Any] = torch.amp.GradScaler.scale
+
+        @functools.wraps(original)
+        def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if scaler.is_enabled():
+                self._scale = max(self._scale, float(scaler.get_scale()))
+            return scaled
+
+        module: Any = torch.amp.GradScaler
+        module.scale = scale
+
+    def _watch_statistics(self) -> None:
+        module: Any = torch
+        original: Callable[..., Any] = module.batch_norm
+
+        @functools.wraps(original)
+        def batch_norm(
+            values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+        ) -> Any:
+            self._statistics = self._statistics or bool(training)
+            return original(values, weight, bias, mean, var, training, *rest)
+
+        module.batch_norm = batch_norm
+
+    @contextlib.contextmanager
+    def _reading(self, loader: Any, first: bool) -> Iterator[None]:
+        """Reading a batch draws random numbers if the data are augmented; the first read draws the order."""
+        before = 0 if first or self._draws else random_state()
+        yield
+        if not self._draws:
+            self._random = random_state()
+            self._draws = not first and self._random != before
+
     def _record_loss(self, tensors: Any) -> None:
+        if self.watch.batches and not self._draws:
+            self._draws = random_state() != self._random
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         total = math.fsum(float(root.detach().double().sum()) for root in roots)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
-        self._events.append(Event("loss", 0, (total,)))
+        self._events.append(Event("loss", 0, (total,), place()))
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._steps == self._limit:
@@ -95,7 +151,9 @@ class Tracer:
             self._signal[parameter] = max(self._signal.get(parameter, 0.0), share)
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
         size = math.sqrt(math.fsum(_square_norm(parameter) for parameter in parameters))
-        self._events.append(Event("step", self._optimizers.index(optimizer), (norm, size, *rates)))
+        index = self._optimizers.index(optimizer)
+        self._events.append(Event("step", index, (norm, size, *rates), place()))
+        self.steps_done(self._steps)
 
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
@@ -119,12 +177,25 @@ class Tracer:
         return RankTrace(
             ending=ending,
             events=tuple(self._events),
+            batches=tuple(self.watch.batches),
+            draws=self._draws,
+            statistics=self._statistics,
+            scale=self._scale,
             parameters=tuple(parameters),
             loss_epsilon=self._loss_epsilon,
             error=error,
             time_ns=time_ns,
             weights=np.concatenate(weights) if weights else np.zeros(0),
         )
+
+
+def random_state() -> int:
+    """A checksum of the global random streams of torch, python and numpy."""
+    state = zlib.crc32(torch.get_rng_state().numpy().tobytes())
+    state = zlib.crc32(repr(hash(random.getstate())).encode(), state)
+    legacy: Any = np.random.get_state(legacy=False)
+    words = legacy["state"]
+    return zlib.crc32(words["key"].tobytes() + words["pos"].to_bytes(4, "little"), state)
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:

@@ -15,6 +15,7 @@ WEIGHTS_FILE = "weights.npy"
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 STACK_FILE = "stack.txt"
+STEPS_FILE = "steps"  # optimizer steps so far, 8 bytes, while the run goes on
 
 # finished: the script ended by itself; stopped: ended after the steps asked for; crashed: an exception or an
 # exit code; unfinished: nothing was written, the process was ended from outside.
@@ -28,11 +29,39 @@ class Event:
     kind "loss": `values` is (the sum of what was handed to backward,); `index` is 0.
     kind "step": `values` is (gradient norm, norm of the weights before the step, learning rate of group 0,
     1, ...); `index` is the optimizer's, counted by first step.
+    place: the script's line, as "file:line:function".
     """
 
     kind: Literal["loss", "step"]
     index: int
     values: tuple[float, ...]
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch that a loader gave. `loader`: its number, counted by first use; `at`: events before it.
+
+    rows: those that belong to the pass (not completion or filler); digest: a checksum of these rows that
+    does not depend on their order, so that the checksums of shares add up (mod 2**64); None: unknown. first:
+    whether a pass over the loader begins with it.
+    """
+
+    loader: int
+    at: int
+    rows: int | None
+    digest: int | None
+    first: bool
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Where in the run a line was printed: after `events` events and `batches` batches, by `place`."""
+
+    events: int
+    batches: int
+    place: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +81,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank of one run. `weights`: all parameters in order, flat, float64 (exact up to fp64)."""
+    """One rank of one run. `weights`: all parameters in order, flat, float64 (exact up to fp64).
+
+    printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
+    it opened for writing. draws: training drew random numbers. statistics: it used batch statistics.
+    scale: the largest loss scale of mixed precision, 0.0 without.
+    """
 
     ending: Ending
     events: tuple[Event, ...] = ()
@@ -64,6 +98,12 @@ class RankTrace:
     lines: tuple[str, ...] = ()
     stderr: str = ""
     stack: str = ""
+    batches: tuple[Batch, ...] = ()
+    printed: tuple[Printed, ...] = ()
+    written: tuple[str, ...] = ()
+    draws: bool = False
+    statistics: bool = False
+    scale: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -97,10 +137,29 @@ def read(folder: Path) -> RankTrace:
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)
     data = json.loads((folder / TRACE_FILE).read_text(encoding="utf-8"))
-    events = tuple(Event(e["kind"], e["index"], tuple(e["values"])) for e in data.pop("events"))
+    events = tuple(Event(**(e | {"values": tuple(e["values"])})) for e in data.pop("events"))
+    batches = tuple(Batch(**b) for b in data.pop("batches"))
+    where = tuple(Printed(**p) for p in data.pop("printed"))
+    data["written"] = tuple(data["written"])
     parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))
     weights = np.load(folder / WEIGHTS_FILE)
-    return RankTrace(events=events, parameters=parameters, weights=weights, **data, **printed)
+    return RankTrace(
+        events=events,
+        batches=batches,
+        printed=where,
+        parameters=parameters,
+        weights=weights,
+        **data,
+        **printed,
+    )
+
+
+def steps_so_far(folder: Path) -> int:
+    """Optimizer steps of a rank that is still running."""
+    try:
+        return int.from_bytes((folder / STEPS_FILE).read_bytes(), "little")
+    except OSError:
+        return 0
 
 
 def _text(path: Path) -> str:

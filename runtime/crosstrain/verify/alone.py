@@ -1,0 +1,70 @@
+"""A run is one process per rank: what a script would start beside itself happens inside it.
+
+Loader workers would draw their random numbers in other processes, where nothing can be traced or compared.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+
+# DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, ...), without the data set.
+WORKERS_POSITION = 4
+NUMBER = "_verify_number"  # of a loader, by construction
+
+
+def install(leave_out: Mapping[int, int]) -> None:
+    """Loaders are numbered and have no workers; `torch.multiprocessing.spawn` of one process is a call.
+
+    leave_out: so many samples are left out at the end of these loaders' data sets.
+    """
+    _replace_loader(leave_out)
+    processes: Any = torch.multiprocessing
+    real_spawn: Callable[..., Any] = processes.spawn
+
+    @functools.wraps(real_spawn)
+    def spawn(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        if nprocs <= 1:
+            return fn(0, *args)
+        return real_spawn(fn, args, nprocs, *rest, **kwargs)
+
+    processes.spawn = spawn
+
+
+def _replace_loader(leave_out: Mapping[int, int]) -> None:
+    numbers = itertools.count()
+    real_init: Callable[..., None] = DataLoader.__init__
+
+    @functools.wraps(real_init)
+    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        number = next(numbers)
+        if number in leave_out:
+            dataset = shortened(dataset, leave_out[number])
+        positional = list(args)
+        if len(positional) > WORKERS_POSITION:
+            positional[WORKERS_POSITION] = 0
+        if kwargs.get("num_workers"):
+            kwargs["num_workers"] = 0
+        for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+            kwargs.pop(name, None)
+        real_init(self, dataset, *positional, **kwargs)
+        setattr(self, NUMBER, number)
+
+    DataLoader.__init__ = init  # type: ignore[method-assign]
+
+
+def shortened(dataset: Any, rows: int) -> Any:
+    """The data set without its last `rows` samples, but with its first; unchanged where it has no length."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        return dataset
+    count = max(1, len(dataset) - rows)
+    if type(dataset) is TensorDataset:
+        return TensorDataset(*(tensor[:count] for tensor in dataset.tensors))
+    if type(dataset) is Subset:
+        return Subset(dataset.dataset, list(dataset.indices)[:count])
+    return Subset(dataset, range(count))

@@ -1,0 +1,153 @@
+"""The frozen comparison: what an evaluation prints must not depend on how many processes share it.
+
+The model never changes in a frozen run (`frozen.py`), so what a script prints about its evaluation depends on
+the evaluation data alone. Which printed numbers are those of an evaluation is found out by running the original
+twice, the second time with fewer training data: what stays the same is not about training.
+
+The migrated script runs with several processes and the default launch, whose global batch is larger and which
+completes uneven batches with samples from the start: what is not gathered, or gathered with those, shows here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crosstrain.verify.compare import NUMBER, Comparison, ranks_disagree, same_number
+from crosstrain.verify.passes import (
+    batches_of,
+    evaluation_loaders,
+    first_steps,
+    learning_rates,
+    training_loaders,
+)
+from crosstrain.verify.report import Difference
+from crosstrain.verify.tolerance import Tolerance
+from crosstrain.verify.traces import RankTrace
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed line about an evaluation. `fixed`: which of its numbers do not depend on training data."""
+
+    number: int
+    text: str
+    fixed: tuple[bool, ...]
+
+
+def pattern(text: str) -> str:
+    """A line without its numbers."""
+    return " ".join(NUMBER.sub(" # ", text).split())
+
+
+def after_evaluation(trace: RankTrace, ignore: Sequence[re.Pattern[str]] = ()) -> list[int]:
+    """The printed lines whose last batch before was one of an evaluation."""
+    loaders = evaluation_loaders(trace)
+    if len(trace.printed) != len(trace.lines):
+        return []
+    return [
+        number
+        for number, (where, text) in enumerate(zip(trace.printed, trace.lines, strict=True))
+        if where.batches
+        and trace.batches[where.batches - 1].loader in loaders
+        and not any(one.search(text) for one in ignore)
+    ]
+
+
+def evaluation_lines(full: RankTrace, less: RankTrace, ignore: Sequence[re.Pattern[str]]) -> list[Line]:
+    """The lines of `full` about an evaluation, by comparison with a run that had less to train on.
+
+    None, if that run had the same: a stream of data cannot be shortened.
+    """
+    loaders = training_loaders(full)
+    if loaders and len(batches_of(full, loaders)) == len(batches_of(less, loaders)):
+        digests = [[batch.digest for batch in batches_of(trace, loaders)] for trace in (full, less)]
+        if digests[0] == digests[1]:
+            return []
+    ours, theirs = after_evaluation(full, ignore), after_evaluation(less, ignore)
+    found: list[Line] = []
+    for a, b in aligned([full.lines[i] for i in ours], [less.lines[i] for i in theirs]):
+        text = full.lines[ours[a]]
+        numbers, others = NUMBER.findall(text), NUMBER.findall(less.lines[theirs[b]])
+        fixed = tuple(x == y for x, y in zip(numbers, others, strict=True))
+        if any(fixed):
+            found.append(Line(ours[a], text, fixed))
+    return found
+
+
+def aligned(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of lines that have the same words, in order."""
+    a, b = [pattern(text) for text in ours], [pattern(text) for text in theirs]
+    if a == b:
+        return [(index, index) for index in range(len(a))]
+    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
+
+
+def compare_frozen(
+    full: RankTrace, less: RankTrace, ranks: Sequence[RankTrace], ignore: Sequence[re.Pattern[str]] = ()
+) -> Comparison:
+    """Frozen runs of the original, with all its training data and with less, against a default launch."""
+    result = Comparison(ranks_disagree(ranks))
+    if result.difference is None:
+        result.difference = _compare_lines(full, evaluation_lines(full, less, ignore), ranks, ignore, result)
+    if result.difference is None:
+        result.difference = compare_rates(full, ranks)
+    return result
+
+
+def _compare_lines(
+    full: RankTrace,
+    lines: Sequence[Line],
+    ranks: Sequence[RankTrace],
+    ignore: Sequence[re.Pattern[str]],
+    result: Comparison,
+) -> Difference | None:
+    theirs = after_evaluation(ranks[0], ignore)
+    tolerance = Tolerance(full.epsilon)
+    pairs = aligned([line.text for line in lines], [ranks[0].lines[i] for i in theirs])
+    for a, b in pairs:
+        text = ranks[0].lines[theirs[b]]
+        numbers = zip(NUMBER.findall(lines[a].text), NUMBER.findall(text), lines[a].fixed, strict=True)
+        if not all(same_number(x, y, tolerance, full.steps) for x, y, fixed in numbers if fixed):
+            detail = f"an evaluation of the same model{_by(ranks[0], theirs[b])}"
+            return Difference("evaluation", None, repr(lines[a].text), repr(text), detail)
+    result.largest["evaluation lines"] = float(len(pairs))
+    if not pairs:
+        result.notes.append("no printed line was recognised as the result of an evaluation")
+    return None
+
+
+def _by(trace: RankTrace, line: int) -> str:
+    place = trace.printed[line].place
+    return f", printed at {place.rpartition(':')[0]}" if place else ""
+
+
+def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:
+    """Each pass over the training data must begin with the learning rate it has in the original.
+
+    Several processes make fewer, larger steps. A schedule by steps is stepped more often for each, and may be
+    ahead by less than one of them in every pass.
+    """
+    ours, theirs = learning_rates(full), learning_rates(ranks[0])
+    starts = zip(first_steps(full), first_steps(ranks[0]), strict=False)
+    for number, (a, b) in enumerate(starts, start=1):
+        if a > len(ours) or b > len(theirs):
+            break
+        allowed = ours[a - 1 : a + (len(ranks) - 1) * (number - 1)]
+        if not any(_close(theirs[b - 1], rates) for rates in allowed):
+            detail = (
+                f"at the start of pass {number} over the training data, which is step {a} of the original"
+            )
+            return Difference("learning rate", b, _show(ours[a - 1]), _show(theirs[b - 1]), detail)
+    return None
+
+
+def _close(a: Sequence[float], b: Sequence[float]) -> bool:
+    return len(a) == len(b) and all(abs(x - y) <= 1e-9 * abs(y) for x, y in zip(a, b, strict=True))
+
+
+def _show(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates)

@@ -1,0 +1,224 @@
+"""One run of one script: its scratch copy, its job, and how it went as long as nothing is compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from crosstrain.verify import traces
+from crosstrain.verify.client import Job, JobResult, Server
+from crosstrain.verify.report import Run, Verdict
+from crosstrain.verify.scratch import TooLargeError, copy_project
+from crosstrain.verify.traces import RankTrace
+
+Devices = Literal["real", "absent", "present"]
+Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
+
+# Several processes share each batch of the script, uneven ones too: the mathematics of one process.
+SHARED_BATCHES: Mapping[str, object] = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
+OWN_BATCHES: Mapping[str, object] = {"cpu": True}
+STACK_LINES = 30  # of each rank that hangs
+# Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
+SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
+# What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
+NEEDS_LAUNCHER = re.compile(r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
+NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
+
+
+class VerifyInputError(Exception):
+    """What was asked for cannot be run: a script that does not exist, a folder too large, a bad number."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is the same for every run of one comparison."""
+
+    args: tuple[str, ...] = ()
+    steps: int | None = None
+    timeout: float = 300.0
+    folder: Path | None = None
+    links: tuple[str, ...] = ()
+    seed: int = 0
+    devices: Devices = "real"
+    launched: bool = False
+    confined: bool = True
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is particular about one run. `shares`, `frozen`, `leave_out`: see `client.Job`."""
+
+    name: str
+    world: int = 1
+    own_batches: bool = False
+    shares: int = 0
+    frozen: bool = False
+    leave_out: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is over: what each rank left, and how it went as long as nothing is compared."""
+
+    run: Run
+    ranks: tuple[RankTrace, ...]
+
+
+class Runner:
+    """Runs scripts below `room`, each in a folder of its own that is gone afterwards."""
+
+    def __init__(
+        self, server: Server, request: Request, room: Path, progress: Progress | None = None
+    ) -> None:
+        self.request = request
+        self._server = server
+        self._room = room
+        self._progress = progress
+        self._count = 0
+
+    def original(self, script: Path) -> Finished:
+        """The first run of the original, as its author would start it: plain, else as on one GPU, else launched.
+
+        Later runs are started in the way that worked.
+        """
+        plain = self.request
+        done = self.run(script, Variant("original"))
+        text = "\n".join([done.run.error, *(line for rank in done.ranks for line in rank.lines[-3:])])
+        for change, needed in (
+            ({"devices": "present"}, plain.devices == "absent" and NEEDS_CUDA.search(text)),
+            ({"launched": True}, NEEDS_LAUNCHER.search(text)),
+        ):
+            if done.run.verdict is Verdict.RAN or not needed:
+                continue
+            self.request = replace(self.request, **change)
+            again = self.run(script, Variant("original"))
+            if again.run.verdict is Verdict.RAN:
+                return again
+            self.request = plain
+        return done
+
+    def run(self, script: Path, variant: Variant) -> Finished:
+        """Run a script once, with `variant.world` ranks."""
+        self._count += 1
+        room = self._room / str(self._count)
+        cwd, out = room / "work", room / "out"
+        for rank in range(variant.world):
+            (out / str(rank)).mkdir(parents=True)
+        script = self._scratch(script, cwd)
+        waiting = None
+        if self._progress is not None:
+            progress = self._progress
+            progress(variant.name, 0)
+
+            def waiting() -> None:
+                progress(variant.name, traces.steps_so_far(out / "0"))
+
+        result = self._server.run(self._job(script, variant, cwd, out), waiting)
+        ranks = tuple(
+            without_place(traces.read(out / str(rank)), cwd, script) for rank in range(variant.world)
+        )
+        shutil.rmtree(room, ignore_errors=True)
+        run = outcome(ranks, result, self.request.timeout)
+        return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks)
+
+    def _scratch(self, script: Path, cwd: Path) -> Path:
+        """Make the working directory; the script's path in it, if it is in the folder that is copied."""
+        folder = self.request.folder
+        if folder is None:
+            cwd.mkdir()
+            return script
+        try:
+            copy_project(folder, cwd, self.request.links)
+        except TooLargeError as error:
+            raise VerifyInputError(str(error)) from None
+        return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
+
+    def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
+        request = self.request
+        shared = variant.world > 1 and not variant.own_batches
+        return Job(
+            script=str(script),
+            args=request.args,
+            cwd=str(cwd),
+            out=str(out),
+            world=variant.world,
+            seed=request.seed,
+            steps=request.steps,
+            timeout=request.timeout,
+            env={"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
+            devices=request.devices,
+            launched=request.launched,
+            shares=variant.shares,
+            frozen=variant.frozen,
+            leave_out=dict(variant.leave_out),
+            confined=request.confined,
+            imports=slow_imports(script),
+        )
+
+
+def slow_imports(script: Path) -> tuple[str, ...]:
+    """The modules worth loading before a script is forked."""
+    text = script.read_text(encoding="utf-8", errors="replace")
+    return tuple(name for name in SLOW_IMPORTS if re.search(rf"\b{name.partition('.')[0]}\b", text))
+
+
+def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
+    """Every run has another working directory: in what it printed, that directory is `.`.
+
+    Source lines are named by the path below it, or below the script's own folder.
+    """
+
+    def short(place: str) -> str:
+        return place.replace(f"{cwd}/", "").replace(f"{script.parent}/", "")
+
+    return replace(
+        trace,
+        lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
+        error=trace.error.replace(str(cwd), "."),
+        stack=trace.stack.replace(str(cwd), "."),
+        events=tuple(replace(event, place=short(event.place)) for event in trace.events),
+        batches=tuple(replace(batch, place=short(batch.place)) for batch in trace.batches),
+        printed=tuple(replace(line, place=short(line.place)) for line in trace.printed),
+    )
+
+
+def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Run:
+    """How a run went by itself, before anything is compared."""
+    world, steps = len(ranks), ranks[0].steps
+    crashed = [number for number, trace in enumerate(ranks) if trace.ending == "crashed"]
+    ended = [number for number, trace in enumerate(ranks) if trace.ending == "unfinished"]
+    if crashed:
+        first = min(crashed, key=lambda number: ranks[number].time_ns)
+        name = f"rank {first} of {world}:\n" if world > 1 else ""
+        return Run(world, Verdict.FAILED, steps, error=name + ranks[first].error)
+    if result.timed_out or result.stalled:
+        where = "\n".join(_position(number, ranks[number]) for number in range(world))
+        reason = "every rank waits for another" if result.stalled else f"not done after {timeout:g} s"
+        return Run(world, Verdict.HUNG, steps, error=f"{reason}\n{where}")
+    if ended:
+        text = "\n".join(f"rank {number} of {world} died\n{ranks[number].stderr[-2000:]}" for number in ended)
+        return Run(world, Verdict.FAILED, steps, error=text)
+    if not steps:
+        return Run(world, Verdict.NO_STEPS)
+    notes = tuple(
+        f"rank {number} printed {_lines(len(trace.lines))} of its own: {trace.lines[0]!r}"
+        for number, trace in enumerate(ranks)
+        if number and trace.lines
+    )
+    return Run(world, Verdict.RAN, steps, notes=notes)
+
+
+def _lines(number: int) -> str:
+    return "1 line" if number == 1 else f"{number} lines"
+
+
+def _position(rank: int, trace: RankTrace) -> str:
+    if trace.ending != "unfinished":
+        return f"rank {rank} is done"
+    shown = trace.stack.splitlines()[:STACK_LINES] or ["(it did not say where)"]
+    return "\n".join([f"rank {rank} is at (innermost call first)", *shown])

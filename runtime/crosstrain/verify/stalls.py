@@ -1,0 +1,84 @@
+"""Ranks that wait for each other for ever, found out long before the time is up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOK_SECONDS = 1.0
+STALL_SECONDS = 6.0
+IDLE_TICKS = 3  # of CPU time between two looks: what polling costs
+STACK_SECONDS = 0.3  # for a rank to write down where it is
+# Frames of a rank that waits for the others.
+WAITS = ("distributed_c10d.py", "crosstrain/comm.py", "crosstrain/buckets.py", "crosstrain/gradients.py")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank as the server sees it. `trace` exists when its script is over; `stack`: see `traces`."""
+
+    pid: int
+    trace: Path
+    stack: Path
+
+
+class StallWatch:
+    """Looks at ranks once a second. Stalled: none used the CPU for a while, and each waits for another."""
+
+    def __init__(self, ranks: Sequence[Rank]) -> None:
+        self._ranks = ranks
+        self._next = time.monotonic() + LOOK_SECONDS
+        self._busy = time.monotonic()
+        self._used: dict[int, int] = {}
+
+    def stalled(self) -> bool:
+        """Call it often; it looks when it is time to."""
+        now = time.monotonic()
+        if len(self._ranks) < 2 or now < self._next:
+            return False
+        self._next = now + LOOK_SECONDS
+        if self._any_busy():
+            self._busy = now
+            return False
+        if now - self._busy < STALL_SECONDS:
+            return False
+        self._busy = now
+        ask_for_stacks([rank.pid for rank in self._ranks], self._ranks)
+        return all(rank.trace.exists() or _waits(rank.stack) for rank in self._ranks)
+
+    def _any_busy(self) -> bool:
+        busy = False
+        for rank in self._ranks:
+            state, used = _cpu(rank.pid)
+            before = self._used.get(rank.pid, -1)
+            busy = busy or state not in "SZ" or before < 0 or used - before > IDLE_TICKS
+            self._used[rank.pid] = used
+        return busy
+
+
+def ask_for_stacks(pids: Sequence[int], ranks: Sequence[Rank]) -> None:
+    """Have these ranks write down where they are, in place of what they wrote before."""
+    for rank in ranks:
+        if rank.pid in pids:
+            if rank.stack.exists():
+                os.truncate(rank.stack, 0)
+            os.kill(rank.pid, signal.SIGUSR1)
+    time.sleep(STACK_SECONDS)
+
+
+def _waits(stack: Path) -> bool:
+    text = stack.read_text(encoding="utf-8", errors="replace") if stack.exists() else ""
+    return any(name in text for name in WAITS)
+
+
+def _cpu(pid: int) -> tuple[str, int]:
+    """(state, CPU ticks used) of a process; a running one that uses everything where that cannot be told."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "R", 0
+    return fields[0], int(fields[11]) + int(fields[12])

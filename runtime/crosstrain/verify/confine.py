@@ -73,17 +73,25 @@ class Confined:
         return any(Path(path).is_relative_to(root) for root in (self._room, DEVICES, Path("/proc")))
 
     def to_write(self, path: Any) -> Any:
-        """Where a script may write what it wants to write to `path`."""
+        """Where a script may write what it wants to write to `path`; noted as written."""
+        target = self.moved(path)
+        place = _text(target)
+        if place is not None:
+            real = os.path.realpath(place)
+            if not real.startswith((str(self._room / "tmp"), "/dev", "/proc")):
+                self.written.setdefault(os.path.relpath(real, self._room))
+        return target
+
+    def moved(self, path: Any) -> Any:
+        """`path`, or its place below the scratch folder."""
         place = _text(path)
         if place is None:
             return path
         real = os.path.realpath(place)
         if self.inside(real):
-            self._note(real)
             return path
         target = self._outside / real.lstrip("/")
         self._real_makedirs(target.parent)
-        self._note(str(target))
         return str(target)
 
     def to_read(self, path: Any) -> Any:
@@ -105,10 +113,6 @@ class Confined:
         if target is not path and source is not None and Path(source).is_file() and not Path(target).exists():
             shutil.copyfile(source, target)
         return target
-
-    def _note(self, real: str) -> None:
-        if not real.startswith((str(self._room / "tmp"), "/dev", "/proc")):
-            self.written.setdefault(os.path.relpath(real, self._room))
 
     def _wrap_open(self) -> None:
         real_open, real_os_open = builtins.open, os.open
@@ -150,20 +154,13 @@ class Confined:
             found = list(args)
             for position in written:
                 if position < len(found):
-                    found[position] = self._moved(found[position])
+                    found[position] = self.moved(found[position])
             for position in read:
                 if position < len(found):
                     found[position] = self.to_read(found[position])
             return real(*found, **kwargs)
 
         return call
-
-    def _moved(self, path: Any) -> Any:
-        """Like `to_write`, but making a folder is not writing a file."""
-        before = dict(self.written)
-        target = self.to_write(path)
-        self.written = before
-        return target
 
     def _wrap_torch(self) -> None:
         """`torch.save` and `torch.load` open their files in C++."""

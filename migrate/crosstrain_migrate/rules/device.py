@@ -116,7 +116,7 @@ class Placement:
     def _comes_placed(self, owner: ast.expr) -> bool:
         """Only what the loader itself yields is on the device already; a new tensor of its size is not."""
         for node in ast.walk(owner):
-            if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
+            if isinstance(node, ast.Call):
                 function = self.facts.of(node.func)
                 if any(
                     isinstance(v, Symbol)
@@ -260,9 +260,16 @@ class Placement:
             value, ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.Attribute | ast.BoolOp
         ):
             return False
+        if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):
+            return False
         return self.is_device(value) and not any(
             isinstance(v, Shard | Sequence) for v in self.facts.of(value)
         )
+
+    def _asks_a_device(self, test: ast.expr) -> bool:
+        """`"cuda" if "cuda" in device else "cpu"`: derived from a choice, not one of its own."""
+        names = [n for n in ast.walk(test) if isinstance(n, ast.Name | ast.Attribute)]
+        return any(self.is_device(n) and not self._is_option(n) for n in names)
 
     def _is_option(self, value: ast.expr) -> bool:
         return any(isinstance(v, Member) and v.name in self.device_options for v in self.facts.of(value))

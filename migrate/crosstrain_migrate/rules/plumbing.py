@@ -245,6 +245,8 @@ class Plumbing:
             if option is not None:
                 self.context.options = {"cpu": option, **self.context.options}
         for node in self.context.device_definitions:
+            if self._is_mere_text(node):
+                continue
             if self._unused(node):
                 removed.append(node)
                 self.gone.update(ast.walk(node))
@@ -253,8 +255,9 @@ class Plumbing:
                 else:
                     self.context.remove(node, "CT105", "nothing uses this device any more")
             elif self.context.reachable(node):
-                accelerator = self.context.accelerator(node)
-                self.context.replace(node.value, "CT105", "the process's own device", f"{accelerator}.device")
+                kind = ".type" if self._is_read_as_text(node) else ""
+                own = f"{self.context.accelerator(node)}.device{kind}"
+                self.context.replace(node.value, "CT105", "the process's own device", own)
                 self.gone.update(ast.walk(node.value))
         for stored in self.attributes:
             if stored not in self.context.device_definitions:
@@ -278,6 +281,33 @@ class Plumbing:
             return False
         scope = self.facts.table.of_node[target].resolve(target.id)
         return scope is not None and not self._residual(scope, target.id)
+
+    def _is_mere_text(self, node: ast.Assign) -> bool:
+        """`backend = "cuda"` that nothing reads at all: no device, as far as anyone can tell."""
+        target = node.targets[0]
+        return (
+            isinstance(node.value, ast.Constant)
+            and isinstance(target, ast.Name)
+            and not any(
+                isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
+                for n in ast.walk(self.facts.tree)
+            )
+        )
+
+    def _is_read_as_text(self, node: ast.Assign) -> bool:
+        """A device written as a string, in a variable that is compared, sliced or printed as one."""
+        target = node.targets[0]
+        if not isinstance(target, ast.Name) or any(
+            isinstance(n, ast.Call) and _makes_object(n) for n in ast.walk(node.value)
+        ):
+            return False
+        scope = self.facts.table.of_node[target].resolve(target.id)
+        parents = [self.facts.table.parents[use] for use in self._residual(scope, target.id)] if scope else []
+        printed = [
+            p for p in parents if isinstance(p, ast.Call) and "builtins.print" in self.facts.paths(p.func)
+        ]
+        texts = ast.Compare | ast.FormattedValue | ast.Subscript | ast.Attribute | ast.BinOp
+        return bool(printed) or any(isinstance(p, texts) for p in parents)
 
     def _orphans(self) -> None:
         """Variables such as `use_cuda` whose every use is gone."""
@@ -305,6 +335,10 @@ class Plumbing:
                 and target.id not in kept.split()
             ):
                 self.context.remove(node, "CT105", "nothing uses it any more")
+
+
+def _makes_object(call: ast.Call) -> bool:
+    return not ast.unparse(call.func).endswith(("is_available", "format", "is_built"))
 
 
 def is_pure_device(node: ast.expr) -> bool:

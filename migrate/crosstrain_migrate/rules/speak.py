@@ -18,7 +18,8 @@ RULE = "CT401"
 
 def plan(context: Context) -> None:
     for call in context.facts.calls_to("builtins.print"):
-        if not isinstance(call.func, ast.Name) or not context.reachable(call):
+        named = isinstance(call.func, ast.Name) and call.func.id == "print"
+        if not named or not context.reachable(call) or _in_callback(context, call):
             continue
         if not context.allows(RULE, call):
             continue
@@ -29,6 +30,12 @@ def plan(context: Context) -> None:
         except Refusal:
             continue
         context.replace(call.func, RULE, "printed once, by the main process", f"{accelerator}.print")
+
+
+def _in_callback(context: Context, call: ast.Call) -> bool:
+    """A function that only others call (a loader's worker, say) runs in processes without an accelerator."""
+    function = context.facts.enclosing_function(call)
+    return function in context.facts.interp.escaped and not context.facts.callers.get(function)
 
 
 def _evaluated_on_one(context: Context, call: ast.Call) -> bool:

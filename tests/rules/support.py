@@ -1,0 +1,254 @@
+"""One plain training script with slots, and the check that every case of every rule goes through.
+
+A case says what is put into the slots and what a careful engineer would have made of it. The rest of the script is
+converted as always (`AFTER`), so each case compares two whole scripts: an edit too many shows as well as one too few.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.results import FileResult, Severity
+
+Slots = Mapping[str, str]
+
+BEFORE = '''\
+"""Points of three classes."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+<imports>
+
+<definitions>
+
+<options>
+<device>
+<data>
+<test_data>
+<model>
+<optimizer>
+<setup>
+
+for epoch in range(2):
+    <epoch>
+    <loop>
+        <batch>
+        optimizer.zero_grad()
+        <loss>
+        <backward>
+        <step>
+        <after_step>
+    # the epoch is over
+    <after_epoch>
+<end>
+'''
+
+AFTER = '''\
+"""Points of three classes."""
+
+import torch
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+<imports>
+
+<definitions>
+
+<options>
+<device>
+<data>
+<test_data>
+<model>
+<optimizer>
+<prepare>
+<setup>
+
+for epoch in range(2):
+    <epoch>
+    <loop>
+        <batch>
+        optimizer.zero_grad()
+        <loss>
+        <backward>
+        <step>
+        <after_step>
+    # the epoch is over
+    <after_epoch>
+<end>
+'''
+
+SLOTS = {
+    "imports": "",
+    "definitions": "",
+    "options": "",
+    "device": 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the fastest there is',
+    "data": (
+        "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
+        "train_loader = DataLoader(train_set, batch_size=8, shuffle=True)"
+    ),
+    "test_data": "",
+    "model": "model = nn.Linear(8, 3).to(device)",
+    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    "setup": "",
+    "epoch": "model.train()",
+    "loop": "for x, y in train_loader:  # one epoch",
+    "batch": "x, y = x.to(device), y.to(device)",
+    "loss": "out = model(x)\nloss = F.cross_entropy(out, y)",
+    "backward": "loss.backward()",
+    "step": "optimizer.step()",
+    "after_step": "",
+    "after_epoch": "",
+    "end": "",
+}
+
+CONVERTED = {
+    **SLOTS,
+    "device": "accelerator = Accelerator()  # the fastest there is",
+    "model": "model = nn.Linear(8, 3)",
+    "prepare": "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
+    "batch": "",
+    "backward": "accelerator.backward(loss)",
+}
+
+
+def fill(template: str, slots: Slots) -> str:
+    """The script with its slots filled, indented as they stand; an empty slot leaves no line."""
+    lines: list[str] = []
+    for line in template.split("\n"):
+        slot = re.fullmatch(r"(\s*)<(\w+)>", line)
+        if slot is None:
+            lines.append(line)
+        elif slots[slot[2]]:
+            lines += [slot[1] + inner if inner else "" for inner in slots[slot[2]].split("\n")]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One use of a rule. `after` holds only the slots that differ from the ordinary conversion."""
+
+    rule: str
+    name: str
+    before: Slots
+    after: Slots = field(default_factory=dict)
+    positive: bool = True
+    at: str = (
+        ""  # part of the line where the rule must be reported; by default the first line that must change
+    )
+    findings: tuple[tuple[str, str], ...] = ()  # (code, part of its line): all of them
+    refused: bool = False
+    wrong: str = ""  # what the tool does today, where that is not this
+
+    @property
+    def script(self) -> str:
+        return fill(BEFORE, {**SLOTS, **self.before})
+
+    @property
+    def expected(self) -> str:
+        if self.refused:
+            return self.script
+        kept = {slot: text for slot, text in self.before.items() if slot not in self.after}
+        return fill(AFTER, {**CONVERTED, **kept, **self.after})
+
+    def line(self, part: str) -> int:
+        found = [number for number, line in enumerate(self.script.split("\n"), 1) if part in line]
+        assert found, f"no line of the script holds {part!r}"
+        return found[0]
+
+    def _first_change(self) -> str:
+        """The first line of a slot that does not stay."""
+        for slot, text in self.before.items():
+            kept = self.after.get(slot, text).split("\n")
+            for line in text.split("\n"):
+                if line not in kept:
+                    return line
+        raise AssertionError("nothing in this case must change: say `at`")
+
+    def check(self) -> None:
+        ast.parse(self.expected)
+        result = migrate(self.script)
+        assert result.after == self.expected
+        found = [(f.rule, f.line) for f in result.findings]
+        assert Counter(found) == Counter((code, self.line(part)) for code, part in self.findings)
+        assert result.refused == self.refused
+        if self.positive:
+            assert (self.rule, self.line(self.at or self._first_change())) in {
+                (change.rule, change.line) for change in result.changes
+            }
+        check_invariants(self.script, result)
+
+
+def migrate(text: str) -> FileResult:
+    return migrate_text(Path("train.py"), text, Options())
+
+
+def check_invariants(before: str, result: FileResult) -> None:
+    """What holds of every migration whatsoever."""
+    assert result.error is None
+    ast.parse(result.after)
+    assert not comments(before) - comments(result.after), "a comment was lost"
+    again = migrate(result.after)
+    if result.changed:
+        assert not again.changed, "the second migration changed something"
+        assert not again.findings
+    for finding in result.findings:
+        assert finding.rule != "CT001", finding.reason
+        assert finding.reason and finding.remedy
+    if result.refused:
+        assert not result.changed
+        assert any(f.severity is Severity.REFUSED for f in result.findings)
+
+
+def comments(text: str) -> Counter[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return Counter(token.string for token in tokens if token.type == tokenize.COMMENT)
+
+
+def converts(rule: str, name: str, before: Slots, after: Slots, at: str = "", **more: object) -> Case:
+    """The rule's own work."""
+    return Case(rule, name, before, after, at=at, **more)  # type: ignore[arg-type]
+
+
+def leaves(
+    rule: str,
+    name: str,
+    before: Slots,
+    after: Slots | None = None,
+    findings: Iterable[tuple[str, str]] = (),
+    wrong: str = "",
+) -> Case:
+    """Code that looks like the rule's and is not, or must not be touched: the script is converted around it."""
+    return Case(rule, name, before, after or {}, False, findings=tuple(findings), wrong=wrong)
+
+
+def refuses(rule: str, name: str, before: Slots, at: str, code: str = "", wrong: str = "") -> Case:
+    """The whole script stays as it is, and a finding at the line that holds `at` says why."""
+    return Case(rule, name, before, {}, False, findings=((code or rule, at),), refused=True, wrong=wrong)
+
+
+def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:
+    """Parametrizes a test with the cases of `tables`, by name; a known fault is expected to fail."""
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(
+                case,
+                id=f"{case.rule}-{case.name}",
+                marks=[pytest.mark.xfail(strict=True, reason=case.wrong)] if case.wrong else [],
+            )
+            for table in tables
+            for case in table
+        ],
+    )

@@ -1,0 +1,198 @@
+"""CT104: batches, which the prepared loader yields on the device."""
+
+from __future__ import annotations
+
+from .support import Case, converts, each, leaves
+
+RULE = "CT104"
+ACCELERATOR = "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is"
+DICTS = {
+    "definitions": """\
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return {"x": torch.ones(8), "y": 0}
+""",
+    "data": "train_loader = DataLoader(Points(), batch_size=8)",
+    "loop": "for batch in train_loader:",
+    "loss": 'out = model(batch["x"])\nloss = F.cross_entropy(out, batch["y"])',
+}
+MOVE = """\
+def move(thing, device):
+    if isinstance(thing, dict):
+        return {k: move(v, device) for k, v in thing.items()}
+    return thing.to(device)
+"""
+
+
+def batch(name: str, before: str, after: str = "", wrong: str = "", **more: str) -> Case:
+    """A way to move a batch, and what is left of it."""
+    return converts(RULE, name, {"batch": before, **more}, {"batch": after}, wrong=wrong)
+
+
+def of_dict(name: str, before: str, after: str = "", wrong: str = "") -> Case:
+    slots = {**DICTS, "batch": before}
+    return converts(RULE, name, slots, {"batch": after}, at=before.split("\n")[-1], wrong=wrong)
+
+
+def of_tuple(name: str, before: str, after: str, wrong: str = "") -> Case:
+    slots = {"batch": before, "loop": "for batch in train_loader:"}
+    return converts(RULE, name, slots, {"batch": after}, wrong=wrong)
+
+
+POSITIVE = [
+    batch("both at once", "x, y = x.to(device), y.to(device)"),
+    batch("one after the other", "x = x.to(device)\ny = y.to(device)"),
+    batch("not waiting for it", "x = x.to(device, non_blocking=True)\ny = y.to(device, non_blocking=True)"),
+    batch("with cuda()", "x, y = x.cuda(), y.cuda()"),
+    batch("with cuda(), not waiting for it", "x = x.cuda(non_blocking=True)\ny = y.cuda(non_blocking=True)"),
+    batch("where the script wants a GPU", "if torch.cuda.is_available():\n    x, y = x.cuda(), y.cuda()"),
+    batch("by the device's name", 'x, y = x.to("cuda"), y.to("cuda:0")'),
+    batch(
+        "in a Variable",
+        "x, y = Variable(x.cuda()), Variable(y.cuda())",
+        "x, y = Variable(x), Variable(y)",
+        imports="from torch.autograd import Variable",
+    ),
+    batch(
+        "with a type that stays",
+        "x, y = x.to(device, torch.float32), y.to(device)",
+        "x, y = x.to(torch.float32), y",
+    ),
+    batch("with a shape that stays", "x = x.to(device).view(-1, 8)\ny = y.to(device)", "x = x.view(-1, 8)"),
+    converts(
+        RULE,
+        "where it is used",
+        {"batch": "", "loss": "out = model(x.to(device))\nloss = F.cross_entropy(out, y.to(device))"},
+        {"loss": "out = model(x)\nloss = F.cross_entropy(out, y)"},
+    ),
+    converts(
+        RULE,
+        "new names for the moved",
+        {
+            "batch": "inputs, labels = x.to(device), y.to(device)",
+            "loss": "loss = F.cross_entropy(model(inputs), labels)",
+        },
+        {"batch": "inputs, labels = x, y"},
+    ),
+    converts(
+        RULE,
+        "a list comprehension",
+        {"batch": "x, y = [t.to(device) for t in (x, y)]"},
+        {"batch": ""},
+        wrong="rows are lost sight of in a comprehension: CT202 says the loss is neither mean nor sum",
+    ),
+    of_dict("a dictionary, made anew", "batch = {k: v.to(device) for k, v in batch.items()}"),
+    of_dict(
+        "a dictionary, entry by entry",
+        "for k in batch:\n    batch[k] = batch[k].to(device)",
+        wrong="leaves `for k in batch: pass`",
+    ),
+    of_dict(
+        "a dictionary, entry by entry with items()",
+        "for k, v in batch.items():\n    batch[k] = v.to(device)",
+        wrong="leaves `batch[k] = v`",
+    ),
+    of_dict(
+        "a batch that moves itself", "batch = batch.to(device)", wrong="CT202: batch['x'] is no row any more"
+    ),
+    converts(
+        RULE,
+        "entries of a dictionary",
+        {
+            **DICTS,
+            "batch": 'x, y = batch["x"].to(device), batch["y"].to(device)',
+            "loss": "loss = F.cross_entropy(model(x), y)",
+        },
+        {"batch": 'x, y = batch["x"], batch["y"]'},
+        at='x, y = batch["x"]',
+    ),
+    converts(
+        RULE,
+        "a helper that moves what is nested",
+        {**DICTS, "definitions": f"{MOVE}\n\n{DICTS['definitions']}", "batch": "batch = move(batch, device)"},
+        {"batch": "batch = move(batch)", "definitions": ""},
+        at="return thing.to(device)",
+        wrong="the helper counts as one that measures: its argument is gathered, so every rank trains on all rows",
+    ),
+    of_tuple(
+        "a generator",
+        "x, y = (t.to(device) for t in batch)",
+        "x, y = batch",
+        wrong="leaves (t for t in batch)",
+    ),
+    of_tuple(
+        "a list", "x, y = [t.to(device) for t in batch]", "x, y = batch", wrong="leaves [t for t in batch]"
+    ),
+    of_tuple(
+        "a list under the same name", "batch = [t.to(device) for t in batch]\nx, y = batch", "x, y = batch"
+    ),
+    of_tuple("by position", "x = batch[0].to(device)\ny = batch[1].to(device)", "x = batch[0]\ny = batch[1]"),
+    of_tuple(
+        "a tuple under the same name",
+        "batch = tuple(t.to(device) for t in batch)\nx, y = batch",
+        "x, y = batch",
+        wrong="leaves tuple(t for t in batch)",
+    ),
+    batch(
+        "in a volatile Variable",
+        "x, y = Variable(x.cuda(), volatile=True), Variable(y.cuda())",
+        "x, y = Variable(x, volatile=True), Variable(y)",
+        imports="from torch.autograd import Variable",
+    ),
+    batch(
+        "a type of CUDA's own",
+        "x = x.type(torch.cuda.FloatTensor)\ny = y.type(torch.cuda.LongTensor)",
+        "x = x.float()\ny = y.long()",
+        wrong="left as it is, without a finding",
+    ),
+]
+
+NEGATIVE = [
+    leaves(RULE, "another type and no device", {"batch": "x = x.to(torch.float32)"}),
+    leaves(RULE, "floats and longs", {"batch": "x, y = x.float(), y.long()"}),
+    leaves(RULE, "the type of another tensor", {"batch": "x = x.to(y).type_as(model.weight)"}),
+    leaves(RULE, "the CPU by its name", {"after_step": 'seen = x.to("cpu")'}),
+    leaves(RULE, "back to the CPU", {"after_step": "seen = out.detach().cpu()"}),
+    leaves(RULE, "new data of the step", {"after_step": "noise = torch.zeros(3).to(x.device)"}),
+    leaves(
+        RULE,
+        "new data of the batch's size must still be moved",
+        {"after_step": "noise = torch.zeros(x.size(0)).to(device)"},
+        {"device": ACCELERATOR},
+    ),
+    leaves(RULE, "a shape", {"batch": "x = x.view(x.size(0), -1)"}),
+    leaves(
+        RULE,
+        "data that comes from no loader",
+        {"end": "probe = torch.ones(2, 8).to(device)\nmodel(probe)"},
+        {"device": ACCELERATOR},
+    ),
+    leaves(
+        RULE,
+        "an evaluation loader that is not prepared",
+        {
+            "test_data": "test_loader = DataLoader(train_set, batch_size=8)",
+            "after_epoch": (
+                "model.eval()\n"
+                "losses = []\n"
+                "with torch.no_grad():\n"
+                "    for x, y in test_loader:\n"
+                "        x, y = x.to(device), y.to(device)\n"
+                "        losses.append(F.cross_entropy(model(x), y).item())"
+            ),
+        },
+        {"device": ACCELERATOR},
+        findings=[("CT603", "losses.append")],
+    ),
+    leaves(RULE, "a name in a comment", {"batch": "# x.to(device) happens in the loader\nx = x.clone()"}),
+    leaves(RULE, "a copy kept on purpose", {"batch": "x = x.clone().detach()"}),
+    leaves(RULE, "pinned", {"batch": "x = x.contiguous()"}),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_batches(case: Case) -> None:
+    case.check()

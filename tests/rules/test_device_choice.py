@@ -1,0 +1,160 @@
+"""CT102 and CT105: the spellings of the choice of a device."""
+
+from __future__ import annotations
+
+from .support import Case, each, leaves
+
+CONSTRUCT, OTHER = "CT102", "CT105"
+GPU = """\
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=0)
+parser.add_argument("--device", default="cuda")
+args = parser.parse_args()"""
+ORDINAL = "no finding names --gpu-ids"
+NOT_SAID = "left without a finding"
+
+
+def chosen(
+    name: str, before: str, findings: tuple[tuple[str, str], ...] = (), wrong: str = "", **more: str
+) -> Case:
+    """A spelling of which nothing is left but the Accelerator."""
+    return Case(
+        CONSTRUCT,
+        name,
+        {"device": before, **more},
+        {"device": "accelerator = Accelerator()"},
+        at=before.split("\n")[0],
+        findings=findings,
+        wrong=wrong,
+    )
+
+
+POSITIVE = [
+    chosen(
+        "an f-string of an ordinal",
+        'device = torch.device(f"cuda:{args.gpu}")',
+        ((OTHER, 'f"cuda'),),
+        ORDINAL,
+        options=GPU,
+    ),
+    chosen("format", 'device = "cuda:{}".format(args.gpu)', ((OTHER, '"cuda:{}"'),), ORDINAL, options=GPU),
+    chosen("joined", 'device = "cuda:" + str(args.gpu)', ((OTHER, '"cuda:"'),), ORDINAL, options=GPU),
+    chosen("an ordinal apart", 'device = torch.device("cuda", 1)', ((OTHER, "device("),), ORDINAL),
+    chosen("the first GPU", 'device = torch.device("cuda:0")'),
+    chosen(
+        "an if for each kind",
+        "if torch.cuda.is_available():\n"
+        '    device = torch.device("cuda")\n'
+        "elif torch.backends.mps.is_available():\n"
+        '    device = torch.device("mps")\n'
+        "else:\n"
+        '    device = torch.device("cpu")',
+        wrong="leaves `if ...: pass`",
+    ),
+    chosen(
+        "better than the default",
+        'device = "cpu"\nif torch.cuda.is_available():\n    device = "cuda"',
+        wrong='leaves `device = "cpu"` and `if ...: pass`',
+    ),
+    chosen(
+        "a conditional in a conditional",
+        'device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"',
+    ),
+    chosen(
+        "whatever accelerator there is",
+        'device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"',
+        wrong="leaves `device = accelerator.device`, which nothing uses",
+    ),
+    Case(
+        CONSTRUCT,
+        "an attribute of the options",
+        {
+            "options": GPU,
+            "device": 'args.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")',
+            "model": "model = nn.Linear(8, 3).to(args.device)",
+            "batch": "x, y = x.to(args.device), y.to(args.device)",
+        },
+        {"device": "accelerator = Accelerator()", "model": "model = nn.Linear(8, 3)", "batch": ""},
+        at="args.device = torch",
+    ),
+    Case(
+        CONSTRUCT,
+        "the option itself",
+        {
+            "options": GPU,
+            "device": "",
+            "model": "model = nn.Linear(8, 3).to(args.device)",
+            "batch": "x, y = x.to(args.device), y.to(args.device)",
+        },
+        {
+            "device": "",
+            "model": 'accelerator = Accelerator(cpu=args.device == "cpu")\nmodel = nn.Linear(8, 3)',
+            "batch": "",
+        },
+        at="model = nn.Linear",
+        findings=((OTHER, "model = nn.Linear"),),
+        wrong="`--device cpu` is not obeyed any more",
+    ),
+    Case(
+        OTHER,
+        "the default device",
+        {
+            "device": "",
+            "setup": 'torch.set_default_device("cuda")',
+            "batch": "",
+            "model": "model = nn.Linear(8, 3)",
+        },
+        {
+            "device": "",
+            "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)",
+            "setup": "torch.set_default_device(accelerator.device)",
+        },
+        wrong=NOT_SAID,
+    ),
+]
+
+NEGATIVE = [
+    leaves(
+        OTHER,
+        "constant tensors that forward makes on CUDA are reported",
+        {
+            "definitions": (
+                "class Net(nn.Module):\n"
+                "    def __init__(self):\n"
+                "        super().__init__()\n"
+                "        self.layer = nn.Linear(8, 3)\n"
+                "\n"
+                "    def forward(self, x):\n"
+                "        return self.layer(x) + torch.zeros(3).cuda()\n"
+            ),
+            "model": "model = Net().cuda()",
+        },
+        {"model": "model = Net()"},
+        findings=[(OTHER, "torch.zeros(3).cuda()")],
+        wrong=NOT_SAID,
+    ),
+    leaves(
+        OTHER,
+        "tensor types of CUDA's own are reported",
+        {
+            "setup": "Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor",
+            "batch": "x = x.type(Tensor)",
+        },
+        findings=[(OTHER, "Tensor = torch.cuda")],
+        wrong=NOT_SAID,
+    ),
+    leaves(
+        OTHER,
+        "a default tensor type of CUDA's own is reported",
+        {"options": 'torch.set_default_tensor_type("torch.cuda.FloatTensor")', "batch": ""},
+        findings=[(OTHER, "set_default_tensor_type")],
+        wrong=NOT_SAID,
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_choice_of_device(case: Case) -> None:
+    case.check()

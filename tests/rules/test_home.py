@@ -1,0 +1,215 @@
+"""CT101 and CT102: the import and the one Accelerator."""
+
+from __future__ import annotations
+
+from .support import SLOTS, Case, converts, each, leaves, refuses
+
+IMPORT, CONSTRUCT = "CT101", "CT102"
+
+OPTIONS = """\
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument({option})
+args = parser.parse_args()
+"""
+NO_CUDA = OPTIONS.format(option='"--no-cuda", action="store_true"')
+CPU = OPTIONS.format(option='"--cpu", action="store_true"')
+CUDA = OPTIONS.format(option='"--cuda", action="store_true"')
+DEVICE = OPTIONS.format(option='"--device", default="cuda"')
+EPOCH_SCHEDULER = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)"
+
+
+def switch(
+    name: str, options: str, device: str, accelerator: str, left: str | None = None, **more: str
+) -> Case:
+    """A way to choose the CPU, and the `Accelerator` that obeys it."""
+    after = {"device": accelerator} if left is None else {"options": left, "device": accelerator}
+    return converts(
+        CONSTRUCT, name, {"options": options, "device": device}, after, at=device.split("\n")[-1], **more
+    )
+
+
+POSITIVE = [
+    converts(IMPORT, "after the imports that sort before it", {}, {}, at="Points of three classes"),
+    converts(
+        CONSTRUCT,
+        "in the place of the device",
+        {"device": 'device = torch.device("cuda")'},
+        {"device": "accelerator = Accelerator()"},
+    ),
+    converts(
+        CONSTRUCT,
+        "no device at all",
+        {"device": "", "model": "model = nn.Linear(8, 3)", "batch": ""},
+        {"device": "", "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)"},
+        at="model = nn.Linear",
+    ),
+    switch(
+        "a flag against the GPU",
+        NO_CUDA,
+        'device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")',
+        "accelerator = Accelerator(cpu=args.no_cuda)",
+    ),
+    switch(
+        "a flag against the GPU, the choice turned round",
+        NO_CUDA,
+        'device = torch.device("cpu" if args.no_cuda or not torch.cuda.is_available() else "cuda")',
+        "accelerator = Accelerator(cpu=args.no_cuda)",
+    ),
+    switch(
+        "a flag against the GPU, and nothing asked about one",
+        NO_CUDA,
+        'device = "cpu" if args.no_cuda else "cuda"',
+        "accelerator = Accelerator(cpu=args.no_cuda)",
+    ),
+    switch(
+        "a flag for the CPU",
+        CPU,
+        'device = torch.device("cpu" if args.cpu else "cuda")',
+        "accelerator = Accelerator(cpu=args.cpu)",
+    ),
+    switch(
+        "a flag for the GPU",
+        CUDA,
+        'device = torch.device("cuda" if args.cuda and torch.cuda.is_available() else "cpu")',
+        "accelerator = Accelerator(cpu=not args.cuda)",
+    ),
+    switch(
+        "a flag for the GPU by way of a variable that goes",
+        CUDA + "use_cuda = args.cuda and torch.cuda.is_available()",
+        'device = torch.device("cuda" if use_cuda else "cpu")',
+        "accelerator = Accelerator(cpu=not args.cuda)",
+        left=CUDA.rstrip("\n"),
+    ),
+    Case(
+        CONSTRUCT,
+        "the name of the device as an option",
+        {"options": DEVICE, "device": "device = torch.device(args.device)"},
+        {"device": 'accelerator = Accelerator(cpu=args.device == "cpu")'},
+        at="torch.device(args.device)",
+        findings=(("CT105", "torch.device(args.device)"),),
+    ),
+    converts(
+        CONSTRUCT,
+        "before the first random draw",
+        {
+            "device": "",
+            "data": (
+                "points = torch.randn(48, 8)\n"
+                "train_loader = DataLoader(TensorDataset(points, torch.zeros(48, dtype=torch.long)), batch_size=8)"
+            ),
+            "model": "model = nn.Linear(8, 3)",
+            "batch": "",
+        },
+        {
+            "device": "",
+            "data": (
+                "accelerator = Accelerator()\n"
+                "points = torch.randn(48, 8)\n"
+                "train_loader = DataLoader(TensorDataset(points, torch.zeros(48, dtype=torch.long)), batch_size=8)"
+            ),
+        },
+        at="points = torch.randn",
+    ),
+    converts(
+        CONSTRUCT,
+        "a scheduler stepped per epoch asks for its option",
+        {"setup": EPOCH_SCHEDULER, "after_epoch": "scheduler.step()"},
+        {
+            "device": "accelerator = Accelerator(step_scheduler_with_optimizer=False)  # the fastest there is",
+            "prepare": "",
+            "setup": (
+                EPOCH_SCHEDULER + "\nmodel, optimizer, train_loader, scheduler = accelerator.prepare(\n"
+                "    model, optimizer, train_loader, scheduler\n)"
+            ),
+        },
+        at="device = torch.device",
+    ),
+    converts(
+        CONSTRUCT,
+        "a sum asks for its option",
+        {"loss": 'out = model(x)\nloss = F.cross_entropy(out, y, reduction="sum")'},
+        {"device": 'accelerator = Accelerator(loss_reduction="sum")  # the fastest there is'},
+        at="device = torch.device",
+    ),
+    converts(
+        CONSTRUCT,
+        "seeding stays before it",
+        {"options": "torch.manual_seed(1)"},
+        {},
+        at="device = torch.device",
+    ),
+]
+
+NEGATIVE = [
+    leaves(
+        CONSTRUCT,
+        "the CPU by the author's own word",
+        {"device": 'device = "cpu"', "batch": "", "model": "model = nn.Linear(8, 3)"},
+        {"device": 'device = "cpu"', "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)"},
+    ),
+    refuses(
+        CONSTRUCT,
+        "the name is taken by a variable",
+        {"setup": 'accelerator = "gas pedal"'},
+        at="Points of three classes",
+    ),
+    refuses(
+        CONSTRUCT,
+        "the name is taken by a parameter",
+        {"definitions": "def drive(accelerator):\n    return accelerator\n"},
+        at="Points of three classes",
+    ),
+    leaves(IMPORT, "the word in a string or a comment", {"end": '# an accelerator\nnote = "accelerator"'}),
+    leaves(
+        IMPORT,
+        "an attribute of that name",
+        {"end": "print(model.accelerator)"},
+        {"end": "accelerator.print(model.accelerator)"},
+    ),
+    leaves(
+        CONSTRUCT,
+        "use_cuda that still feeds pin_memory stays",
+        {
+            "options": CUDA + "use_cuda = args.cuda and torch.cuda.is_available()",
+            "device": 'device = torch.device("cuda" if use_cuda else "cpu")',
+            "data": SLOTS["data"].replace("shuffle=True", "shuffle=True, pin_memory=use_cuda"),
+        },
+        {"device": "accelerator = Accelerator(cpu=not args.cuda)"},
+    ),
+    leaves(CONSTRUCT, "the options are read first", {"options": NO_CUDA.rstrip("\n")}),
+    leaves(
+        CONSTRUCT,
+        "determinism is asked for first",
+        {"options": "torch.use_deterministic_algorithms(True)\ntorch.backends.cudnn.benchmark = False"},
+    ),
+    leaves(
+        CONSTRUCT,
+        "random seeds of other libraries stay first",
+        {"options": "import random\n\nrandom.seed(1)"},
+    ),
+    leaves(
+        CONSTRUCT,
+        "a function that draws, defined and not called, is no draw",
+        {
+            "definitions": "def noise():\n    return torch.randn(3)\n",
+        },
+    ),
+    leaves(
+        CONSTRUCT,
+        "a second device statement makes no second Accelerator",
+        {
+            "end": 'where = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nx = torch.zeros(3, device=where)'
+        },
+        {"end": "where = accelerator.device\nx = torch.zeros(3, device=where)"},
+    ),
+    leaves(
+        IMPORT, "an existing future import stays first", {"imports": "import os"}, {"imports": "import os"}
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_home(case: Case) -> None:
+    case.check()

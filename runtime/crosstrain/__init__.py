@@ -22,12 +22,14 @@ if TYPE_CHECKING:
         DataLoaderConfiguration,
         DDPCommunicationHookType,
         DistributedDataParallelKwargs,
+        FullyShardedDataParallelPlugin,
         GradientAccumulationPlugin,
         GradScalerKwargs,
         InitProcessGroupKwargs,
         ProfileKwargs,
         ProjectConfiguration,
     )
+    from crosstrain.utils.modeling import load_checkpoint_in_model
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ __all__ = [
     "DataLoaderConfiguration",
     "DistributedDataParallelKwargs",
     "DistributedType",
+    "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",
     "GradientState",
@@ -48,6 +51,7 @@ __all__ = [
     "ProjectConfiguration",
     "debug_launcher",
     "find_executable_batch_size",
+    "load_checkpoint_in_model",
     "notebook_launcher",
     "skip_first_batches",
     "synchronize_rng_states",
@@ -65,11 +69,13 @@ __getattr__ = resolver(
             "seeding": "synchronize_rng_states",
             "state": "AcceleratorState GradientState PartialState",
             "utils.dataclasses": """AutocastKwargs DataLoaderConfiguration DDPCommunicationHookType
-                DistributedDataParallelKwargs GradientAccumulationPlugin GradScalerKwargs
-                InitProcessGroupKwargs ProfileKwargs ProjectConfiguration""",
+                DistributedDataParallelKwargs FullyShardedDataParallelPlugin GradientAccumulationPlugin
+                GradScalerKwargs InitProcessGroupKwargs ProfileKwargs ProjectConfiguration""",
+            "utils.modeling": "load_checkpoint_in_model",
         }
     ),
     globals(),
+    others=("elsewhere", "utils.imports"),
 )
 
 

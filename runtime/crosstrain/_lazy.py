@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 
-def resolver(package: str, homes: Mapping[str, str], namespace: dict[str, Any]) -> Callable[[str], Any]:
-    """A module's ``__getattr__``: each public name comes from the module (relative to crosstrain) in
-    ``homes``.
+def resolver(
+    package: str,
+    homes: Mapping[str, str],
+    namespace: dict[str, Any],
+    others: tuple[str, ...] = ("elsewhere",),
+) -> Callable[[str], Any]:
+    """A module's ``__getattr__``: each public name comes from the module (relative to crosstrain) in ``homes``.
+
+    A name that is not there may be known to one of the modules ``others``.
     """
 
     def resolve(name: str) -> Any:
         if name not in homes:
+            for module in others:
+                with suppress(AttributeError):
+                    return getattr(import_module(f"crosstrain.{module}"), name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             value = getattr(import_module(f"crosstrain.{homes[name]}"), name)

@@ -234,6 +234,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         places = list(device_placement) if device_placement is not None else [None] * len(args)
         if len(places) != len(args):
             raise ValueError(f"device_placement has {len(places)} entries for {len(args)} objects")
+        self.state.ensure_alive()
         ready = list(args)
         for kind, work in self._preparations():
             for index, obj in enumerate(args):

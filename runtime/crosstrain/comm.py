@@ -339,6 +339,30 @@ def _start_group(
         ) from error
 
 
+def knows_device(name: str) -> bool:
+    """Whether torch knows a type of device by this name, here or on another machine."""
+    try:
+        torch.device(name)
+    except RuntimeError:
+        return False
+    return True
+
+
+def has_device(name: str) -> bool:
+    """Whether this machine has a device of this type."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return name == "cpu" or (accelerator is not None and accelerator.type == name)
+
+
+def has_bf16() -> bool:
+    """Whether this machine's device (or, without one, its CPU) computes in bfloat16."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return True
+    supported = getattr(torch.get_device_module(accelerator), "is_bf16_supported", None)
+    return supported is None or bool(supported())
+
+
 def _group_device_types() -> set[str]:
     """The device types that the default group has a backend for ("cpu:gloo,cuda:nccl" has two)."""
     pairs = (part.split(":") for part in dist.get_backend_config().split(","))

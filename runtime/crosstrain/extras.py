@@ -13,10 +13,11 @@ from torch.utils.data import DataLoader
 
 from crosstrain import elsewhere
 from crosstrain.comm import Comm
+from crosstrain.data import skip_first_batches
 from crosstrain.join import join
 from crosstrain.model import is_sharded, sync_of
 from crosstrain.options import Handlers
-from crosstrain.state import AcceleratorState
+from crosstrain.state import RUN, AcceleratorState
 from crosstrain.utils.dataclasses import ProfileKwargs
 
 
@@ -83,6 +84,19 @@ class Extras:
     def should_save_model(self) -> bool:
         return True
 
+    def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
+        """A loader for this epoch that starts after ``num_batches`` of this process's batches."""
+        return skip_first_batches(dataloader, num_batches)
+
+    @property
+    def torch_device_mesh(self) -> Any:
+        """The mesh that models are sharded over; None without sharding."""
+        if not RUN.sharded:
+            return None
+        from crosstrain.fsdp import device_mesh
+
+        return device_mesh(self._comm)
+
     @property
     def parallelism_config(self) -> None:
         return None
@@ -101,6 +115,9 @@ class Extras:
 
     def __getattr__(self, name: str) -> Any:
         """Members of Accelerate's that are not ours say what to use instead."""
+        member = getattr(type(self), name, None)
+        if isinstance(member, property):  # it raised an AttributeError of its own: raise that one
+            return member.__get__(self)
         if name in elsewhere.MEMBERS:
             elsewhere.refuse(f"Accelerator.{name}", elsewhere.MEMBERS[name])
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -26,6 +26,10 @@ _NOT_USER = (str(Path(__file__).parent), str(Path(torch.__file__).parent), conte
 Gather = Callable[[Tensor, Tensor], None]  # (out of world * n bytes, n bytes)
 
 
+class DistributedOperationException(RuntimeError):
+    """The ranks are about to do different things, or the same thing with different shapes."""
+
+
 class Frames:
     """One frame per rank and call; ``gather`` is the backend's all_gather of equal byte buffers."""
 
@@ -37,8 +41,8 @@ class Frames:
     def exchange(self, operation: str, payload: Tensor, describe: str = "") -> list[Tensor]:
         """Send bytes (uint8, 1-d, any length on any rank); receive those of all ranks, in order.
 
-        ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises RuntimeError on every
-        rank when operation or description differ, naming ranks and source lines.
+        ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises on every rank
+        DistributedOperationException when operation or description differ, naming ranks and source lines.
         """
         table, lengths = self._trade(operation, payload, describe)
         longest = max(lengths)
@@ -83,7 +87,7 @@ class Frames:
         self._gather(table.view(-1), frame)
         texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in table]
         lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
-        raise RuntimeError(
+        raise DistributedOperationException(
             f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same "
             f"collective calls in the same order, with equal shapes: look for one under `if is_main_process`, "
             f"or pad with accelerator.pad_across_processes first."

@@ -67,7 +67,11 @@ def join(
         yield
         return
     if not syncs or not all(isinstance(sync, GradientSync) for sync in syncs):
-        warnings.warn("join_uneven_inputs has an effect on prepared, unsharded models only", stacklevel=4)
+        warnings.warn(
+            "join_uneven_inputs is only supported for multi-GPU and multi-CPU training, of prepared models that "
+            "are not sharded; it has no effect here",
+            stacklevel=4,
+        )
         yield
         return
     members: list[Any] = [_Model(sync, comm) for sync in syncs]
@@ -91,7 +95,11 @@ def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
             changed.append((dealer, dealer.how))
             dealer.how = replace(dealer.how, even=even_batches)
         else:
-            warnings.warn("even_batches is changed for map-style data sets only", stacklevel=5)
+            warnings.warn(
+                "join_uneven_inputs: changing even_batches is only supported for map-style datasets; a loader "
+                "of another kind keeps its own",
+                stacklevel=5,
+            )
     try:
         yield
     finally:

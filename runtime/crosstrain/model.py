@@ -16,6 +16,7 @@ from crosstrain.gradients import GradientSync
 from crosstrain.ops import broadcast_tensors
 from crosstrain.precision import Precision, compiled_inner, remove_precision
 from crosstrain.state import RUN
+from crosstrain.transparent import adopt, restore
 from crosstrain.utils.dataclasses import (
     DDPCommunicationHookType,
     DistributedDataParallelKwargs,
@@ -118,7 +119,16 @@ def prepare(
             )
     precision.apply_to(model)
     _PREPARED[model] = sync
+    if sync is not None:
+        _offer_no_sync(model, sync)
     return sync
+
+
+def _offer_no_sync(model: nn.Module, sync: ModelSync) -> None:
+    """``model.no_sync()``, as scripts that know DDP call it; a method of the user's own stays."""
+    target = compiled_inner(model)
+    if not hasattr(target, "no_sync"):
+        adopt(target, {"no_sync": lambda _: sync.no_sync()})
 
 
 def forget(model: nn.Module) -> None:
@@ -127,6 +137,7 @@ def forget(model: nn.Module) -> None:
     if sync is not None:
         sync.close()
     remove_precision(model)
+    restore(compiled_inner(model), "no_sync")
 
 
 def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:

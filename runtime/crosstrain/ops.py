@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
-from crosstrain.frames import to_bytes
+from crosstrain.frames import DistributedOperationException, to_bytes
 from crosstrain.state import RUN
 
 T = TypeVar("T")
@@ -217,9 +217,8 @@ def pad_across_processes(data: T, dim: int = 0, pad_index: float = 0, pad_first:
     comm = RUN.comm
     if comm.world == 1:
         return data
-    found = [tensor for tensor in leaves(data) if -tensor.dim() <= dim < tensor.dim()]
-    sizes = torch.tensor([tensor.shape[dim] for tensor in found], dtype=torch.int64)
-    longest = iter(comm.all_reduce(sizes, "max").tolist())
+    shapes = comm.all_gather_object([tuple(tensor.shape) for tensor in leaves(data)])
+    longest = iter(_longest(shapes, dim))
 
     def pad(tensor: Tensor) -> Tensor:
         if not -tensor.dim() <= dim < tensor.dim():
@@ -228,6 +227,30 @@ def pad_across_processes(data: T, dim: int = 0, pad_index: float = 0, pad_first:
         return pad_to(tensor, size, dim, pad_index, pad_first)
 
     return map_tensors(pad, data, strict="pad_across_processes")  # type: ignore[no-any-return]
+
+
+def _longest(shapes: list[list[tuple[int, ...]]], dim: int) -> list[int]:
+    """From each rank's shapes, the longest ``dim`` of every tensor that has it; other sizes must be equal."""
+    longest = []
+    for index in range(max(map(len, shapes))):
+        there = [rank[index] if index < len(rank) else None for rank in shapes]
+        having = [shape for shape in there if shape is not None and -len(shape) <= dim < len(shape)]
+        if not having:
+            continue
+        if len(having) < len(there) or len({_without(shape, dim) for shape in having}) > 1:
+            lines = "\n".join(f"  rank {rank}: {shape}" for rank, shape in enumerate(there))
+            raise DistributedOperationException(
+                f"pad_across_processes pads dim {dim} of tensors that are otherwise alike on every rank; tensor "
+                f"{index} has these shapes:\n{lines}"
+            )
+        longest.append(max(shape[dim] for shape in having))
+    return longest
+
+
+def _without(shape: tuple[int, ...], dim: int) -> tuple[int | None, ...]:
+    """The shape with a gap at ``dim``."""
+    place = dim % len(shape)
+    return (*shape[:place], None, *shape[place + 1 :])
 
 
 def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: bool = False) -> Tensor:
@@ -302,3 +325,43 @@ def convert_to_fp32(data: T) -> T:
         return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
     return map_tensors(up, data)  # type: ignore[no-any-return]
+
+
+def find_device(data: Any) -> torch.device | None:
+    """The device of the first tensor, None without one."""
+    return next((tensor.device for tensor in leaves(data)), None)
+
+
+def recursively_apply(
+    func: Callable[..., Any],
+    data: Any,
+    *args: Any,
+    test_type: Callable[[Any], bool] = lambda value: isinstance(value, Tensor),
+    error_on_other_type: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """``func(leaf, *args, **kwargs)`` for every leaf that ``test_type`` accepts; containers keep their types.
+
+    Other leaves pass through, or are a TypeError.
+    """
+    if test_type(data):
+        return func(data, *args, **kwargs)
+    more: dict[str, Any] = {"test_type": test_type, "error_on_other_type": error_on_other_type, **kwargs}
+    if isinstance(data, (tuple, list)):
+        items = [recursively_apply(func, item, *args, **more) for item in data]
+        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
+    if isinstance(data, Mapping):
+        mapped = {key: recursively_apply(func, value, *args, **more) for key, value in data.items()}
+        return mapped if type(data) is dict else type(data)(mapped)  # type: ignore[call-arg]
+    if error_on_other_type:
+        raise TypeError(f"{getattr(func, '__name__', func)} cannot be applied to a {type(data).__name__}")
+    return data
+
+
+def copy_tensor_to_devices(tensor: Tensor | None = None) -> Tensor:
+    """The main process's tensor on every process's device; the others pass None."""
+    comm = RUN.comm
+    shared = comm.broadcast_object(tensor if comm.rank == 0 else None)
+    if shared is None:
+        raise ValueError("copy_tensor_to_devices: the main process brought no tensor")
+    return shared.to(comm.device)

@@ -117,7 +117,7 @@ def remove_precision(model: nn.Module) -> None:
     plain = getattr(target.__dict__.get("forward"), "_crosstrain_plain", None)
     if plain is not None:
         target.forward = plain
-    restore(target)
+    restore(target, "forward")
 
 
 def compiled_inner(model: nn.Module) -> nn.Module:

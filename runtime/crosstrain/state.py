@@ -202,6 +202,10 @@ class PartialState:
     def debug(self) -> bool:
         return RUN.debug
 
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        RUN.debug = value
+
     @property
     def default_device(self) -> torch.device:
         return RUN.comm.device
@@ -315,13 +319,26 @@ class AcceleratorState(PartialState):
             RUN.mixed_precision = None
             RUN.sharded = False
 
+    def ensure_alive(self) -> None:
+        """AttributeError when the state was reset after this view on it was made."""
+        if RUN.mixed_precision is None:
+            raise AttributeError(
+                "`AcceleratorState` object has no attribute `mixed_precision`. This happens if "
+                "`AcceleratorState._reset_state()` came after the Accelerator was made: make a new one."
+            )
+
     @property
     def mixed_precision(self) -> str:
+        self.ensure_alive()
         return RUN.mixed_precision or "no"
 
     @property
     def distributed_type(self) -> DistributedType:
         return DistributedType.FSDP if RUN.sharded else RUN.comm.distributed_type
+
+    @distributed_type.setter
+    def distributed_type(self, value: DistributedType) -> None:
+        RUN.sharded = value == DistributedType.FSDP
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}\nMixed precision type: {self.mixed_precision}\n"

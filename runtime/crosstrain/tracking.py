@@ -6,11 +6,15 @@ import importlib.util
 import json
 import time
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from crosstrain.state import RUN, AcceleratorState
+from crosstrain.state import RUN, AcceleratorState, PartialState
 from crosstrain.utils.dataclasses import LoggerType, ProjectConfiguration
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class GeneralTracker:
@@ -44,6 +48,16 @@ class GeneralTracker:
 
     def finish(self) -> None:
         """Flush and close."""
+
+
+def on_main_process(function: Callable[P, R]) -> Callable[P, R | None]:
+    """Decorator for a tracker's methods: run on the main process; None elsewhere."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        return function(*args, **kwargs) if PartialState().is_main_process else None
+
+    return guarded
 
 
 class JSONLTracker(GeneralTracker):

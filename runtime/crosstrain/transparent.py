@@ -11,6 +11,7 @@ import copyreg
 from typing import Any
 
 _ORIGINAL = "_crosstrain_original"
+_ADOPTED = "_crosstrain_adopted"
 # The two functions pickle makes objects with; the type stubs know neither.
 _NEWOBJ = vars(copyreg)["__newobj__"]
 _RECONSTRUCTOR = vars(copyreg)["_reconstructor"]
@@ -22,22 +23,31 @@ def original_class(obj: object) -> type:
 
 
 def adopt(obj: Any, methods: dict[str, Any]) -> None:
-    """Give ``obj`` these methods (or properties) in front of its own; a second call replaces the first."""
+    """Give ``obj`` these methods (or properties) in front of its own, and of those adopted before."""
+    _dress(obj, getattr(type(obj), _ADOPTED, {}) | methods)
+
+
+def restore(obj: Any, *names: str) -> None:
+    """Undo `adopt`, for these methods or for all."""
+    adopted = getattr(type(obj), _ADOPTED, {})
+    _dress(obj, {name: method for name, method in adopted.items() if names and name not in names})
+
+
+def _dress(obj: Any, methods: dict[str, Any]) -> None:
     base = original_class(obj)
+    if not methods:
+        obj.__class__ = base
+        return
     body = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
         "__reduce_ex__": _reduce_as_original,
         _ORIGINAL: base,
+        _ADOPTED: methods,
         **methods,
     }
     obj.__class__ = type(base)(base.__name__, (base,), body)
-
-
-def restore(obj: Any) -> None:
-    """Undo `adopt`."""
-    obj.__class__ = original_class(obj)
 
 
 def _reduce_as_original(self: Any, protocol: Any) -> Any:

@@ -8,6 +8,7 @@ from crosstrain._lazy import homes, resolver
 
 if TYPE_CHECKING:
     from crosstrain.comm import DistributedType
+    from crosstrain.frames import DistributedOperationException
     from crosstrain.memory import (
         clear_device_cache,
         find_executable_batch_size,
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
         broadcast_object_list,
         concatenate,
         convert_to_fp32,
+        copy_tensor_to_devices,
         find_batch_size,
+        find_device,
         gather,
         gather_object,
         pad_across_processes,
+        recursively_apply,
         reduce,
         send_to_device,
         slice_tensors,
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
         DataLoaderConfiguration,
         DDPCommunicationHookType,
         DistributedDataParallelKwargs,
+        DynamoBackend,
         FullyShardedDataParallelPlugin,
         GradientAccumulationPlugin,
         GradScalerKwargs,
@@ -45,13 +50,44 @@ if TYPE_CHECKING:
         RNGType,
         TorchDynamoPlugin,
     )
+    from crosstrain.utils.environment import (
+        clear_environment,
+        get_int_from_env,
+        parse_choice_from_env,
+        parse_flag_from_env,
+        patch_environment,
+        str_to_bool,
+    )
+    from crosstrain.utils.imports import (
+        is_bf16_available,
+        is_fp8_available,
+        is_fp16_available,
+        is_weights_only_available,
+    )
+    from crosstrain.utils.modeling import load_checkpoint_in_model
+    from crosstrain.utils.other import (
+        compare_versions,
+        convert_bytes,
+        extract_model_from_parallel,
+        is_compiled_module,
+        is_torch_version,
+        load,
+        merge_dicts,
+        model_has_dtensor,
+        recursive_getattr,
+        save,
+        wait_for_everyone,
+    )
+    from crosstrain.utils.progress import tqdm
 
 __all__ = [
     "AutocastKwargs",
     "DDPCommunicationHookType",
     "DataLoaderConfiguration",
     "DistributedDataParallelKwargs",
+    "DistributedOperationException",
     "DistributedType",
+    "DynamoBackend",
     "FullyShardedDataParallelPlugin",
     "GradScalerKwargs",
     "GradientAccumulationPlugin",
@@ -66,21 +102,47 @@ __all__ = [
     "broadcast",
     "broadcast_object_list",
     "clear_device_cache",
+    "clear_environment",
+    "compare_versions",
     "concatenate",
+    "convert_bytes",
     "convert_to_fp32",
+    "copy_tensor_to_devices",
+    "extract_model_from_parallel",
     "find_batch_size",
+    "find_device",
     "find_executable_batch_size",
     "gather",
     "gather_object",
+    "get_int_from_env",
+    "is_bf16_available",
+    "is_compiled_module",
+    "is_fp8_available",
+    "is_fp16_available",
+    "is_torch_version",
+    "is_weights_only_available",
+    "load",
+    "load_checkpoint_in_model",
+    "merge_dicts",
+    "model_has_dtensor",
     "pad_across_processes",
+    "parse_choice_from_env",
+    "parse_flag_from_env",
+    "patch_environment",
+    "recursive_getattr",
+    "recursively_apply",
     "reduce",
     "release_memory",
+    "save",
     "send_to_device",
     "set_seed",
     "should_reduce_batch_size",
     "slice_tensors",
+    "str_to_bool",
     "synchronize_rng_state",
     "synchronize_rng_states",
+    "tqdm",
+    "wait_for_everyone",
 ]
 
 __getattr__ = resolver(
@@ -88,17 +150,28 @@ __getattr__ = resolver(
     homes(
         {
             "comm": "DistributedType",
+            "frames": "DistributedOperationException",
             "memory": "clear_device_cache find_executable_batch_size release_memory should_reduce_batch_size",
-            "ops": """broadcast broadcast_object_list concatenate convert_to_fp32 find_batch_size gather
-                gather_object pad_across_processes reduce send_to_device slice_tensors""",
+            "ops": """broadcast broadcast_object_list concatenate convert_to_fp32 copy_tensor_to_devices
+                find_batch_size find_device gather gather_object pad_across_processes recursively_apply
+                reduce send_to_device slice_tensors""",
             "seeding": "set_seed synchronize_rng_state synchronize_rng_states",
             "utils.dataclasses": """AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration
-                DistributedDataParallelKwargs FullyShardedDataParallelPlugin GradScalerKwargs GradientAccumulationPlugin
-                InitProcessGroupKwargs KwargsHandler LoggerType PrecisionType ProfileKwargs
-                ProjectConfiguration RNGType TorchDynamoPlugin""",
+                DistributedDataParallelKwargs DynamoBackend FullyShardedDataParallelPlugin
+                GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler
+                LoggerType PrecisionType ProfileKwargs ProjectConfiguration RNGType TorchDynamoPlugin""",
+            "utils.environment": """clear_environment get_int_from_env parse_choice_from_env parse_flag_from_env
+                patch_environment str_to_bool""",
+            "utils.imports": "is_bf16_available is_fp16_available is_fp8_available is_weights_only_available",
+            "utils.modeling": "load_checkpoint_in_model",
+            "utils.other": """compare_versions convert_bytes extract_model_from_parallel is_compiled_module
+                is_torch_version load merge_dicts model_has_dtensor recursive_getattr save
+                wait_for_everyone""",
+            "utils.progress": "tqdm",
         }
     ),
     globals(),
+    others=("elsewhere", "utils.imports"),
 )
 
 

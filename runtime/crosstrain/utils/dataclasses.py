@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
+from crosstrain.comm import DistributedType as DistributedType  # scripts import it from here, too
 from crosstrain.config import parse_flag
 
 
@@ -56,6 +57,16 @@ class DDPCommunicationHookType(_Words):
     BF16 = "bf16"
     POWER_SGD = "power_sgd"
     BATCHED_POWER_SGD = "batched_power_sgd"
+
+
+class DynamoBackend(_Words):
+    """Compilers by the names of Accelerate's; any name that torch.compile knows is good too."""
+
+    NO = "no"
+    EAGER = "eager"
+    AOT_EAGER = "aot_eager"
+    INDUCTOR = "inductor"
+    CUDAGRAPHS = "cudagraphs"
 
 
 @dataclass

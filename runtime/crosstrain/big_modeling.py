@@ -1,0 +1,14 @@
+"""Names that users import from ``accelerate.big_modeling``: accelerate's own where it is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crosstrain import elsewhere
+from crosstrain.utils.modeling import load_checkpoint_in_model
+
+__all__ = ["load_checkpoint_in_model"]
+
+
+def __getattr__(name: str) -> Any:
+    return elsewhere.__getattr__(name)

@@ -50,7 +50,9 @@ def compare(
     if result.difference is None:
         result.difference = _compare_lines(original, ranks[0], tolerance, ignore)
     if result.difference is None:
-        result.difference = files_of_several(ranks)
+        result.difference = next(iter(files_of_several(ranks, text=False)), None)
+    # A log that every process writes is a blemish, a checkpoint is a danger.
+    result.notes += [str(found) for found in files_of_several(ranks, text=True)]
     return result
 
 
@@ -122,16 +124,16 @@ def _batch(batch: Batch | None) -> str:
     return f"{batch.rows} rows{digest}"
 
 
-def files_of_several(ranks: Sequence[RankTrace]) -> Difference | None:
-    """A file that several processes write is written by one of them at a time only by luck."""
-    for name in ranks[0].written:
+def files_of_several(ranks: Sequence[RankTrace], *, text: bool) -> list[Difference]:
+    """Files that several processes write: whole only by luck. `text`: those written as text, or the others."""
+    found = []
+    for name, binary in ranks[0].written.items():
         writers = [str(number) for number, rank in enumerate(ranks) if name in rank.written]
-        if len(writers) > 1:
+        if len(writers) > 1 and binary != text:
             shown = name.removeprefix("work/")
-            return Difference(
-                "files", None, f"{shown} written by one process", f"by ranks {' and '.join(writers)}"
-            )
-    return None
+            one = f"{shown} written by one process"
+            found.append(Difference("files", None, one, f"by ranks {' and '.join(writers)}"))
+    return found
 
 
 def out_of_order(ranks: Sequence[RankTrace]) -> Difference | None:

@@ -48,12 +48,13 @@ LOCAL = ("127.", "::1", "localhost", "0.0.0.0")
 
 
 class Confined:
-    """The file functions of this process, confined to `room`. `written`: files opened for writing, in order."""
+    """The file functions of this process, confined to `room`. `written`: files opened for writing, and
+    whether for something else than text."""
 
     def __init__(self, room: Path) -> None:
         self._room = room.resolve()
         self._outside = self._room / OUTSIDE
-        self.written: dict[str, None] = {}
+        self.written: dict[str, bool] = {}
 
     def install(self) -> None:
         """Replace the functions, for good. Call it before the script imports anything."""
@@ -72,14 +73,15 @@ class Confined:
         """Whether a real path may be written."""
         return any(Path(path).is_relative_to(root) for root in (self._room, DEVICES, Path("/proc")))
 
-    def to_write(self, path: Any) -> Any:
+    def to_write(self, path: Any, binary: bool = False) -> Any:
         """Where a script may write what it wants to write to `path`; noted as written."""
         target = self.moved(path)
         place = _text(target)
         if place is not None:
             real = os.path.realpath(place)
             if not real.startswith((str(self._room / "tmp"), "/dev", "/proc")):
-                self.written.setdefault(os.path.relpath(real, self._room))
+                name = os.path.relpath(real, self._room)
+                self.written[name] = binary or self.written.get(name, False)
         return target
 
     def moved(self, path: Any) -> Any:
@@ -106,9 +108,9 @@ class Confined:
             return path
         return target
 
-    def to_change(self, path: Any) -> Any:
+    def to_change(self, path: Any, binary: bool = False) -> Any:
         """A copy, where the script changes a file that it did not make."""
-        target = self.to_write(path)
+        target = self.to_write(path, binary)
         source = _text(path)
         if target is not path and source is not None and Path(source).is_file() and not Path(target).exists():
             shutil.copyfile(source, target)
@@ -120,9 +122,9 @@ class Confined:
         @functools.wraps(real_open)
         def confined(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if "w" in mode or "x" in mode:
-                file = self.to_write(file)
+                file = self.to_write(file, "b" in mode)
             elif "a" in mode or "+" in mode:
-                file = self.to_change(file)
+                file = self.to_change(file, "b" in mode)
             else:
                 file = self.to_read(file)
             return real_open(file, mode, *args, **kwargs)
@@ -171,7 +173,7 @@ class Confined:
 
         @functools.wraps(real_save)
         def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            return real_save(obj, self.to_write(f), *args, **kwargs)
+            return real_save(obj, self.to_write(f, binary=True), *args, **kwargs)
 
         @functools.wraps(real_load)
         def load(f: Any, *args: Any, **kwargs: Any) -> Any:

@@ -252,7 +252,7 @@ class Recorder:
         self._ending: traces.Ending = "finished"
         self._error = ""
         self._time = 0
-        self.written: Mapping[str, None] = {}
+        self.written: Mapping[str, bool] = {}
         self.tracer = Tracer(job["steps"], self.stop)
         # Open already: the script is about to be confined.
         self._steps = os.open(folder / traces.STEPS_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -281,7 +281,7 @@ class Recorder:
         sys.stdout.flush()
         sys.stderr.flush()
         trace = self.tracer.trace(self._ending, self._error, self._time)
-        printed, written = tuple(self._output.printed), tuple(self.written)
+        printed, written = tuple(self._output.printed), dict(self.written)
         traces.write(self._folder, dataclasses.replace(trace, printed=printed, written=written))
         if self._ending == "crashed":
             os._exit(1)

@@ -84,7 +84,7 @@ class RankTrace:
     """One rank of one run. `weights`: all parameters in order, flat, float64 (exact up to fp64).
 
     printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
-    it opened for writing. draws: training drew random numbers. statistics: it used batch statistics.
+    it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
     scale: the largest loss scale of mixed precision, 0.0 without.
     """
 
@@ -100,7 +100,7 @@ class RankTrace:
     stack: str = ""
     batches: tuple[Batch, ...] = ()
     printed: tuple[Printed, ...] = ()
-    written: tuple[str, ...] = ()
+    written: dict[str, bool] = field(default_factory=dict)
     draws: bool = False
     statistics: bool = False
     scale: float = 0.0
@@ -140,7 +140,6 @@ def read(folder: Path) -> RankTrace:
     events = tuple(Event(**(e | {"values": tuple(e["values"])})) for e in data.pop("events"))
     batches = tuple(Batch(**b) for b in data.pop("batches"))
     where = tuple(Printed(**p) for p in data.pop("printed"))
-    data["written"] = tuple(data["written"])
     parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))
     weights = np.load(folder / WEIGHTS_FILE)
     return RankTrace(

@@ -136,6 +136,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         self.flag_tensor: Tensor | None = None
         self.fsdp_plugin = options.sharding(fsdp_plugin, RUN.launch)
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
+        self._comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
         self._precision = Precision(
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
@@ -288,13 +289,14 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
             adopt_optimizer(optimizer)
         gate = gate_of(optimizer)
         if gate is None:
-            several = self._comm.world > 1
+            several = self._comm.averages
+            self._comm.adopt(optimizer)
             gate = Gate(
                 optimizer,
                 self._gradients,
                 self._precision.loss_scale,
                 self._settle if several else None,
-                self._send_buffers if several else None,
+                self._send_buffers if several else self._comm.step_done,
             )
         if optimizer not in self._optimizers:
             self._optimizers.append(optimizer)
@@ -358,7 +360,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         given = loss
         if self._window != 1:
             loss = loss / self._window
-        if self._comm.world > 1:
+        if self._comm.averages:
             loss = self._weigh(loss, given)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:
@@ -442,6 +444,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
     def _send_buffers(self) -> None:
         for sync in self._syncs:
             sync.send_buffers()
+        self._comm.step_done()
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """The run's mixed precision, for code outside a prepared model's forward."""
@@ -464,7 +467,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         ranks' row means is then the mean over all rows. After the loop that still holds for the last loss.
         """
         weight = 1.0
-        if reduction == "mean" and self._comm.world > 1:
+        if reduction == "mean" and self._comm.averages:
             weight = self._weight_of(tensor)
         if weight == 0.0:
             tensor = ops.map_tensors(torch.zeros_like, tensor, strict="reduce")
@@ -493,7 +496,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
     def save(self, obj: Any, f: str | Path, safe_serialization: bool = False) -> None:
         """torch.save (or safetensors) on the main process, atomic; no communication."""
         if self._writes_files:
-            save_object(obj, Path(f), safe_serialization)
+            save_object(self._comm.to_host(obj), Path(f), safe_serialization)
 
     def save_model(
         self,

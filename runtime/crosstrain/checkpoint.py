@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from crosstrain import checkpoint_dir as directories
 from crosstrain import model as models
 from crosstrain import snapshot
-from crosstrain.checkpoint_dir import Manifest
+from crosstrain.checkpoint_dir import CorruptCheckpointError, Manifest
 from crosstrain.comm import Comm
 from crosstrain.optimizer import Gate
 from crosstrain.precision import Precision
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SaveHook = Callable[[list[nn.Module], list[dict[str, Any]], str], None]
 LoadHook = Callable[[list[nn.Module], str], None]
+
+SHARED_ERRORS: tuple[type[Exception], ...] = (FileNotFoundError, CorruptCheckpointError, ValueError, OSError)
 
 
 class HookHandle:
@@ -165,18 +167,25 @@ class Checkpoints:
         )
 
     def _together(self, work: Callable[[], object]) -> None:
-        """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang."""
-        problem: BaseException | None = None
+        """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang.
+
+        Errors that a script may catch have the same type everywhere, so that all ranks catch them or none does.
+        """
+        problem: Exception | None = None
         try:
             work()
         except Exception as error:
             problem = error
-        said = self._comm.all_gather_object(None if problem is None else repr(problem))
+        said = self._comm.all_gather_object(
+            None if problem is None else (type(problem).__name__, str(problem))
+        )
         if problem is not None:
             raise problem
-        for rank, text in enumerate(said):
-            if text is not None:
-                raise RuntimeError(f"the checkpoint failed on rank {rank}: {text}")
+        for rank, error_of in enumerate(said):
+            if error_of is not None:
+                name, text = error_of
+                kind = {kind.__name__: kind for kind in SHARED_ERRORS}.get(name, RuntimeError)
+                raise kind(f"the checkpoint failed on rank {rank}: {name}: {text}")
 
     def _write(self, folder: Path, writer: bool, safe: bool) -> None:
         if self._precision.loss_scale is not None:
@@ -190,9 +199,7 @@ class Checkpoints:
         ]
         for hook in self._save_hooks.values():
             hook(modules, weights, str(folder))
-        snapshot.save(
-            snapshot.random_states(self.state.device), folder / f"random_states_{self._comm.rank}.pkl"
-        )
+        snapshot.save(snapshot.random_states(self._comm), folder / f"random_states_{self._comm.rank}.pkl")
         self._write_waiting_gradients(folder)
         for index, module in enumerate(modules):
             if module in parts:
@@ -200,7 +207,7 @@ class Checkpoints:
 
                 save_parts(module, self._gates, folder / f"sharded_{index}")
         states = [
-            (folder / _numbered(name, index, suffix), obj.state_dict())
+            (folder / _numbered(name, index, suffix), self._comm.to_host(obj.state_dict()))
             for name, suffix, objects in self._parts()
             for index, obj in enumerate(objects)
         ]
@@ -216,7 +223,8 @@ class Checkpoints:
         for path, state in states:
             snapshot.save(state, path)
         for index, obj in enumerate(self._custom_objects):
-            snapshot.save(obj.state_dict(), folder / f"custom_checkpoint_{index}.pkl")
+            state = self._comm.to_host(obj.state_dict())
+            snapshot.save(state, folder / f"custom_checkpoint_{index}.pkl")
 
     def _in_parts(self, module: nn.Module) -> bool:
         """Whether every process writes its own part of this model."""
@@ -253,7 +261,7 @@ class Checkpoints:
             {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
             for module in self._models
         ]
-        snapshot.save(waiting, folder / f"gradients_{self._comm.rank}.pt")
+        snapshot.save(self._comm.to_host(waiting), folder / f"gradients_{self._comm.rank}.pt")
 
     # -- loading ----------------------------------------------------------------------------------
 
@@ -351,7 +359,7 @@ class Checkpoints:
         if same_world and states.is_file():
             loaded = snapshot.load_random_states(states)
             if loaded is not None:
-                snapshot.restore_random_states(loaded, self.state.device)
+                snapshot.restore_random_states(loaded, self._comm)
         else:
             saved = "another number of" if manifest is None else manifest.world
             warnings.warn(

@@ -15,10 +15,11 @@ from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from crosstrain.config import Place, read_place
 from crosstrain.frames import Frames, to_bytes
+from crosstrain.xla.chips import xla_wanted
 
 T = TypeVar("T")
 
@@ -64,6 +65,8 @@ class Comm(Protocol):
     distributed_type: DistributedType
     backend: str | None
     gradient_group: Any  # the process group in which gradients are averaged
+    averages: bool  # the processes compute apart, each on its own rows; False: one process, or one program
+    landing: torch.device  # where tensors from other processes arrive before they are placed
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """(world, *shape) in rank order; the same shape on every rank."""
@@ -95,9 +98,62 @@ class Comm(Protocol):
         """Begin averaging a gradient buffer over the ranks, in place."""
         ...
 
+    def placer(self, non_blocking: bool, source: str) -> Callable[[Any], Any] | None:
+        """What puts the batches of one loader (``source``, for messages) on the device; None: nothing to do."""
+        ...
+
+    def move(self, model: nn.Module) -> None:
+        """Put a model's parameters and buffers on the device."""
+        ...
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Make sure that an optimizer holds the parameters that `move` put on the device."""
+        ...
+
+    def to_host(self, data: T) -> T:
+        """The tensors in ``data`` as files can hold them, those that are one and the same still so."""
+        ...
+
+    def settle_precision(self, name: str, downcast: bool) -> None:
+        """Compute in this precision from now on; ValueError where the device cannot."""
+        ...
+
+    def seed(self, seed: int) -> None:
+        """Seed the streams that `torch.manual_seed` does not reach on every process alike."""
+        ...
+
+    def random_state(self) -> Any:
+        """The device's random stream, None where the CPU's is all there is."""
+        ...
+
+    def set_random_state(self, state: Any) -> None: ...
+
+    def batch_done(self) -> None:
+        """The body of a loop over a prepared loader is through with its batch."""
+        ...
+
+    def step_done(self) -> None:
+        """A prepared optimizer has made its step."""
+        ...
+
     def close(self) -> None:
         """Leave the group that this object started."""
         ...
+
+
+def start_comm(
+    *,
+    cpu: bool = False,
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+) -> Comm:
+    """The backend of this machine: XLA where PJRT_DEVICE or a TPU asks for it, else torch's own."""
+    if not cpu and xla_wanted(os.environ):
+        from crosstrain.comm_xla import XlaComm
+
+        return XlaComm.start(init_method=init_method, timeout=timeout)
+    return TorchComm.start(cpu=cpu, backend=backend, init_method=init_method, timeout=timeout)
 
 
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
@@ -122,6 +178,8 @@ class TorchComm:
         self.local_rank = place.local_rank
         self.local_world = place.local_world
         self.distributed_type = _distributed_type(device, place.world)
+        self.averages = place.world > 1
+        self.landing = device
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
         self._device_types = _group_device_types() if grouped else {device.type}
@@ -233,6 +291,40 @@ class TorchComm:
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
         return cast("Pending", work)
+
+    def placer(self, non_blocking: bool, source: str) -> Callable[[Any], Any] | None:
+        from crosstrain.data.place import Placer, host  # the data room imports this module
+
+        return None if self.device == host() else Placer(self.device, non_blocking)
+
+    def move(self, model: nn.Module) -> None:
+        model.to(self.device)
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        pass  # modules keep their parameters when they move
+
+    def to_host(self, data: T) -> T:
+        return data
+
+    def settle_precision(self, name: str, downcast: bool) -> None:
+        pass  # autocast knows them all
+
+    def seed(self, seed: int) -> None:
+        pass  # torch.manual_seed seeds every device
+
+    def random_state(self) -> Any:
+        if self.device.index is None:
+            return None
+        return torch.get_device_module(self.device).get_rng_state(self.device)
+
+    def set_random_state(self, state: Any) -> None:
+        torch.get_device_module(self.device).set_rng_state(state, self.device)
+
+    def batch_done(self) -> None:
+        pass
+
+    def step_done(self) -> None:
+        pass
 
     def close(self) -> None:
         if self._owns_group and dist.is_initialized():

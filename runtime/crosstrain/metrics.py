@@ -57,18 +57,37 @@ def gather_for_metrics(
 
     Over one pass of a loader that drops nothing exactly N rows come out, in the order of the data set. Dim
     0 of a tensor may hold several rows per sample. Values without rows give one entry per rank. One
-    process: ``data``.
+    device: ``data``.
     """
-    if comm.world == 1:
+    if comm.replicas == 1:
         return data
     counts = None if loader is None else counts_of(loader, comm)
     if loader is not None and counts is None:
         logger.debug("the loader cannot tell completed rows from real ones; nothing is dropped")
+    if not comm.averages and not use_gather_object and only_tensors(data):
+        return data if counts is None else _cut_whole(data, counts)
     if use_gather_object or not only_tensors(data):
+        if comm.world == 1 and not isinstance(data, (list, tuple)):
+            return data
         return _gather_objects(data, counts, comm)
     if counts is None or counts.plain:
         return gather(data)
     return _gather_tensors(data, counts, comm)
+
+
+def _cut_whole(data: Any, counts: Counts) -> Any:
+    """The tensors hold the rows of all ranks already, one rank's behind the other's: keep the real ones."""
+    total = sum(counts.rows)
+    out: list[Tensor] = []
+    for tensor in leaves(data):
+        times = _rows_per_sample(tensor, total)
+        if times is None or counts.rows == counts.real:
+            out.append(tensor)
+            continue
+        parts = torch.split(tensor, [held * times for held in counts.rows])
+        kept = [part[: real * times] for part, real in zip(parts, counts.real, strict=True)]
+        out.append(kept[0] if len(kept) == 1 else torch.cat(kept))
+    return refill(data, out)
 
 
 def _gather_tensors(data: Any, counts: Counts, comm: Comm) -> Any:

@@ -99,10 +99,13 @@ def prepare(
     """
     if fsdp is not None and fsdp.cpu_offload and comm.world > 1:
         device = None
+    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+    if comm.world > 1 and not comm.averages and not wrapped:
+        start_alike(model, comm)  # on the host: on the device, it is one model to all processes
     if device is not None and not hasattr(model, "hf_device_map"):
-        model.to(device)
+        comm.move(model)
     sync: ModelSync | None = None
-    if comm.world > 1 and not isinstance(model, nn.parallel.DistributedDataParallel):
+    if comm.averages and not wrapped:
         start_alike(model, comm)
         if fsdp is not None:
             from crosstrain.fsdp import shard  # imports much of torch.distributed
@@ -211,4 +214,5 @@ def state_dict_of(model: nn.Module) -> dict[str, Any]:
 
         RUN.comm.agree("get_state_dict of a sharded model")
         return full_state_dict(model)
-    return compiled_inner(unwrap(model)).state_dict()
+    state: dict[str, Any] = RUN.comm.to_host(compiled_inner(unwrap(model)).state_dict())
+    return state

@@ -101,7 +101,7 @@ def gather_rows(tensors: list[Tensor], comm: Comm) -> list[Tensor]:
 
     The ranks' tensors must agree in shape and dtype.
     """
-    if len(tensors) < 2 or len({tensor.device for tensor in tensors}) > 1:
+    if len(tensors) < 2 or len({tensor.device for tensor in tensors}) > 1 or not comm.averages:
         return [comm.all_gather(tensor) for tensor in tensors]
     parts = [to_bytes(tensor.detach()) for tensor in tensors]
     padded = [-part.numel() % ALIGN for part in parts]

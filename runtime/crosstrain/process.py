@@ -33,6 +33,11 @@ class ProcessViews:
         return self.state.num_processes
 
     @property
+    def num_replicas(self) -> int:
+        """Devices that share a step: the processes, but on a TPU the chips of all hosts."""
+        return self.state.num_replicas
+
+    @property
     def process_index(self) -> int:
         return self.state.process_index
 

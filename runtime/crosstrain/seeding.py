@@ -22,12 +22,15 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
     dropout and in-process augmentation differ between ranks. ``deterministic`` asks torch for deterministic
     algorithms.
     """
+    common = seed
     if device_specific:
         seed += RUN.comm.rank
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)  # every device's generator too
+    if RUN.started:
+        RUN.comm.seed(common if not RUN.comm.averages else seed)
     if deterministic:
         torch.use_deterministic_algorithms(True)
 

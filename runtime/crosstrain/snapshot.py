@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from crosstrain.comm import Comm
 from crosstrain.files import write_atomically
 
 
@@ -37,7 +38,7 @@ def load(path: Path, allow_pickle: bool = False) -> Any:
         ) from None
 
 
-def random_states(device: torch.device) -> dict[str, Any]:
+def random_states(comm: Comm) -> dict[str, Any]:
     """This process's random streams, under accelerate's names, as tensors and plain values."""
     states: dict[str, Any] = {
         "random_state": random.getstate(),
@@ -46,28 +47,26 @@ def random_states(device: torch.device) -> dict[str, Any]:
     if numpy := sys.modules.get("numpy"):
         kind, words, *rest = numpy.random.get_state()
         states["numpy_random_seed"] = (kind, words.tolist(), *rest)
-    if device.index is not None:
-        states["device_rng_state"] = torch.get_device_module(device).get_rng_state(device)
+    if (state := comm.random_state()) is not None:
+        states["device_rng_state"] = state
     return states
 
 
-def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """Continue this process's random streams."""
+def restore_random_states(states: dict[str, Any], comm: Comm) -> None:
+    """Continue this process's random streams; the device's comes last, and before anything is drawn from it."""
     version, words, gauss = states["random_state"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(states["torch_manual_seed"])
     if (numpy := sys.modules.get("numpy")) and "numpy_random_seed" in states:
         kind, words, *rest = states["numpy_random_seed"]
         numpy.random.set_state((kind, numpy.asarray(words, dtype=numpy.uint32), *rest))
-    if device.index is None:
-        return
-    module = torch.get_device_module(device)
+    device = comm.device
     if "device_rng_state" in states:
-        module.set_rng_state(states["device_rng_state"], device)
-    else:  # accelerate keeps a list with the state of every device of the machine
+        comm.set_random_state(states["device_rng_state"])
+    elif device.index is not None:  # accelerate keeps a list with the state of every device of the machine
         everywhere = states.get(f"torch_{device.type}_manual_seed", [])
         if device.index < len(everywhere):
-            module.set_rng_state(everywhere[device.index], device)
+            comm.set_random_state(everywhere[device.index])
 
 
 def load_random_states(path: Path) -> dict[str, Any] | None:

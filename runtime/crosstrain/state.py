@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
-from crosstrain.comm import Comm, DistributedType, TorchComm
+from crosstrain.comm import Comm, DistributedType, start_comm
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Run:
         self.debug = debug_mode()
         if timeout is None and self.launch.timeout is not None:
             timeout = timedelta(seconds=self.launch.timeout)
-        self._comm = TorchComm.start(
+        self._comm = start_comm(
             cpu=bool(self.launch.cpu if cpu is None else cpu),
             backend=backend,
             init_method=init_method,
@@ -173,6 +173,11 @@ class PartialState:
     @property
     def num_processes(self) -> int:
         return RUN.comm.world
+
+    @property
+    def num_replicas(self) -> int:
+        """Devices that share a step: the processes, but on a TPU the chips of all hosts."""
+        return RUN.comm.replicas
 
     @property
     def process_index(self) -> int:

@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from crosstrain.comm import Comm
 
-from .loader import Pass, PreparedLoader, Read, host
+from .loader import Pass, PreparedLoader, Read
+from .place import host
 from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
 from .samplers import samples
@@ -252,7 +253,7 @@ class DispatchFeed:
         self.index_sampler = index_sampler
         self._raw = raw
         self._comm = comm
-        self._device = comm.device if on_device else host()
+        self._device = comm.landing if on_device else host()
         self._serial = 0
         self._agreed = Agreed()
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
-import torch
 from torch.utils.data import DataLoader
 
 from crosstrain.comm import Comm
@@ -158,6 +157,7 @@ class PreparedLoader(DataLoader[Any]):
         prepared = self._crosstrain
         progress = prepared.progress
         receive = run.receive
+        done = prepared.comm.batch_done
         prepared.active.enter(run)
         progress.runs.append(run)
         try:
@@ -165,6 +165,7 @@ class PreparedLoader(DataLoader[Any]):
                 run.done += 1
                 progress.current = run
                 yield item if receive is None else receive(item)
+                done()
         finally:
             prepared.active.leave(run)
             progress.runs.remove(run)
@@ -317,8 +318,3 @@ def _forward_epoch(holder: Any, epoch: int) -> None:
 
 def _user_loader(raw: DataLoader[Any]) -> DataLoader[Any]:
     return raw
-
-
-def host() -> torch.device:
-    """Where loaders produce their tensors."""
-    return torch.default_generator.device

@@ -77,6 +77,11 @@ class Placer:
         return leaf.to(self._device)
 
 
+def host() -> torch.device:
+    """Where loaders produce their tensors."""
+    return torch.default_generator.device
+
+
 def _can_move(value: Any) -> bool:
     return callable(getattr(type(value), "to", None))
 

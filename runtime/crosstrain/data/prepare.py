@@ -18,8 +18,7 @@ from .active import ActiveLoaders
 from .dispatch import DispatchFeed
 from .feeds import CountingCollate, MapFeed, NodeShardFeed, StreamFeed, StreamShard, StreamShardFeed
 from .fingerprint import check_same_loader
-from .loader import Feed, Prepared, PreparedLoader, Progress, host
-from .place import Placer
+from .loader import Feed, Prepared, PreparedLoader, Progress
 from .plan import DataPlan
 from .rng import OrderRng
 from .samplers import Dealer, SeedableRandomSampler, SkipBatchSampler, generators, reach, seeded
@@ -50,7 +49,8 @@ def prepare_loader(
     check_same_loader(raw, comm)
     twin = dict(attributes)
     feed = _choose_feed(raw, twin, comm, plan)
-    place = Placer(comm.device, plan.non_blocking) if plan.put_on_device and comm.device != host() else None
+    name = f"the loader over {type(loader.dataset).__name__}"
+    place = comm.placer(plan.non_blocking, name) if plan.put_on_device else None
     twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, seedable)
     return _dressed(_class_with(PreparedLoader, type(loader)), twin)
 

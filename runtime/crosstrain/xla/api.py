@@ -1,0 +1,20 @@
+"""torch_xla, imported in one place. Everything from it is untyped: it ships no type information."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+try:
+    torch_xla: Any = import_module("torch_xla")
+except ImportError as error:
+    raise RuntimeError(
+        f"PJRT_DEVICE={os.environ.get('PJRT_DEVICE')} asks for XLA, but torch_xla cannot be imported ({error}): "
+        f"pip install 'crosstrain[tpu]', unset PJRT_DEVICE, or use Accelerator(cpu=True)."
+    ) from None
+model: Any = import_module("torch_xla.core.xla_model")
+spmd: Any = import_module("torch_xla.distributed.spmd")
+runtime: Any = import_module("torch_xla.runtime")
+metrics: Any = import_module("torch_xla.debug.metrics")
+internals: Any = torch_xla._XLAC

@@ -1,0 +1,110 @@
+"""Moving a module to the device so that its parameters stay the objects they were.
+
+torch_xla's tensors cannot take the place of a CPU tensor's data, so a plain ``module.to(device)`` makes new
+parameters: tied weights come apart, and an optimizer that was built before keeps the dead ones, without a word.
+Swapping keeps the objects. It is refused where something holds a weak reference to a parameter; there the ties
+are put together again, and `Moved` tells optimizers which parameter took which one's place.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Place = tuple[dict[str, Any], str]
+
+
+class Moved:
+    """Which tensors took the place of which, where swapping was refused."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
+
+    def note(self, old: Tensor, new: Tensor) -> None:
+        if old is not new:
+            self._by_id[id(old)] = (weakref.ref(old), new)
+
+    def successor(self, tensor: Tensor) -> Tensor:
+        known = self._by_id.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else tensor
+
+    def remap(self, optimizer: torch.optim.Optimizer) -> None:
+        """Give an optimizer the successors of the parameters it holds, with their state."""
+        for group in optimizer.param_groups:
+            group["params"] = [self.successor(param) for param in group["params"]]
+        for param in list(optimizer.state):
+            if (new := self.successor(param)) is not param:
+                optimizer.state[new] = optimizer.state.pop(param)
+
+
+def move(
+    model: nn.Module, device: torch.device, dtypes: dict[torch.dtype, torch.dtype], moved: Moved
+) -> None:
+    """Put parameters and buffers on the device, and in other dtypes as the table says; ties and gradients stay.
+
+    Raises RuntimeError if the number of distinct parameters would change.
+    """
+    before = len(set(map(id, model.parameters())))
+    places = _places(model)
+    ties = _ties(places)
+    old = [table[name] for table, name in places]
+    try:
+        with _swapping():
+            _convert(model, device, dtypes)
+    except RuntimeError as error:
+        if "swap" not in str(error):
+            raise
+        _convert(model, device, dtypes)
+    for (first, name), *rest in ties:
+        for table, other in rest:
+            table[other] = first[name]
+    for tensor, (table, name) in zip(old, places, strict=True):
+        new = table[name]
+        if tensor is not None and new is not None:
+            moved.note(tensor, new)
+    after = len(set(map(id, model.parameters())))
+    if after != before:
+        raise RuntimeError(
+            f"{type(model).__name__} had {before} distinct parameters and has {after} on {device}: its weight "
+            f"ties did not survive the move. Tie them again after `prepare`."
+        )
+
+
+def _convert(model: nn.Module, device: torch.device, dtypes: dict[torch.dtype, torch.dtype]) -> None:
+    model.to(device)
+    if dtypes:
+        change: Any = model._apply  # untyped in torch
+        change(lambda tensor: tensor.to(dtypes.get(tensor.dtype, tensor.dtype)))
+
+
+@contextmanager
+def _swapping() -> Iterator[None]:
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def _places(model: nn.Module) -> list[Place]:
+    return [
+        (table, name)
+        for module in model.modules()
+        for table in (module._parameters, module._buffers)
+        for name, tensor in table.items()
+        if tensor is not None
+    ]
+
+
+def _ties(places: list[Place]) -> list[list[Place]]:
+    """Places that hold one and the same tensor. Taken before the move: afterwards nothing would tell."""
+    groups: dict[int, list[Place]] = {}
+    for table, name in places:
+        groups.setdefault(id(table[name]), []).append((table, name))
+    return [group for group in groups.values() if len(group) > 1]

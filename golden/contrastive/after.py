@@ -58,8 +58,8 @@ def main():
         encoder.train()
         losses = []
         for x, _ in train_dl:
-            z1 = projector(encoder(augment(accelerator.gather_for_metrics(x))))
-            z2 = projector(encoder(augment(accelerator.gather_for_metrics(x))))
+            z1 = projector(encoder(augment(x)))
+            z2 = projector(encoder(augment(x)))
             loss = info_nce(z1, z2)
             optimizer.zero_grad()
             accelerator.backward(loss)

@@ -56,9 +56,7 @@ class VAE(nn.Module):
 
 model = VAE(args.latent)
 optimizer = optim.Adam(model.parameters(), lr=2e-3)
-model, optimizer, train_loader, test_loader = accelerator.prepare(
-    model, optimizer, train_loader, test_loader
-)
+model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
 
 
 def negative_elbo(output, image, mean, logvar):
@@ -91,8 +89,8 @@ def test(epoch):
     test_loss = 0
     with torch.no_grad():
         for i, data in enumerate(test_loader):
+            data = data.to(device)
             output, mean, logvar = model(data)
-            output, mean, logvar, data = accelerator.gather_for_metrics((output, mean, logvar, data))
             test_loss += negative_elbo(output, data, mean, logvar).item()
             if i == 0:
                 # keep a few images together with what came out

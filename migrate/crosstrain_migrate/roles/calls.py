@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import tensors
@@ -81,7 +82,8 @@ def evaluate(interp: Interpreter, node: ast.Call) -> Values:
     found: set[Value] = set()
     for function in functions:
         found |= _call(interp, function, node)
-    return frozenset(found)
+    # Nothing is made global inside a module: what is read into Python there is still one rank's.
+    return frozenset(found) if not interp.in_module(node) else as_local(found)
 
 
 def _call(interp: Interpreter, function: Value, node: ast.Call) -> Values:
@@ -100,6 +102,10 @@ def _call(interp: Interpreter, function: Value, node: ast.Call) -> Values:
     if isinstance(function, Member):
         return _call_member(interp, function, node)
     return _of_unknown(interp, node)
+
+
+def as_local(values: Iterable[Value]) -> Values:
+    return frozenset(replace(v, host=False) if isinstance(v, Shard) else v for v in values)
 
 
 def _arguments(node: ast.Call) -> list[ast.expr]:
@@ -149,15 +155,41 @@ def _in_context(
     """
     passed = {s.loader for s in shards_of(interp, _arguments(node))}
     passed |= {v for a in _arguments(node) for v in _loaders_in(interp, a)}
+
+    def belongs(shard: Shard) -> bool:
+        return shard.loader in passed or (not passed and not local)
+
     found: set[Value] = set()
     for value in results:
-        if not isinstance(value, Shard):
+        if isinstance(value, Sequence):
+            found.add(_sequence_in_context(interp, value, node, belongs))
+        elif not isinstance(value, Shard):
             found.add(value)
-        elif value.loader in passed or (not passed and not local):
+        elif belongs(value):
             collapsed = value.kind in tensors.SCALARS and function not in interp.touching
             origins = frozenset({node}) if collapsed else value.origins
             found.add(Shard(value.kind, value.loader, origins, value.host))
     return frozenset(found)
+
+
+def _sequence_in_context(
+    interp: Interpreter, value: Sequence, node: ast.Call, belongs: Callable[[Shard], bool]
+) -> Sequence:
+    """A tuple of shards as this call returns it; any other container is the object itself, whoever holds it."""
+    if not isinstance(value.site, ast.Tuple):
+        return value
+    for _, key in list(interp.heap.keys_of.get(value.site, ())):
+        kept = {v for v in interp.heap[value.site, key] if not _is_foreign(interp, v, belongs)}
+        interp.merge(interp.heap[node, key], kept)
+    return Sequence(node)
+
+
+def _is_foreign(interp: Interpreter, value: Value, belongs: Callable[[Shard], bool]) -> bool:
+    """A shard of another loader, or a tuple of nothing else."""
+    if isinstance(value, Sequence):
+        elements = interp.element(value)
+        return bool(elements) and all(isinstance(e, Shard) and not belongs(e) for e in elements)
+    return isinstance(value, Shard) and not belongs(value)
 
 
 def _loaders_in(interp: Interpreter, node: ast.expr) -> set[Value]:
@@ -275,7 +307,8 @@ def _loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], nam
     kind = "mean"
     if reduction is not None:
         known = reduction.value if isinstance(reduction, ast.Constant) else None
-        kind = {"mean": "mean", "sum": "sum", "none": "rows"}.get(str(known), "other")
+        kinds = {"mean": "mean", "batchmean": "mean", "sum": "sum", "none": "rows"}
+        kind = kinds.get(str(known), "other")
     legacy = {k for k in ("size_average", "reduce") if k in options}
     if legacy:
         kind = _legacy_reduction(options)
@@ -343,6 +376,8 @@ def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
         return _loss(interp, node, keywords_of(node), name)
     if path == "torch.device":
         return frozenset({External("torch.device", node)})
+    if path in api.PARAMETERS:
+        return frozenset({External("torch.nn.Parameter", node)})
     if path == "torch.autograd.Variable" and node.args:
         return interp.of(node.args[0])
     if path.startswith(("torch.nn.parallel.", "torch.compile")) and node.args:
@@ -521,6 +556,8 @@ def _join(interp: Interpreter, name: str, node: ast.Call) -> Values:
 def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
     if name in {"print", "isinstance", "hasattr", "range", "type", "id", "super", "open", "input"}:
         return UNKNOWN
+    if name == "dict":
+        return _dict(interp, node)
     if name in {"getattr"} and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
         return frozenset(
             v for o in interp.of(node.args[0]) for v in interp.attribute(o, str(node.args[1].value), node)
@@ -528,6 +565,16 @@ def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
     if name in {"sum", "max", "min", "abs", "round", "pow"}:
         return _host_reduction(interp, name, node)
     return _of_unknown(interp, node)
+
+
+def _dict(interp: Interpreter, node: ast.Call) -> Values:
+    for value in (v for a in node.args for v in interp.of(a)):
+        if isinstance(value, Sequence):
+            interp.merge(interp.heap[node, "*"], interp.element(value))
+    for key, argument in keywords_of(node).items():
+        interp.merge(interp.heap[node, key], interp.of(argument))
+    shards = _of_unknown(interp, node)
+    return frozenset({Sequence(node), *(v for v in shards if isinstance(v, Shard) and node.args)})
 
 
 def _host_reduction(interp: Interpreter, name: str, node: ast.Call) -> Values:

@@ -30,6 +30,10 @@ class Facts:
     def of(self, node: ast.AST) -> Values:
         return self.interp.of(node)
 
+    def in_module(self, node: ast.AST) -> bool:
+        """Whether `node` stands in a method of an nn.Module, where nothing may communicate."""
+        return self.interp.in_module(node)
+
     # -- calls -----------------------------------------------------------------------------------------------
 
     @cached_property

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from . import calls, tensors
 from . import torch_api as api
+from .batches import tensor_targets
 from .reach import reaching_definitions
 from .scopes import Scope, ScopeTable, all_arguments
 from .values import (
@@ -36,7 +37,24 @@ from .values import (
 
 MAX_PASSES = 40
 WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
+# Attributes of things we know nothing of are told apart up to this depth, and in sets up to this size.
+DEEPEST, CROWD = 4, 40
+LONGEST = 6  # parts of a dotted name that surely names something in a module
 ANY = "*"  # heap key of an element whose position is not known
+
+
+class Heap(dict[tuple[ast.AST, object], set[Value]]):
+    """(object, attribute or index) -> values. Knows each object's keys: looking for them among all takes for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys_of: dict[ast.AST, list[tuple[ast.AST, object]]] = defaultdict(list)
+
+    def __missing__(self, key: tuple[ast.AST, object]) -> set[Value]:
+        found: set[Value] = set()
+        self[key] = found
+        self.keys_of[key[0]].append(key)
+        return found
 
 
 class Interpreter:
@@ -47,43 +65,18 @@ class Interpreter:
         self.table = table
         self.reaching = reaching_definitions(table)
         self.assigned_attributes = _assigned_attributes(tree)
-        self.tensor_targets = self._tensor_targets()
+        self.tensor_targets = tensor_targets(tree, table, self.reaching)
         self.modules_by_evidence: set[Value] = set()
         self.touching: set[ast.AST] = set()  # functions that call a module or backward
-        self.batch_loops: set[ast.AST] = set()  # loops that run once a batch; known after the first fixpoint
+        # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
+        self.module_methods: set[ast.AST] = set()
+        self.batch_loops: set[ast.AST] = set()
         self._reset()
-
-    def _tensor_targets(self) -> set[ast.AST]:
-        """Loop variables that hold a batch which is one tensor: never unpacked, indexed by a constant or asked for keys."""
-        uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
-        for name, definitions in self.reaching.items():
-            for definition in definitions:
-                uses[definition].append(name)
-        targets = [
-            n
-            for loop in ast.walk(self.tree)
-            if isinstance(loop, ast.For | ast.AsyncFor)
-            for n in ast.walk(loop.target)
-            if isinstance(n, ast.Name)
-        ]
-        return {t for t in targets if uses[t] and not any(self._as_container(n) for n in uses[t])}
-
-    def _as_container(self, name: ast.Name) -> bool:
-        parent = self.table.parents.get(name)
-        if isinstance(parent, ast.Subscript) and parent.value is name:
-            return isinstance(parent.slice, ast.Constant)
-        if isinstance(parent, ast.Assign):
-            return any(isinstance(t, ast.Tuple | ast.List) for t in parent.targets)
-        if isinstance(parent, ast.Attribute):
-            return parent.attr not in api.TENSOR_MEMBERS
-        return isinstance(parent, ast.Starred | ast.comprehension | ast.For) or (
-            isinstance(parent, ast.keyword) and parent.arg is None
-        )
 
     def _reset(self) -> None:
         self.env: dict[tuple[Scope, str], set[Value]] = defaultdict(set)
         self.definitions: dict[ast.AST, set[Value]] = defaultdict(set)
-        self.heap: dict[tuple[ast.AST, object], set[Value]] = defaultdict(set)
+        self.heap = Heap()
         self.returns: dict[ast.AST, set[Value]] = defaultdict(set)
         self.values: dict[ast.AST, set[Value]] = defaultdict(set)
         self.iterations: dict[ast.AST, set[Value]] = defaultdict(set)
@@ -98,6 +91,13 @@ class Interpreter:
         self.find_touching()
         self.batch_loops = {
             n for n, loaders in self.iterations.items() if loaders and isinstance(n, ast.For | ast.AsyncFor)
+        }
+        self.module_methods = {
+            node
+            for cls in ast.walk(self.tree)
+            if isinstance(cls, ast.ClassDef) and self.inherits(cls, api.MODULE_BASES)
+            for node in cls.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
         evidence = set(self.modules_by_evidence)
         self._reset()
@@ -143,6 +143,8 @@ class Interpreter:
 
     def merge(self, target: set[Value], new: Iterable[Value]) -> None:
         fresh = [value for value in new if value not in target and not _covered(value, target)]
+        if len(target) + len(fresh) > CROWD:
+            fresh = [value for value in fresh if not _is_attribute(value)] or [*UNKNOWN - target]
         if not fresh:
             return
         target.update(fresh)
@@ -354,7 +356,7 @@ class Interpreter:
         if isinstance(value, Sequence):
             found = set(self.heap.get((value.site, ANY), ()))
             if index is ANY:
-                found.update(*(v for (site, _), v in self.heap.items() if site is value.site))
+                found.update(*(self.heap[key] for key in self.heap.keys_of[value.site]))
             else:
                 found |= self.heap.get((value.site, index), set())
             return frozenset(found) or NOTHING
@@ -431,8 +433,14 @@ class Interpreter:
                 return None
         return None
 
+    def in_module(self, node: ast.AST) -> bool:
+        """Whether `node` stands in a method of an nn.Module."""
+        return bool(self.module_methods) and any(a in self.module_methods for a in self.table.ancestors(node))
+
     def outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         """Whether `target` was there before this batch: an accumulator, an attribute, an outer container."""
+        if self.in_module(at):
+            return False
         if isinstance(target, ast.Subscript | ast.Attribute):
             return not any(isinstance(v, Shard) for v in self.of(target.value))
         loop = self.batch_loop_around(at)
@@ -460,8 +468,30 @@ class Interpreter:
 
     def kept(self, values: Values, site: ast.AST, at: ast.AST) -> Values:
         """What a container made at `site` holds after `values` were put into it at `at`."""
+        return values if self.within_batch(site, at) else as_kept(values)
+
+    def within_batch(self, site: ast.AST, at: ast.AST) -> bool:
+        """Whether a container made at `site` lives no longer than the batch (or the call) that `at` belongs to."""
+        if self.in_module(at):
+            return True
         loop = self.batch_loop_around(at)
-        return values if loop is not None and self.inside(site, loop) else as_kept(values)
+        if loop is not None:
+            return self.inside(site, loop)
+        function = self.function_around(at)
+        return (
+            function is not None
+            and function is self.function_around(site)
+            and not self._loops_over_batches(function)
+        )
+
+    def function_around(self, node: ast.AST) -> ast.AST | None:
+        for around in self.table.ancestors(node):
+            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+                return around
+        return None
+
+    def _loops_over_batches(self, function: ast.AST) -> bool:
+        return any(self.inside(loop, function) for loop in self.batch_loops)
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -511,7 +541,7 @@ class Interpreter:
         if isinstance(owner, Shard):
             return self._shard_attribute(owner, name, node)
         stored = self.heap.get((self.tree, (owner, name)))
-        return frozenset(stored or ()) | {Member(owner, name)}
+        return frozenset(stored or ()) | ({Member(owner, name)} if _may_have(owner, name) else UNKNOWN)
 
     def _instance_attribute(self, owner: Instance, name: str) -> Values:
         method = self.method(owner.cls, name)
@@ -705,6 +735,24 @@ def _assigned_attributes(tree: ast.Module) -> frozenset[str]:
     return frozenset(
         n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
     )
+
+
+def _is_attribute(value: Value) -> bool:
+    """Whether `value` may be one of ever more attributes of attributes."""
+    if isinstance(value, Symbol):
+        return value.path.count(".") >= (2 if value.path.startswith("builtins.") else LONGEST)
+    return isinstance(value, Member)
+
+
+def _may_have(owner: Value, name: str) -> bool:
+    """Whether `owner.name` is worth telling apart: `node = node.next` in a loop would give values without end."""
+    depth = 0
+    while isinstance(owner, Member):
+        depth += 1
+        if owner.name == name or depth >= DEEPEST:
+            return False
+        owner = owner.receiver
+    return True
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -74,6 +74,8 @@ def apply(
     if name in {"size", "shape"}:
         return _size(shard, node, rest)
     if name in {"numel", "nelement", "__len__"}:
+        if shard.kind == "other":
+            return other(shard, node)
         return collapsed(shard, "count", node) if shard.kind in PER_SAMPLE else None
     if name in {
         "dim",
@@ -97,7 +99,9 @@ def apply(
 
 
 def _size(shard: Shard, node: ast.AST, rest: list[ast.expr]) -> Shard | None:
-    if shard.kind not in {"rows", "batch"}:
+    if shard.kind in {"mixed", "other"} and rest:
+        return other(shard, node) if literal_int(rest[0]) in {0, None} else None
+    if shard.kind not in {"rows", "batch", "mixed", "other"}:
         return None
     if not rest:
         return replace(shard, kind="shape", origins=frozenset({node}))

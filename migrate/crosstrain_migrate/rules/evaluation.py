@@ -181,6 +181,9 @@ class _Evaluation(Globaliser):
             "store": "kept",
             "collect": "collected",
             "call": "given to code we cannot see into",
+            "index": "used as an index of what is kept",
+            "rows": "looped over row by row",
+            "state": "kept by a module",
         }[how]
         raise NotProven(node, f"`{ast.unparse(node)}` is {what} batch by batch")
 

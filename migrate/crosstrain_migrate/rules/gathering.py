@@ -43,6 +43,16 @@ class _Cut:
     replaced: list[tuple[ast.expr, str]] = field(default_factory=list)
 
 
+def inside_module(rule: str, node: ast.expr) -> Exception:
+    return refuse(
+        rule,
+        node,
+        f"`{ast.unparse(node)}` is computed inside a module from this process's share of the batch, and a module "
+        "cannot communicate in the middle of its forward",
+        "return the rows from the module, and read or print the number outside",
+    )
+
+
 class Gatherer:
     def __init__(self, context: Context, loaders: set[Value], rule: str, reason: str) -> None:
         self.context = context
@@ -53,6 +63,8 @@ class Gatherer:
         self.collapses: dict[ast.expr, Collapse] = {}
 
     def add(self, collapse: Collapse) -> None:
+        if self.facts.in_module(collapse.node):
+            raise inside_module(self.rule, collapse.node)
         self.collapses.setdefault(collapse.node, collapse)
 
     def emit(self) -> None:

@@ -16,10 +16,16 @@ from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.values import Shard, Value
 
 from .base import Context, refuse
-from .gathering import MIXED, Collapse, Gatherer
+from .gathering import MIXED, Collapse, Gatherer, inside_module
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards
 
 RULE = "CT602"
+# Ways in which rows leave their batch that no gather of one expression makes global.
+UNGATHERED = {
+    "index": "it says where something is stored, so what is stored and where would have to be gathered together",
+    "rows": "a loop goes over its rows one by one and keeps something of them",
+    "state": "a module keeps it from batch to batch, so the processes' modules would part ways",
+}
 READERS = frozenset({"cpu", "numpy", "tolist", "item"})
 
 
@@ -62,9 +68,11 @@ class Globaliser:
         elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             self.leaf(node, kinds, origins)
         else:
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.expr):
-                    self.globalise(child)
+            parts = [p for p in _parts(node) if self.local(p)]
+            if not parts:
+                raise self.cannot(node, "what it is computed from could not be followed")
+            for part in parts:
+                self.globalise(part)
 
     def opaque(self, call: ast.Call) -> None:
         """A measuring function of the script's own: it is given the rows of all processes."""
@@ -116,6 +124,8 @@ class Globaliser:
         raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
 
     def loss(self, node: ast.expr, kinds: set[str]) -> None:
+        if self.facts.in_module(node):
+            raise inside_module(RULE, node)
         if self._in_mixed_loop(node):
             self._again(node)
             return
@@ -208,11 +218,23 @@ def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
 class _Training(Globaliser):
     def run(self) -> None:
         for sink in SinkFinder(self.facts, self.loaders).run():
+            if sink.how in UNGATHERED:
+                raise self.cannot(sink.node, UNGATHERED[sink.how])
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
 
     def _is_backward(self, sink: Sink) -> bool:
         return isinstance(sink.at, ast.Call) and any(sink.at is call for call, _ in self.facts.backward_calls)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The operands of an expression: of a method call, its receiver too."""
+    parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    if isinstance(node, ast.Call):
+        parts += [k.value for k in node.keywords]
+        if isinstance(node.func, ast.Attribute):
+            parts.append(node.func.value)
+    return parts
 
 
 def peel(node: ast.expr) -> ast.expr:

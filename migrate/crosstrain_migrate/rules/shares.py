@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import (
     External,
     Function,
@@ -31,7 +32,11 @@ MUTATORS = frozenset(
 
 @dataclass(frozen=True)
 class Sink:
-    """`node` is the expression whose value leaves; `how` says by what: host, print, store, test, collect, call."""
+    """`node` is the expression whose value leaves.
+
+    how: host, print, store, test, collect, call, opaque; index (it says where something is stored), rows (a loop goes
+    over it row by row), state (a module keeps it).
+    """
 
     node: ast.expr
     how: str
@@ -59,7 +64,9 @@ class SinkFinder:
 
     def run(self) -> list[Sink]:
         for node in ast.walk(self.facts.tree):
-            if isinstance(node, ast.Call):
+            if self.facts.in_module(node):
+                self._module_state(node)
+            elif isinstance(node, ast.Call):
                 self._call(node)
             elif isinstance(node, ast.FormattedValue):
                 self._add(node.value, "print", node)
@@ -70,6 +77,8 @@ class SinkFinder:
                     self._add(part, "test", node)
             elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
                 self._add(node.operand, "test", node)
+            elif isinstance(node, ast.For | ast.AsyncFor):
+                self._row_loop(node)
             elif isinstance(node, ast.AugAssign):
                 self._augmented(node)
             elif isinstance(node, ast.Assign):
@@ -130,7 +139,7 @@ class SinkFinder:
             for v in kinds
         ):
             self._arguments(node, "print")
-        elif self._is_foreign(node):
+        elif self._is_foreign(node) and not self._stays_in_batch(node):
             how = "collect" if isinstance(function, ast.Attribute) and function.attr in MUTATORS else "call"
             self._arguments(node, how)
 
@@ -166,17 +175,80 @@ class SinkFinder:
             return
         self._add(test, "test", at)
 
+    def _stays_in_batch(self, node: ast.Call) -> bool:
+        """`outputs.append(x)` to a list that is made anew for every batch."""
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in MUTATORS:
+            return False
+        held = self.facts.of(node.func.value)
+        return bool(held) and all(
+            isinstance(v, Sequence) and self.facts.interp.within_batch(v.site, node) for v in held
+        )
+
+    def _row_loop(self, node: ast.For | ast.AsyncFor) -> None:
+        """A loop over the rows of a share, when it leaves something behind."""
+        ranged = isinstance(node.iter, ast.Call) and "builtins.range" in self.facts.paths(node.iter.func)
+        over = node.iter.args if ranged and isinstance(node.iter, ast.Call) else [node.iter]
+        if isinstance(node.iter, ast.Call) and "builtins.zip" in self.facts.paths(node.iter.func):
+            over = node.iter.args
+        if not any(local_shards(self.facts, o, self.loaders) for o in over):
+            return
+        if any(self._leaves(inner, node) for inner in ast.walk(node)):
+            for part in over:
+                self._add(part, "rows", node)
+
+    def _leaves(self, inner: ast.AST, loop: ast.AST) -> bool:
+        if isinstance(inner, ast.AugAssign):
+            return self._outlives(inner.target, inner)
+        if isinstance(inner, ast.Assign):
+            return any(
+                isinstance(t, ast.Attribute | ast.Subscript) and self._outlives(t, inner)
+                for t in inner.targets
+            )
+        if not isinstance(inner, ast.Call):
+            return False
+        if isinstance(inner.func, ast.Attribute) and inner.func.attr in MUTATORS:
+            return not self._stays_in_batch(inner)
+        return "builtins.print" in self.facts.paths(inner.func)
+
+    def _module_state(self, node: ast.AST) -> None:
+        """What a module keeps of its batches: a running mean, a count."""
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
+            self._add(node.value, "state", node)
+        elif isinstance(node, ast.Assign):
+            targets = {ast.unparse(t) for t in node.targets if isinstance(t, ast.Attribute)}
+            read = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
+            if targets & read:
+                self._add(node.value, "state", node)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr.endswith("_")
+            and not node.func.attr.startswith("_")
+            and _rooted_in_self(node.func.value)
+        ):
+            for argument in (*node.args, *(k.value for k in node.keywords)):
+                self._add(argument, "state", node)
+
     def _augmented(self, node: ast.AugAssign) -> None:
+        self._index(node.target, node)
         if self._outlives(node.target, node):
             self._add(node.value, "store", node)
 
     def _assigned(self, node: ast.Assign) -> None:
         for target in node.targets:
+            self._index(target, node)
             if isinstance(target, ast.Attribute | ast.Subscript) and self._outlives(target, node):
                 self._add(node.value, "store", node)
         added = self.facts.interp.accumulated(node)
         if added is not None:
             self._add(added, "store", node)
+
+    def _index(self, target: ast.expr, at: ast.stmt) -> None:
+        """`seen[idx] += 1`: the rows say where, whatever is stored."""
+        if isinstance(target, ast.Subscript) and self._outlives(target, at):
+            parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+            for part in parts:
+                self._add(part, "index", at)
 
     def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         return self.facts.interp.outlives(target, at)
@@ -188,6 +260,8 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
     if call in facts.loss_origins or not isinstance(call, ast.Call):
         return False
     targets = _targets(facts, call)
+    if any(s.kind in PER_SAMPLE and not s.host for s in shards(facts, call)):
+        return False  # it returns rows, which go on to the model or to a measure: no measure itself
     if not targets or any(t in facts.interp.touching or _in_module(facts, t) for t in targets):
         return False
     if any(facts.table.of_node.get(o) is facts.table.scopes[t] for o in facts.loss_origins for t in targets):
@@ -225,6 +299,16 @@ def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
 
 def inside(facts: Facts, node: ast.AST, around: ast.AST) -> bool:
     return facts.interp.inside(node, around)
+
+
+def _rooted_in_self(node: ast.expr) -> bool:
+    """`self.mean`, `self.mean.mul_(0.9)`"""
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        inner = node.func if isinstance(node, ast.Call) else node.value
+        if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name) and inner.id == "self":
+            return True
+        node = inner
+    return False
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -1,0 +1,80 @@
+"""What a loader yields: one tensor, or a container of them, told by what the script does with the loop variable."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from . import torch_api as api
+from .scopes import ScopeTable
+from .values import FunctionNode
+
+MAX_DEPTH = 3  # how far a batch is followed through calls of the script's own functions
+
+Uses = dict[ast.AST, list[ast.Name]]
+
+
+def tensor_targets(
+    tree: ast.AST, table: ScopeTable, reaching: dict[ast.Name, frozenset[ast.AST]]
+) -> set[ast.AST]:
+    """Loop variables that hold a batch which is one tensor: never unpacked, indexed by a constant or asked for keys."""
+    return _Batches(tree, table, reaching).tensors()
+
+
+class _Batches:
+    def __init__(
+        self, tree: ast.AST, table: ScopeTable, reaching: dict[ast.Name, frozenset[ast.AST]]
+    ) -> None:
+        self.tree = tree
+        self.table = table
+        self.uses: Uses = defaultdict(list)
+        for name, definitions in reaching.items():
+            for definition in definitions:
+                self.uses[definition].append(name)
+        self.functions: dict[str, list[FunctionNode]] = defaultdict(list)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self.functions[node.name].append(node)
+
+    def tensors(self) -> set[ast.AST]:
+        targets = [
+            n
+            for loop in ast.walk(self.tree)
+            if isinstance(loop, ast.For | ast.AsyncFor)
+            for n in ast.walk(loop.target)
+            if isinstance(n, ast.Name)
+        ]
+        return {t for t in targets if self.uses[t] and not any(self.as_container(n) for n in self.uses[t])}
+
+    def as_container(self, name: ast.Name, depth: int = 0) -> bool:
+        """Whether this use shows that the name holds a tuple or a dict."""
+        parent = self.table.parents.get(name)
+        if isinstance(parent, ast.Subscript) and parent.value is name:
+            return isinstance(parent.slice, ast.Constant)
+        if isinstance(parent, ast.Assign):
+            return any(isinstance(t, ast.Tuple | ast.List) for t in parent.targets)
+        if isinstance(parent, ast.Attribute):
+            return parent.attr not in api.TENSOR_MEMBERS
+        if isinstance(parent, ast.Call) and depth < MAX_DEPTH:
+            return any(
+                self.as_container(use, depth + 1)
+                for parameter in self._parameters(parent, name)
+                for use in self.uses[parameter]
+            )
+        return isinstance(parent, ast.Starred | ast.comprehension | ast.For) or (
+            isinstance(parent, ast.keyword) and parent.arg is None
+        )
+
+    def _parameters(self, call: ast.Call, argument: ast.expr) -> Iterator[ast.arg]:
+        """The parameters that get `argument`, of every function of the script that has the called name."""
+        if argument not in call.args:
+            return
+        index = call.args.index(argument)
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        for function in self.functions.get(name, ()):
+            names = [*function.args.posonlyargs, *function.args.args]
+            method = isinstance(self.table.parents.get(function), ast.ClassDef)
+            at = index + (1 if method and isinstance(call.func, ast.Attribute) else 0)
+            if at < len(names):
+                yield names[at]

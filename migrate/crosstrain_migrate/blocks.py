@@ -117,9 +117,12 @@ class Blocks:
         """
         removals = [edit for edit in edits if isinstance(edit, e.RemoveStatement)]
         unwraps = [edit for edit in edits if isinstance(edit, e.Unwrap)]
-        self.rewriter.plan.done.update(unwraps)
+        folds = [edit for edit in edits if isinstance(edit, e.Fold)]
+        self.rewriter.plan.done.update([*unwraps, *folds])
+        if folds:
+            return _folded(new, folds[0].arms, pending)
         if unwraps:
-            return self._unwrapped(new, pending), []
+            return _spliced(new.body, new.leading_lines, pending)
         if removals:
             self.rewriter.plan.done.update(removals)
             new = self._without(old, new, removals)
@@ -139,26 +142,6 @@ class Blocks:
         kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
         return new.with_changes(body=kept)
 
-    @staticmethod
-    def _unwrapped(new: cst.BaseStatement, pending: list[cst.EmptyLine]) -> list[cst.BaseStatement]:
-        assert isinstance(new, cst.If)
-        suite: Any = new.body
-        if isinstance(suite, cst.SimpleStatementSuite):
-            body: list[cst.BaseStatement] = [
-                cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
-                for s in suite.body
-            ]
-            header_comment = suite.trailing_whitespace.comment
-        else:
-            body = list(suite.body)
-            header_comment = suite.header.comment
-        lines = [*pending, *new.leading_lines]
-        if header_comment is not None:
-            lines.append(cst.EmptyLine(comment=header_comment))
-        first: Any = body[0]
-        body[0] = first.with_changes(leading_lines=[*lines, *first.leading_lines])
-        return body
-
     def _with_insertions(
         self, pieces: list[cst.BaseStatement], before: list[e.InsertBefore], after: list[e.InsertAfter]
     ) -> list[cst.BaseStatement]:
@@ -173,6 +156,52 @@ class Blocks:
         for edit in after:
             pieces = [*pieces, *_parse(edit.code, module)]
         return pieces
+
+
+def _spliced(
+    suite: Any, leading: Sequence[cst.EmptyLine], pending: list[cst.EmptyLine]
+) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
+    """The statements of a suite whose header goes, and the comments below them, which the next statement gets."""
+    if isinstance(suite, cst.SimpleStatementSuite):
+        body: list[cst.BaseStatement] = [
+            cst.SimpleStatementLine([s.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]) for s in suite.body
+        ]
+        header_comment, footer = suite.trailing_whitespace.comment, []
+    else:
+        body = list(suite.body)
+        header_comment, footer = suite.header.comment, carry_over(list(suite.footer))
+    lines = [*pending, *leading]
+    if header_comment is not None:
+        lines.append(cst.EmptyLine(comment=header_comment))
+    first: Any = body[0]
+    body[0] = first.with_changes(leading_lines=[*lines, *first.leading_lines])
+    return body, footer
+
+
+def _folded(
+    node: Any, arms: tuple[str, ...], pending: list[cst.EmptyLine]
+) -> tuple[list[cst.BaseStatement], list[cst.EmptyLine]]:
+    """What is left of an `if` chain when the fate of some of its branches is known."""
+    branches: list[Any] = []
+    current = node
+    while current is not None:
+        branches.append(current)
+        current = current.orelse if isinstance(current, cst.If) else None
+    fates = list(zip(branches, arms, strict=True))
+    kept = [branch for branch, fate in fates if fate == "keep" and isinstance(branch, cst.If)]
+    last = next(
+        (b for b, fate in fates if fate == "always" or (fate == "keep" and isinstance(b, cst.Else))), None
+    )
+    if not kept:
+        if last is None:
+            return [], [*pending, *node.leading_lines]
+        return _spliced(last.body, node.leading_lines, pending)
+    tail: Any = None
+    if last is not None:
+        tail = cst.Else(body=last.body, leading_lines=last.leading_lines if last is not node else [])
+    for branch in reversed(kept):
+        tail = branch.with_changes(orelse=tail)
+    return [tail.with_changes(leading_lines=[*pending, *node.leading_lines])], []
 
 
 def _parts(statement: cst.BaseStatement) -> list[cst.CSTNode]:

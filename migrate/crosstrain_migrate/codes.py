@@ -25,6 +25,7 @@ TITLES: dict[str, str] = {
     "CT306": "autocast and GradScaler",
     "CT307": "NVIDIA apex",
     "CT308": "a device chosen by hand",
+    "CT309": "barriers, ranks and regions become the accelerator's",
     "CT401": "one process prints",
     "CT402": "directories may exist already",
     "CT403": "one process writes files",

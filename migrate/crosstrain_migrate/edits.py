@@ -52,7 +52,17 @@ class RemoveStatement(Edit):
 
 @dataclass(frozen=True, eq=False)
 class Unwrap(Edit):
-    """An `if` goes and its body takes its place."""
+    """An `if` or `with` goes and its body takes its place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fold(Edit):
+    """An `if` whose outcome is partly known: `arms` says of each branch (`if`, `elif`s, `else`) what becomes of it.
+
+    "keep": it stays; "always": its test is known to hold, so it is the last branch there is; "drop": it is never taken.
+    """
+
+    arms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .policy import Policy
-from .results import Change, FileResult, Finding, Severity
+from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
-from .rules import Plan, plan
+from .rules import Plan, plan, unwind
+from .rules.base import Refusal
+from .rules.plain import Plain
+from .rules.wish import Wish
 from .sources import may_train, syntax_problem
 from .suppress import skips_file, suppressions
 
@@ -45,7 +49,19 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     if comments.whole_file:
         return FileResult(path, text, text)
     facts = understand(tree)
-    after, planned = _planned(text, facts, options.runtime, Policy(comments, options.select, options.ignore))
+    policy = Policy(comments, options.select, options.ignore)
+    try:
+        unwound = unwind(facts, text, options.runtime)
+    except Refusal as refusal:
+        return FileResult(
+            path, text, text, findings=(refusal.finding,), roles=facts.roles, trains=_trains(facts)
+        )
+    if unwound is not None and unwound.text != text:
+        return _from_plain(path, text, unwound, options, policy)
+    wish = unwound.wish if unwound is not None else None
+    after, planned = _planned(text, facts, options.runtime, policy, wish)
+    if unwound is not None:
+        planned = replace(planned, findings=(*unwound.findings, *planned.findings))
     return FileResult(
         path,
         text,
@@ -61,9 +77,54 @@ def _trains(facts: Facts) -> bool:
     return bool(facts.backward_calls and facts.optimizers)
 
 
-def _planned(text: str, facts: Facts, runtime: str, policy: Policy) -> tuple[str, Plan]:
+def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: Policy) -> FileResult:
+    """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
+    from .checks import check_result
+
+    kept_away = policy.refusals(plain.edits)
+    inner = Policy(suppressions(plain.text), options.select, options.ignore)
+    after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.wish)
+    findings = (*plain.findings, *(_at(f, plain.lines(f.line)) for f in planned.findings), *kept_away)
+    refused = any(f.severity is Severity.REFUSED for f in findings)
+    changes: tuple[Change, ...] = ()
+    if refused or after == plain.text:
+        after = text
+    else:
+        problems = check_result(text, after, plain.lost)
+        inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))
+        changes = tuple(sorted({*plain.changes, *inner_changes}, key=lambda c: (c.line, c.rule, c.reason)))
+        if problems:
+            after, changes, findings = text, (), (*findings, _unchecked(problems))
+    return FileResult(
+        path,
+        text,
+        after,
+        changes=changes,
+        findings=tuple(sorted(dict.fromkeys(findings), key=lambda f: (f.line, f.column, f.rule))),
+        roles=tuple(_role_at(r, plain) for r in plain.facts.roles),
+        trains=_trains(plain.facts),
+    )
+
+
+def _at(found: Finding, line: int) -> Finding:
+    return replace(found, line=line)
+
+
+def _role_at(role: RoleFact, plain: Plain) -> RoleFact:
+    """Evidence names lines, too."""
+    evidence = re.sub(r"\bline (\d+)", lambda m: f"line {plain.lines(int(m[1]))}", role.evidence)
+    return replace(role, line=plain.lines(role.line), evidence=evidence)
+
+
+def _planned(
+    text: str, facts: Facts, runtime: str, policy: Policy, wish: Wish | None = None
+) -> tuple[str, Plan]:
     """The new text and what to say of it, as far as the selection and the file's comments allow."""
-    planned = plan(facts, text, runtime, lambda rule, node: policy.allows(rule, getattr(node, "lineno", 1)))
+
+    def allows(rule: str, node: ast.AST) -> bool:
+        return policy.allows(rule, getattr(node, "lineno", 1))
+
+    planned = plan(facts, text, runtime, allows, wish)
     findings = tuple(one for one in planned.findings if policy.allows(one.rule, one.line))
     wanted = planned.edits if policy.converts else ()
     refusals = policy.refusals(wanted)
@@ -88,12 +149,13 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
     if not problems and plan(understand(ast.parse(after)), after, "crosstrain").edits:
         problems = ["a second migration of the result would change it again"]
     if problems:
-        reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
-        remedy = "report this script to us; it was left as it was"
-        return text, Plan(
-            findings=(*planned.findings, Finding("CT001", 1, 1, reason, remedy, Severity.REFUSED))
-        )
+        return text, Plan(findings=(*planned.findings, _unchecked(problems)))
     return after, planned
+
+
+def _unchecked(problems: list[str]) -> Finding:
+    reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
+    return Finding("CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.REFUSED)
 
 
 def _changes(planned: Plan) -> tuple[Change, ...]:

@@ -18,20 +18,27 @@ from . import (
     checkpoints,
     clipping,
     device,
+    distribution,
     evaluation,
     files,
     gate,
     home,
+    marks,
     numbers,
+    plain,
     plumbing,
+    precision,
     prepare,
+    replicas,
     schedulers,
     speak,
     subject,
 )
 from .base import Allows, Context, Home, Refusal, everywhere
+from .wish import Wish
 
 PAGES = (
+    gate,
     home,
     device,
     plumbing,
@@ -44,7 +51,10 @@ PAGES = (
     checkpoints,
     evaluation,
     numbers,
-    gate,
+    replicas,
+    distribution,
+    precision,
+    marks,
 )
 
 
@@ -54,14 +64,30 @@ class Plan:
     findings: tuple[Finding, ...] = ()
 
 
-def plan(facts: Facts, text: str, runtime: str, allows: Allows = everywhere) -> Plan:
+def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
+    """The plain script inside one that distributes itself; None when there is nothing to take out. Raises Refusal."""
+    if (
+        not facts.backward_calls
+        or not gate.hand_made(facts)
+        or gate.already_migrated(facts.tree)
+        or gate.foreign(facts)
+    ):
+        return None
+    planners = (distribution.started, distribution.plan, precision.plan)
+    return plain.unwind(facts, text, runtime, planners)
+
+
+def plan(
+    facts: Facts, text: str, runtime: str, allows: Allows = everywhere, wish: Wish | None = None
+) -> Plan:
     """All edits and findings of one script. The core conversion is made whole or not at all.
 
     `allows` says where rules whose edits nothing relies on may act.
     """
     if not facts.backward_calls or gate.already_migrated(facts.tree):
         return Plan()
-    obstacles = gate.obstacles(facts)
+    wish = wish or Wish()
+    obstacles = gate.obstacles(facts, wish.settled)
     if obstacles:
         return Plan(findings=tuple(obstacles))
     if not facts.train_loaders:
@@ -69,6 +95,7 @@ def plan(facts: Facts, text: str, runtime: str, allows: Allows = everywhere) -> 
         return Plan(findings=(_refused(reason),))
     try:
         context = _context(facts, text, runtime, allows)
+        context.wish = wish
         _core(context)
     except Refusal as refusal:
         return Plan(findings=(refusal.finding,))
@@ -95,6 +122,7 @@ def _context(facts: Facts, text: str, runtime: str, allows: Allows) -> Context:
 
 
 def _core(context: Context) -> None:
+    marks.plan(context)
     schedulers.plan(context)
     evaluation.plan(context)
     numbers.plan(context)

@@ -12,6 +12,8 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, Function, Instance, Method, Value
 
+from .wish import Wish
+
 Allows = Callable[[str, ast.AST], bool]
 
 
@@ -86,6 +88,7 @@ class Context:
     options: dict[str, str] = field(default_factory=dict)  # Accelerator(...) arguments
     # A rule whose edits nothing else relies on asks before it plans one: may it act at this node?
     allows: Allows = everywhere
+    wish: Wish = field(default_factory=Wish)  # what the script's own precision and distribution ask for
 
     @property
     def lines(self) -> list[str]:

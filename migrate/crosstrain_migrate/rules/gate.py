@@ -9,6 +9,7 @@ After:  (untouched; the finding names what was recognised)
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
@@ -81,8 +82,21 @@ def already_migrated(tree: ast.Module) -> bool:
     return any(path.split(".")[0] in MIGRATED for path in _imports(tree))
 
 
-def obstacles(facts: Facts) -> list[Finding]:
-    """Findings for everything this conversion does not handle; empty when the way is free."""
+def hand_made(facts: Facts) -> bool:
+    """Whether the script distributes itself or chooses its precision by hand."""
+    return any(_matches(path, name) for path, _ in _uses(facts) for name in HAND_MADE)
+
+
+def foreign(facts: Facts) -> bool:
+    """Whether the script is built on something that is not ours to take apart."""
+    return any(found.rule == "CT901" for found in obstacles(facts))
+
+
+def obstacles(facts: Facts, settled: Collection[str] = ()) -> list[Finding]:
+    """Findings for everything this conversion does not handle; empty when the way is free.
+
+    settled: names of torch that other rules have decided may stay.
+    """
     imported = _imports(facts.tree)
     found: list[Finding] = []
     for path, node in imported.items():
@@ -95,14 +109,16 @@ def obstacles(facts: Facts) -> list[Finding]:
         if hit is not None:
             found.append(_foreign(hit, what))
     for name, (rule, what) in HAND_MADE.items():
+        if name in settled:
+            continue
         hit = next((n for p, n in used.items() if _matches(p, name)), None)
         if hit is not None:
             found.append(
                 finding(
                     rule,
                     hit,
-                    f"the script uses {what}, which this version does not convert",
-                    "take it out and run migrate again: the Accelerator replaces it",
+                    f"the script uses {what} in a way that has no counterpart here",
+                    "take this use out and run migrate again: the Accelerator does the rest",
                     Severity.REFUSED,
                 )
             )

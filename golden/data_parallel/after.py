@@ -1,0 +1,65 @@
+import torch
+import torch.nn as nn
+import torch.optim as optim
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+# settings
+num_epochs = 2
+batch_size = 52
+learning_rate = 0.2
+
+torch.manual_seed(66)
+accelerator = Accelerator()
+
+
+class TwoLayerNet(nn.Module):
+    def __init__(self, hidden_size=30):
+        super(TwoLayerNet, self).__init__()
+        self.hidden_size = hidden_size
+        self.l1 = nn.Linear(64, hidden_size)
+        self.l2 = nn.Linear(hidden_size, 10)
+
+    def forward(self, x):
+        return self.l2(torch.relu(self.l1(x)))
+
+    def regularization(self):
+        return 1e-3 * (self.l1.weight.pow(2).sum() + self.l2.weight.pow(2).sum())
+
+
+data = load_digits()
+features = torch.tensor(data.data / 16.0, dtype=torch.float)
+targets = torch.tensor(data.target, dtype=torch.long)
+
+# Multiply the batch by the number of GPUs, DataParallel splits it again.
+train_loader = DataLoader(TensorDataset(features[:191], targets[:191]),
+                          batch_size=batch_size, shuffle=True)
+test_loader = DataLoader(TensorDataset(features[191:338], targets[191:338]), batch_size=32)
+
+model = TwoLayerNet()
+
+criterion = nn.CrossEntropyLoss()
+optimizer = optim.SGD(model.parameters(), lr=learning_rate)
+model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
+
+for epoch in range(num_epochs):
+    model.train()
+    epoch_loss = 0.0
+    for x, y in train_loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y) + model.regularization()
+        accelerator.backward(loss)
+        optimizer.step()
+        epoch_loss += accelerator.reduce(loss, reduction="mean").item()
+
+    model.eval()
+    correct, total = 0, 0
+    with torch.no_grad():
+        for x, y in test_loader:
+            correct += accelerator.gather_for_metrics(model(x).argmax(dim=1) == y).sum().item()
+            total += accelerator.gather_for_metrics(y).size(0)
+    accelerator.print("epoch %d  loss %.4f  accuracy %.2f%%" % (epoch + 1, epoch_loss / len(train_loader), 100.0 * correct / total))
+
+accelerator.print("hidden units:", model.hidden_size)
+accelerator.save_model(model, "two_layer_net.pth")

@@ -1,0 +1,560 @@
+"""What a script that distributes itself computes when it runs as one process: ranks are 0, sizes are 1.
+
+`Alone.value` gives an expression's value where that is certain, and says whether it is so because of distribution
+(`hand`): only tests of that kind are folded, all others are the author's business.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.roles.values import Class, External, Function, FunctionNode, Instance, Method, Symbol
+
+DIST = "torch.distributed."
+RANKS = frozenset(
+    {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}
+)
+SIZES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNODES"})
+LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
+# Command-line options that say how to distribute; without them on the command line their defaults hold.
+OPTION = re.compile(
+    r"^((use_|is_)?(ddp|dp|distributed|dist|data_?parallel|multi_?gpus?|parallel)|multiprocessing_distributed"
+    r"|(node_|local_)?rank|nr|world_?size|dist_(url|backend)|backend|init_method|n?nodes|nproc_per_node"
+    r"|(n|n_|num_)?gpus?(_per_node)?|gpu_ids?|device_ids?|master_(addr|port)|n_?gpus?)$"
+)
+SIZE_OPTION = re.compile(r"^(world_?size|n?nodes|nproc_per_node|(n|n_|num_)gpus?(_per_node)?|gpus)$")
+WRAPPERS = frozenset(
+    {
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "apex.parallel.DistributedDataParallel",
+    }
+)
+SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value; `hand`: it would be another one if the script ran on several processes."""
+
+    value: object
+    hand: bool = False
+
+    @property
+    def truth(self) -> bool:
+        return bool(self.value)
+
+
+_PENDING = Known("pending")
+_BINARY: dict[type[ast.operator], Callable[..., object]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_PURE: dict[str, Callable[..., object]] = {
+    "int": int,
+    "str": str,
+    "float": float,
+    "bool": bool,
+    "len": len,
+    "max": max,
+    "min": min,
+    "abs": abs,
+    "range": range,
+    "list": list,
+}
+
+
+def _join(found: list[Known | None]) -> Known | None:
+    settled = [k for k in found if k is not _PENDING]
+    if not settled:
+        return _PENDING if found else None
+    if any(k is None for k in settled):
+        return None
+    values = [k for k in settled if k is not None]
+    first = values[0]
+    if all(type(k.value) is type(first.value) and k.value == first.value for k in values):
+        return Known(first.value, any(k.hand for k in values))
+    return None
+
+
+class Alone:
+    """Evaluates expressions of one script under the assumption that it runs as a single, unlaunched process."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._memo: dict[ast.AST, Known | None] = {}
+        self._dead: dict[ast.AST, bool] = {}
+        self._bindings: dict[tuple[Scope, str], list[ast.AST]] = defaultdict(list)
+        self._attributes: dict[str, list[ast.Attribute]] = defaultdict(list)
+        self.options: dict[str, ast.Call] = {}
+        self.spawns = facts.calls_to(*SPAWN)
+        self._collect()
+
+    def _collect(self) -> None:
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                scope = self.facts.table.of_node[node].resolve(node.id)
+                if scope is not None:
+                    self._bindings[scope, node.id].append(node)
+            elif isinstance(node, ast.arg):
+                self._bindings[self.facts.table.of_node[node], node.arg].append(node)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self._bindings[self.facts.table.of_node[node], node.name].append(node)
+            elif isinstance(node, ast.alias):
+                name = node.asname or node.name.split(".")[0]
+                self._bindings[self.facts.table.of_node[node], name].append(node)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                self._attributes[node.attr].append(node)
+        for call in self.facts.method_calls("add_argument"):
+            name = option_name(call)
+            if name:
+                self.options[name] = call
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def known(self, node: ast.expr) -> Known | None:
+        """The value of an expression, if it is certain."""
+        found = self._value(node)
+        return None if found is _PENDING else found
+
+    def by_hand(self, node: ast.expr) -> Known | None:
+        """The value of an expression that is certain because the script runs as one process."""
+        found = self.known(node)
+        return found if found is not None and found.hand else None
+
+    def _value(self, node: ast.expr) -> Known | None:
+        if node in self._memo:
+            return self._memo[node]
+        self._memo[node] = _PENDING
+        handler: Callable[[ast.expr], Known | None] | None = getattr(
+            self, f"_value_{type(node).__name__}", None
+        )
+        found = handler(node) if handler is not None else None
+        if found is _PENDING:
+            del self._memo[node]  # it may be known once the cycle it is part of is left
+        else:
+            self._memo[node] = found
+        return found
+
+    def _value_Constant(self, node: ast.Constant) -> Known:
+        return Known(node.value)
+
+    def _value_Tuple(self, node: ast.Tuple | ast.List) -> Known | None:
+        parts = [self._value(e) for e in node.elts]
+        if any(p is None for p in parts):
+            return None
+        if any(p is _PENDING for p in parts):
+            return _PENDING
+        known = [p for p in parts if p is not None]
+        values = [p.value for p in known]
+        return Known(tuple(values) if isinstance(node, ast.Tuple) else values, any(p.hand for p in known))
+
+    _value_List = _value_Tuple
+
+    def _value_Name(self, node: ast.Name) -> Known | None:
+        scope = self.facts.table.of_node[node].resolve(node.id)
+        if scope is None:
+            return None
+        reaching = self.facts.interp.reaching.get(node)
+        definitions = list(reaching) if reaching is not None else self._bindings[scope, node.id]
+        return self._defined(definitions)
+
+    def _defined(self, definitions: list[ast.AST]) -> Known | None:
+        alive = [d for d in definitions if not self.dead(d)]
+        return _join([self._definition(d) for d in alive])
+
+    def _definition(self, node: ast.AST) -> Known | None:
+        if isinstance(node, ast.arg):
+            return self._argument(node)
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return None
+        statement = self.facts.table.statement_of(node)
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            return self._value(statement.value)
+        if not isinstance(statement, ast.Assign):
+            return None
+        for target in statement.targets:
+            if target is node:
+                return self._value(statement.value)
+            if isinstance(target, ast.Tuple | ast.List) and node in target.elts:
+                return self._element(statement.value, target.elts.index(node), len(target.elts))
+        return None
+
+    def _element(self, value: ast.expr, index: int, length: int) -> Known | None:
+        if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == length:
+            return self._value(value.elts[index])
+        if isinstance(value, ast.Call):
+            results = [self._returned(f, index) for f in self._local(value)]
+            if results:
+                return _join(results)
+        found = self._value(value)
+        if found is None or found is _PENDING:
+            return found
+        if isinstance(found.value, tuple | list) and len(found.value) == length:
+            return Known(found.value[index], found.hand)
+        return None
+
+    def _argument(self, argument: ast.arg) -> Known | None:
+        function = self.facts.table.of_node[argument].node
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return None
+        found: list[Known | None] = [
+            self._passed(site, function, argument) for site in self.sites(function) if not self.dead(site)
+        ]
+        found.extend(
+            self._spawned_argument(spawn, function, argument)
+            for spawn in self.spawns
+            if spawn.args and self._spawned(spawn) is function
+        )
+        return _join(found)
+
+    def sites(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
+        """The calls of a function; of a class's constructor, where its objects are made."""
+        parent = self.facts.table.parents.get(function)
+        if isinstance(parent, ast.ClassDef) and function.name == "__init__":
+            return [
+                c
+                for c in self.facts.calls
+                if any(isinstance(v, Class) and v.node is parent for v in self.facts.of(c.func))
+            ]
+        return self.facts.callers.get(function, [])
+
+    def _passed(
+        self, site: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
+    ) -> Known | None:
+        expression = passed(self.facts, site, function, argument.arg)
+        if expression is not None:
+            return self._value(expression)
+        default = default_of(function, argument)
+        return self._value(default) if default is not None and not _spreads(site) else None
+
+    def _spawned(self, spawn: ast.Call) -> ast.AST | None:
+        return next((v.node for v in self.facts.of(spawn.args[0]) if isinstance(v, Function)), None)
+
+    def _spawned_argument(
+        self, spawn: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
+    ) -> Known | None:
+        names = [a.arg for a in function.args.args]
+        index = names.index(argument.arg) if argument.arg in names else -1
+        if index == 0:
+            return Known(0, True)
+        given = spawn_arguments(spawn)
+        if given is None or not 0 <= index - 1 < len(given):
+            return None
+        return self._value(given[index - 1])
+
+    def _value_Attribute(self, node: ast.Attribute) -> Known | None:
+        stores = [a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)]
+        alive = [a for a in stores if not self.dead(a)]
+        found = [self._definition(a) for a in alive]
+        if self.is_namespace(node.value):
+            found.append(self._option(node.attr))
+        return _join(found)
+
+    def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
+        if ast.unparse(a) == ast.unparse(b) or (self.is_namespace(a) and self.is_namespace(b)):
+            return True
+        mine = {v.cls for v in self.facts.of(a) if isinstance(v, Instance)}
+        return bool(mine & {v.cls for v in self.facts.of(b) if isinstance(v, Instance)})
+
+    def is_namespace(self, node: ast.expr) -> bool:
+        if any(isinstance(v, External) and v.path == "argparse.Namespace" for v in self.facts.of(node)):
+            return True
+        return ast.unparse(node).split(".")[-1] in {
+            "args",
+            "opt",
+            "opts",
+            "options",
+            "FLAGS",
+            "hparams",
+        } and bool(self.options)
+
+    def _option(self, name: str) -> Known | None:
+        call = self.options.get(name)
+        if call is None:
+            return Known(0, True) if name == "local_rank" else _PENDING
+        if not OPTION.match(name):
+            return None
+        keywords = {k.arg: k.value for k in call.keywords}
+        action = keywords.get("action")
+        default = keywords.get("default")
+        if default is not None:
+            found = self._value(default)
+            if found is None or found is _PENDING:
+                return found
+            value = found.value
+        elif isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
+            value = action.value == "store_false"
+        else:
+            value = None
+        if SIZE_OPTION.match(name) and (value is None or (isinstance(value, int) and value > 1)):
+            value = 1
+        return Known(value, True)
+
+    def _value_Call(self, node: ast.Call) -> Known | None:
+        paths = self.facts.paths(node.func)
+        for path in paths:
+            found = self._library(path, node)
+            if found is not None:
+                return found
+        environment = self._environment(node)
+        if environment is not None:
+            return environment
+        name = next((p[9:] for p in paths if p.startswith("builtins.") and p[9:] in _PURE), None)
+        if name is not None and not node.keywords:
+            return self._pure(_PURE[name], node.args)
+        targets = self._local(node)
+        return _join([self._returned(f) for f in targets]) if targets else None
+
+    def _library(self, path: str, node: ast.Call) -> Known | None:
+        name = path.rsplit(".", 1)[-1]
+        if path.startswith(DIST):
+            if name in {"get_rank", "get_node_local_rank"}:
+                return Known(0, True)
+            if name == "get_world_size":
+                return Known(1, True)
+            if name in {"is_initialized", "is_torchelastic_launched"}:
+                return Known(False, True)
+        if path == "torch.cuda.device_count" or path == "torch.accelerator.device_count":
+            return Known(1, True)
+        if path == "builtins.hasattr" and len(node.args) == 2 and self._wrapped_maybe(node.args[0]):
+            attribute = node.args[1]
+            if isinstance(attribute, ast.Constant) and attribute.value == "module":
+                return Known(False, True)
+        if path == "builtins.isinstance" and len(node.args) == 2:
+            classes = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
+            if classes and all(self.facts.paths(c) & WRAPPERS for c in classes):
+                return Known(False, True)
+        return None
+
+    def _wrapped_maybe(self, node: ast.expr) -> bool:
+        """A module none of whose classes has a `module` of its own."""
+        values = self.facts.of(node)
+        return not any(
+            isinstance(v, Instance) and (v.cls, "module") in self.facts.interp.heap for v in values
+        )
+
+    def _environment(self, node: ast.Call) -> Known | None:
+        """`os.environ.get("RANK", 0)`, `os.getenv(...)`: nothing launched the script, so the default holds."""
+        name = ast.unparse(node.func)
+        if name not in {"os.environ.get", "os.getenv", "environ.get", "getenv"} or not node.args:
+            return None
+        key = node.args[0]
+        if not isinstance(key, ast.Constant) or key.value not in LAUNCHED:
+            return None
+        if len(node.args) < 2:
+            return Known(None, True)
+        default = self._value(node.args[1])
+        return default if default is None or default is _PENDING else Known(default.value, True)
+
+    def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> Known | None:
+        arguments = [self._value(n) for n in nodes]
+        if any(a is None for a in arguments):
+            return None
+        if any(a is _PENDING for a in arguments):
+            return _PENDING
+        known = [a for a in arguments if a is not None]
+        try:
+            return Known(function(*(a.value for a in known)), any(a.hand for a in known))
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+            return None
+
+    def _local(self, node: ast.Call) -> list[FunctionNode]:
+        found: list[FunctionNode] = []
+        for value in self.facts.of(node.func):
+            if isinstance(value, Function):
+                found.append(value.node)
+            elif isinstance(value, Method):
+                found.append(value.function.node)
+            elif not isinstance(value, Symbol):
+                return []
+        return found
+
+    def _returned(self, function: FunctionNode, index: int | None = None) -> Known | None:
+        """What a function of the script returns, or the part of it at `index`."""
+        if isinstance(function, ast.Lambda):
+            return self._value(function.body) if index is None else None
+        returns = [
+            n
+            for n in ast.walk(function)
+            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function and not self.dead(n)
+        ]
+        if not returns:
+            return Known(None) if index is None else None
+        if index is not None:
+            return _join(
+                [
+                    self._value(r.value.elts[index])
+                    if isinstance(r.value, ast.Tuple) and index < len(r.value.elts)
+                    else None
+                    for r in returns
+                ]
+            )
+        return _join([self._value(r.value) if r.value is not None else Known(None) for r in returns])
+
+    def _value_Subscript(self, node: ast.Subscript) -> Known | None:
+        if ast.unparse(node.value) in {"os.environ", "environ"} and isinstance(node.slice, ast.Constant):
+            if node.slice.value in RANKS:
+                return Known("0", True)
+            return Known("1", True) if node.slice.value in SIZES else None
+        return self._pure(lambda a, b: a[b], [node.value, node.slice])
+
+    def _value_Compare(self, node: ast.Compare) -> Known | None:
+        if len(node.ops) != 1:
+            return None
+        left, op, right = node.left, node.ops[0], node.comparators[0]
+        if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in {"os.environ", "environ"}:
+            if isinstance(left, ast.Constant) and left.value in LAUNCHED:
+                return Known(isinstance(op, ast.NotIn), True)
+            return None
+        return self._pure(_COMPARE[type(op)], [left, right])
+
+    def _value_BoolOp(self, node: ast.BoolOp) -> Known | None:
+        parts = [self._value(v) for v in node.values]
+        settles = isinstance(node.op, ast.Or)
+        for part in parts:
+            if part is not None and part is not _PENDING and part.truth is settles:
+                return Known(settles, part.hand)
+        if any(p is None for p in parts):
+            return None
+        if any(p is _PENDING for p in parts):
+            return _PENDING
+        return Known(not settles, any(p.hand for p in parts if p is not None))
+
+    def _value_UnaryOp(self, node: ast.UnaryOp) -> Known | None:
+        if isinstance(node.op, ast.Not):
+            return self._pure(operator.not_, [node.operand])
+        return self._pure(operator.neg, [node.operand]) if isinstance(node.op, ast.USub) else None
+
+    def _value_BinOp(self, node: ast.BinOp) -> Known | None:
+        function = _BINARY.get(type(node.op))
+        return self._pure(function, [node.left, node.right]) if function is not None else None
+
+    def _value_IfExp(self, node: ast.IfExp) -> Known | None:
+        test = self._value(node.test)
+        if test is _PENDING:
+            return _PENDING
+        if test is None:
+            return _join([self._value(node.body), self._value(node.orelse)])
+        found = self._value(node.body if test.truth else node.orelse)
+        return found if found is None or found is _PENDING else Known(found.value, found.hand or test.hand)
+
+    # -- code that one process never runs --------------------------------------------------------------------
+
+    def dead(self, node: ast.AST) -> bool:
+        """Whether `node` stands in a branch that a single process does not take, or behind one it always leaves by."""
+        if node in self._dead:
+            return self._dead[node]
+        self._dead[node] = False
+        result = self._is_dead(node)
+        self._dead[node] = result
+        return result
+
+    def _is_dead(self, node: ast.AST) -> bool:
+        child = node
+        for around in self.facts.table.ancestors(node):
+            if isinstance(around, ast.If | ast.IfExp) and child is not around.test:
+                test = self.by_hand(around.test)
+                body = child is around.body if isinstance(around, ast.IfExp) else child in around.body
+                if test is not None and test.truth is not body:
+                    return True
+            if isinstance(child, ast.stmt) and self._behind_exit(child, around):
+                return True
+            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                return False
+            child = around
+        return False
+
+    def _behind_exit(self, statement: ast.stmt, around: ast.AST) -> bool:
+        """An earlier `if` of the same suite is always taken and ends in return."""
+        body = getattr(around, "body", None)
+        if not isinstance(body, list) or statement not in body:
+            return False
+        for earlier in body[: body.index(statement)]:
+            if isinstance(earlier, ast.If) and earlier.body and isinstance(earlier.body[-1], ast.Return):
+                test = self.by_hand(earlier.test)
+                if test is not None and test.truth:
+                    return True
+        return False
+
+
+def option_name(call: ast.Call) -> str:
+    """The attribute that `add_argument(...)` fills."""
+    keyword = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    if isinstance(keyword, ast.Constant):
+        return str(keyword.value)
+    names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    chosen = next((n for n in names if n.startswith("--")), names[-1] if names else "")
+    return chosen.lstrip("-").replace("-", "_")
+
+
+def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
+    """The expression that a call passes for parameter `name`."""
+    keyword = next((k.value for k in site.keywords if k.arg == name), None)
+    if keyword is not None:
+        return keyword
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    method = isinstance(facts.table.parents.get(function), ast.ClassDef)
+    offset = 1 if method and names and names[0] in {"self", "cls"} else 0
+    if name not in names:
+        return None
+    index = names.index(name) - offset
+    if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
+        return None
+    return site.args[index]
+
+
+def _spreads(site: ast.Call) -> bool:
+    return any(isinstance(a, ast.Starred) for a in site.args) or any(k.arg is None for k in site.keywords)
+
+
+def default_of(function: FunctionNode, argument: ast.arg) -> ast.expr | None:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    if argument in positional:
+        index = positional.index(argument) - (len(positional) - len(function.args.defaults))
+        return function.args.defaults[index] if index >= 0 else None
+    if argument in function.args.kwonlyargs:
+        return function.args.kw_defaults[function.args.kwonlyargs.index(argument)]
+    return None
+
+
+def spawn_arguments(spawn: ast.Call) -> list[ast.expr] | None:
+    """The `args=` of mp.spawn; None when it is no literal tuple."""
+    given = next(
+        (k.value for k in spawn.keywords if k.arg == "args"), spawn.args[1] if len(spawn.args) > 1 else None
+    )
+    if given is None:
+        return []
+    return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
+
+
+def unused_parameters(function: FunctionNode) -> list[ast.arg]:
+    """Parameters that nothing in the function reads."""
+    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+    return [a for a in all_arguments(function) if a.arg not in used]

@@ -1,0 +1,484 @@
+"""Branches whose test is about distribution: one process takes one of them, and the others must be dispensable.
+
+Which branch a single process takes is `Alone`'s to say. A branch it does not take may only hold what distribution is
+made of (the group, the wrapper, samplers, devices, reductions); anything else is refused, for dropping it would change
+what several processes compute.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.values import External, Function, Instance, Member, Method, Shard
+
+from .alone import DIST, LAUNCHED, SPAWN, WRAPPERS
+from .base import refuse
+from .files import WRITERS, WRITING_METHODS
+from .plain import Stage
+from .wish import MARK
+
+RULE = "CT303"
+SPEAKING = frozenset(
+    {"builtins.print", "torch.save", "os.makedirs", "os.mkdir", "os.path.join", "os.path.exists"}
+)
+
+
+def plan(stage: Stage) -> None:
+    for node in list(ast.walk(stage.facts.tree)):
+        if stage.alone.dead(node) or stage.is_gone(node):
+            continue
+        if isinstance(node, ast.If) and not _is_elif(stage, node):
+            _chain(stage, node)
+        elif isinstance(node, ast.IfExp):
+            _choice(stage, node)
+        elif (
+            isinstance(node, ast.While | ast.Assert)
+            and stage.alone.by_hand(node.test) is not None
+            and isinstance(node, ast.Assert)
+        ):
+            stage.remove(node, RULE, "it asks how the script distributes itself")
+
+
+def _is_elif(stage: Stage, node: ast.If) -> bool:
+    parent = stage.parent(node)
+    return isinstance(parent, ast.If) and parent.orelse == [node] and stage.source(node).startswith("elif")
+
+
+def _choice(stage: Stage, node: ast.IfExp) -> None:
+    test = stage.alone.by_hand(node.test)
+    if test is None:
+        return
+    chosen, other = (node.body, node.orelse) if test.truth else (node.orelse, node.body)
+    if any(isinstance(v, Shard) for v in stage.facts.of(other)) and not _reduces(stage, other):
+        raise refuse(RULE, other, "only several processes compute this", "compute it in both cases")
+    parent = stage.parent(node)
+    bare = isinstance(
+        chosen, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | ast.JoinedStr
+    )
+    whole = isinstance(parent, ast.Assign | ast.Return | ast.keyword | ast.Call)
+    stage.gone.update(ast.walk(node.test))
+    stage.gone.update(ast.walk(other))
+    stage.replace(
+        node,
+        RULE,
+        "what one process does, prepare does on all",
+        "{x}" if bare or whole else "({x})",
+        x=chosen,
+    )
+
+
+def _reduces(stage: Stage, node: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.Call) and any(p.startswith(DIST) for t in _bodies(stage, n) for p in t)
+        for n in ast.walk(node)
+    )
+
+
+def _bodies(stage: Stage, call: ast.Call) -> list[set[str]]:
+    found = [stage.facts.paths(call.func)]
+    for value in stage.facts.of(call.func):
+        if isinstance(value, Function | Method):
+            function = value.function.node if isinstance(value, Method) else value.node
+            found += [stage.facts.paths(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)]
+    return found
+
+
+# -- chains of if, elif, else --------------------------------------------------------------------------------
+
+
+def _chain(stage: Stage, node: ast.If) -> None:
+    arms: list[tuple[ast.expr | None, list[ast.stmt]]] = []
+    current: ast.If | None = node
+    while current is not None:
+        arms.append((current.test, current.body))
+        inner = (
+            current.orelse[0] if len(current.orelse) == 1 and isinstance(current.orelse[0], ast.If) else None
+        )
+        if inner is not None and _is_elif(stage, inner):
+            current = inner
+            continue
+        if current.orelse:
+            arms.append((None, current.orelse))
+        current = None
+    fates: list[str] = []
+    settled = False
+    for test, body in arms:
+        known = stage.alone.by_hand(test) if test is not None else None
+        if settled or (known is not None and not known.truth):
+            fates.append("drop")
+            _dispensable(stage, body, node)
+        elif known is not None:
+            fates.append("always")
+            settled = True
+        else:
+            fates.append("keep")
+            if test is not None:
+                _shorten(stage, test, body)
+    if "drop" not in fates and "always" not in fates:
+        return
+    if fates == ["always"] and not _runs_everywhere(stage, node):
+        main = MARK.format("is_local_main_process" if _asks_local(node.test) else "is_main_process")
+        stage.gone.update(ast.walk(node.test))
+        stage.replace(node.test, RULE, "the accelerator knows which process this is", main)
+        return
+    _drop(stage, node, arms, fates)
+
+
+def _drop(
+    stage: Stage, node: ast.If, arms: list[tuple[ast.expr | None, list[ast.stmt]]], fates: list[str]
+) -> None:
+    for (test, body), fate in zip(arms, fates, strict=True):
+        if test is not None and fate != "keep":
+            stage.gone.update(ast.walk(test))
+        if fate == "drop":
+            stage.gone.update(body)
+            stage.lost.extend(lose_comments(stage, body))
+    reason = "what one process does, prepare does on all"
+    stage.edits.append(e.Fold(node, RULE, reason, arms=tuple(fates)))
+
+
+def lose_comments(stage: Stage, body: list[ast.stmt]) -> list[str]:
+    """The comments of a branch that goes: what they speak of goes with it."""
+    lines = stage.text.split("\n")
+    first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
+    while first > 1 and (
+        lines[first - 2].strip().startswith("#") or lines[first - 2].split("#")[0].strip() == "else:"
+    ):
+        first -= 1
+    found = [c for line in lines[max(first - 2, 0) : last] if (c := _comment(line))]
+    while last < len(lines) and lines[last].strip().startswith("#"):
+        found.append(lines[last].strip())
+        last += 1
+    return found
+
+
+def _comment(line: str) -> str:
+    quote = ""
+    for index, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char == "#":
+            return line[index:].rstrip()
+    return ""
+
+
+def _shorten(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> None:
+    """`rank == 0 and epoch % 5 == 0`: the part about the rank goes, or becomes the accelerator's."""
+    if not isinstance(test, ast.BoolOp):
+        return
+    parts = [(p, stage.alone.by_hand(p)) for p in test.values]
+    if all(k is None for _, k in parts):
+        for part, _ in parts:
+            _shorten(stage, part, body)
+        return
+    kept = [p for p, k in parts if k is None]
+    guard = next((p for p, k in parts if k is not None and asks_rank(stage, p)), None)
+    holes = {f"p{i}": p for i, p in enumerate(kept)}
+    word = " and " if isinstance(test.op, ast.And) else " or "
+    pieces = [
+        ("({p%d})" if isinstance(p, ast.BoolOp | ast.IfExp) else "{p%d}") % i for i, p in enumerate(kept)
+    ]
+    around = stage.parent(test)
+    if guard is not None and isinstance(around, ast.If) and not _everywhere(stage, around, body):
+        pieces.insert(0, MARK.format("is_local_main_process" if _asks_local(guard) else "is_main_process"))
+    for part, known in parts:
+        if known is not None:
+            stage.gone.update(ast.walk(part))
+    template = (
+        word.join(pieces) if len(pieces) > 1 else pieces[0].strip("()") if len(kept) == 1 else pieces[0]
+    )
+    stage.replace(
+        test, RULE, "what the main process alone does is guarded where it must be", template, **holes
+    )
+
+
+# -- tests of the rank ---------------------------------------------------------------------------------------
+
+
+def asks_rank(stage: Stage, test: ast.expr) -> bool:
+    """Whether a test tells one process from another (not merely one process from several)."""
+    text = ast.unparse(test).lower()
+    if (
+        "rank" in text
+        or "main_process" in text
+        or "is_main" in text
+        or "is_master" in text
+        or "master_process" in text
+    ):
+        return True
+    return any(isinstance(n, ast.Name | ast.Attribute) and _comes_from_rank(stage, n) for n in ast.walk(test))
+
+
+def _comes_from_rank(stage: Stage, node: ast.expr) -> bool:
+    text = ast.unparse(node)
+    for other in ast.walk(stage.facts.tree):
+        if (
+            isinstance(other, ast.Assign)
+            and any(ast.unparse(t) == text for t in other.targets)
+            and "rank" in ast.unparse(other.value).lower()
+        ):
+            return True
+    return False
+
+
+def _asks_local(test: ast.expr) -> bool:
+    return "local" in ast.unparse(test).lower()
+
+
+def _runs_everywhere(stage: Stage, node: ast.If) -> bool:
+    return not asks_rank(stage, node.test) or _everywhere(stage, node, node.body)
+
+
+def _everywhere(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
+    """Whether what the main process did alone may (and, where it reads a share of the data, must) be run by all."""
+    foreign = None
+    for statement in body:
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.Call):
+                if _needs_all(stage, inner):
+                    return True
+                foreign = foreign or (inner if _is_foreign(stage, inner) else None)
+            if isinstance(inner, ast.For) and stage.facts.interp.iterations.get(inner):
+                return True
+            if isinstance(inner, ast.expr) and any(
+                isinstance(v, Shard) and not v.host and v.kind != "shape" for v in stage.facts.of(inner)
+            ):
+                if foreign is not None:
+                    _report(stage, foreign)
+                return True
+    return foreign is None
+
+
+def _report(stage: Stage, call: ast.Call) -> None:
+    stage.note(
+        RULE,
+        call,
+        f"`{ast.unparse(call.func)}` was called by one process alone, beside numbers that all processes must compute",
+        "see that it stands under `if accelerator.is_main_process:` in the result",
+        Severity.REVIEW,
+    )
+
+
+def _needs_all(stage: Stage, call: ast.Call) -> bool:
+    """Running a model, or a function that does, is for all processes."""
+    if any(stage.facts.interp.is_module(v) for v in stage.facts.of(call.func)):
+        return True
+    for value in stage.facts.of(call.func):
+        target = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+        if target in stage.facts.interp.touching:
+            return True
+    return any(p.startswith(DIST) for p in stage.facts.paths(call.func))
+
+
+def _is_foreign(stage: Stage, call: ast.Call) -> bool:
+    """A call whose effect should happen once, and which no other rule is known to guard."""
+    paths = stage.facts.paths(call.func)
+    if any(
+        p in SPEAKING | WRITERS or p.startswith(("builtins.", "torch.", "os.path.", "time.", "numpy."))
+        for p in paths
+    ):
+        return False
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name in WRITING_METHODS | {
+        "state_dict",
+        "format",
+        "join",
+        "item",
+        "append",
+        "parameters",
+        "eval",
+        "train",
+    }:
+        return False
+    for value in stage.facts.of(call.func):
+        if isinstance(value, Function | Method):
+            function = value.function.node if isinstance(value, Method) else value.node
+            return any(
+                isinstance(n, ast.Call) and n is not call and _is_foreign(stage, n)
+                for n in ast.walk(function)
+            )
+        if isinstance(value, Member) and isinstance(value.receiver, Shard):
+            return False
+        if isinstance(value, Member) and stage.facts.interp.is_module(value.receiver):
+            return False
+    return True
+
+
+# -- branches that go ----------------------------------------------------------------------------------------
+
+
+def _dispensable(stage: Stage, body: list[ast.stmt], at: ast.If) -> None:
+    from . import distribution
+
+    for statement in body:
+        layers = [
+            n
+            for n in ast.walk(statement)
+            if isinstance(n, ast.Call) and stage.facts.paths(n.func) & distribution.SYNC_BATCH_NORM
+        ]
+        if layers and isinstance(statement, ast.Assign):
+            distribution.keep_synchronised(stage, statement, at)
+            continue
+        if not _is_dispensable(stage, statement):
+            raise refuse(
+                RULE,
+                statement,
+                "this runs only when several processes train, and the tool cannot tell what it becomes",
+                "move it out of the branch, or take the hand-written distribution out, and run migrate again",
+            )
+
+
+def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.Global):
+        return True
+    if isinstance(statement, ast.Return):
+        return statement.value is None or _plain_value(stage, statement.value)
+    if isinstance(statement, ast.If):
+        return all(_is_dispensable(stage, s) for s in (*statement.body, *statement.orelse))
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant) or (
+            isinstance(statement.value, ast.Call) and _dispensable_call(stage, statement.value)
+        )
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets: list[ast.expr] = (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+        return statement.value is None or _dispensable_value(stage, targets, statement.value)
+    if isinstance(statement, ast.AugAssign):
+        return _dispensable_update(stage, statement)
+    return False
+
+
+def _plain_value(stage: Stage, node: ast.expr) -> bool:
+    return not any(isinstance(n, ast.Call) and not _asks(stage, n) for n in ast.walk(node))
+
+
+def _asks(stage: Stage, call: ast.Call) -> bool:
+    paths = stage.facts.paths(call.func)
+    return any(
+        p.startswith((DIST, "torch.cuda.", "builtins.")) or p == "torch.device" for p in paths
+    ) or ast.unparse(call.func).startswith(("os.environ", "os.getenv"))
+
+
+def _dispensable_call(stage: Stage, call: ast.Call) -> bool:
+    paths = stage.facts.paths(call.func)
+    if any(
+        p.startswith((DIST, "torch.cuda.", "torch.backends.", "torch.accelerator.", "logging.", "warnings."))
+        for p in paths
+    ):
+        return True
+    if paths & (SPAWN | {"builtins.print", "time.sleep", "torch.multiprocessing.set_start_method"}):
+        return True
+    text = ast.unparse(call.func)
+    if text.startswith(("os.environ.", "os.putenv", "builtins.")):
+        return True
+    if isinstance(call.func, ast.Attribute):
+        name = call.func.attr
+        if name in {"set_epoch", "info", "warning", "warn", "debug"}:
+            return True
+        if name in {"cuda", "to"} and _is_module(stage, call.func.value):
+            return True
+    return _own_function(stage, call)
+
+
+def _is_module(stage: Stage, node: ast.expr) -> bool:
+    values = stage.facts.of(node)
+    return any(stage.facts.interp.is_module(v) for v in values) or any(
+        isinstance(v, External) and v.path in WRAPPERS for v in values
+    )
+
+
+def _own_function(stage: Stage, call: ast.Call, depth: int = 3) -> bool:
+    """A helper of the script that is made of nothing but distribution."""
+    targets = [v.node for v in stage.facts.of(call.func) if isinstance(v, Function)]
+    if not targets or not depth:
+        return False
+    return all(
+        isinstance(t, ast.FunctionDef) and all(_is_dispensable(stage, s) for s in t.body) for t in targets
+    )
+
+
+def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
+    from . import distribution
+
+    if all(_is_environment(t) for t in targets):
+        return True
+    if stage.alone.by_hand(value) is not None:
+        return True
+    for target in targets:
+        if distribution.is_batch_size(stage, target) and _divides(stage, value):
+            distribution.share_batches(stage, value)
+            return True
+        if distribution.is_workers(stage, target):
+            return True
+    if isinstance(value, ast.Attribute) and value.attr == "module":
+        return True
+    if isinstance(value, ast.Call):
+        paths = stage.facts.paths(value.func)
+        if paths & (WRAPPERS | distribution.SAMPLERS) or any(p.startswith(DIST) for p in paths):
+            return True
+        if isinstance(value.func, ast.Attribute) and value.func.attr in {"cuda", "to"}:
+            return _is_module(stage, value.func.value) or _dispensable_value(stage, targets, value.func.value)
+        if "torch.utils.data.DataLoader" in paths or "torch.utils.data.BatchSampler" in paths:
+            return True
+        if paths & {"torch.device", "torch.utils.data.BatchSampler"}:
+            return True
+        return _own_function(stage, value)
+    return _about_ranks(stage, value)
+
+
+def _about_ranks(stage: Stage, value: ast.expr) -> bool:
+    """Built from ranks, sizes, devices and constants only."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and not _asks(stage, node) and "format" not in ast.unparse(node.func):
+            return False
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            values = stage.facts.of(node)
+            if any(
+                isinstance(v, Shard)
+                or (isinstance(v, Instance | External) and stage.facts.interp.is_module(v))
+                for v in values
+            ):
+                return False
+    names = {
+        ast.unparse(n).split(".")[-1].lower()
+        for n in ast.walk(value)
+        if isinstance(n, ast.Name | ast.Attribute)
+    }
+    wanted = ("rank", "gpu", "world", "device", "dist", "backend", "node", "port", "environ")
+    return all(isinstance(n, ast.Constant) for n in [value]) or any(w in n for n in names for w in wanted)
+
+
+def _divides(stage: Stage, value: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.BinOp)
+        and isinstance(n.op, ast.Div | ast.FloorDiv)
+        and stage.alone.by_hand(n.right) is not None
+        for n in ast.walk(value)
+    )
+
+
+def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
+    from . import distribution
+
+    if stage.alone.by_hand(node.value) is None or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mult):
+        return False
+    if distribution.is_workers(stage, node.target):
+        return True
+    if distribution.is_batch_size(stage, node.target) and not isinstance(node.op, ast.Mult):
+        distribution.share_batches(stage, node)
+        return True
+    return ast.unparse(node.target) in distribution.reduced(stage)
+
+
+def _is_environment(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Subscript)
+        and ast.unparse(node.value) in {"os.environ", "environ"}
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value in LAUNCHED | {"OMP_NUM_THREADS"}
+    )

@@ -1,0 +1,195 @@
+"""CT301 and CT302: DataParallel and DistributedDataParallel go; `prepare` does their work.
+
+What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` goes
+        wherever it reached through them.
+Why:    The prepared model averages gradients and stays the author's own object, so nothing has to be reached through.
+Before: `torch.save(model.module.state_dict(), path)`
+After:  `torch.save(model.state_dict(), path)`, which CT501 then writes once
+Refuses: a process group of its own, communication hooks.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.values import External
+
+from .alone import WRAPPERS
+from .base import refuse
+from .plain import Stage
+from .wish import MARK
+
+THREADS, PROCESSES = "CT301", "CT302"
+IGNORED = frozenset(
+    {
+        "module",
+        "device_ids",
+        "output_device",
+        "dim",
+        "find_unused_parameters",
+        "gradient_as_bucket_view",
+        "bucket_cap_mb",
+        "static_graph",
+        "check_reduction",
+        "broadcast_buffers",
+        "init_sync",
+        "delay_allreduce",
+        "message_size",
+    }
+)
+
+
+def plan(stage: Stage) -> None:
+    wrapped = stage.facts.calls_to(*WRAPPERS)
+    for call in wrapped:
+        if not stage.alone.dead(call) and not stage.is_gone(call):
+            _unwrap(stage, call)
+    for node in ast.walk(stage.facts.tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "module"
+            and _is_wrapped(stage, node.value)
+            and not stage.alone.dead(node)
+            and not stage.is_gone(node)
+        ):
+            stage.replace(
+                node,
+                _rule(stage, node.value),
+                "the prepared model is the model itself",
+                "{m}",
+                m=node.value,
+            )
+    _methods(stage)
+    _batches(stage, wrapped)
+
+
+def is_wrapper(stage: Stage, call: ast.Call) -> bool:
+    return bool(stage.facts.paths(call.func) & WRAPPERS)
+
+
+def _wrapper_rule(stage: Stage, call: ast.Call) -> str:
+    paths = stage.facts.paths(call.func) & WRAPPERS
+    return PROCESSES if any("Distributed" in p for p in paths) else THREADS
+
+
+def _unwrap(stage: Stage, call: ast.Call) -> None:
+    rule = _wrapper_rule(stage, call)
+    unknown = {k.arg for k in call.keywords} - IGNORED
+    model = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
+    if unknown or model is None:
+        names = ", ".join(sorted(str(n) for n in unknown)) or "no module"
+        raise refuse(
+            rule,
+            call,
+            f"the wrapper is made with {names}, which prepare has no counterpart for",
+            "leave it out",
+        )
+    stage.replace(call, rule, "prepare does it", "{m}" if _simple(model) else "({m})", m=model)
+
+
+def _simple(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+
+
+def _is_wrapped(stage: Stage, node: ast.expr) -> bool:
+    return any(isinstance(v, External) and v.path in WRAPPERS for v in stage.facts.of(node))
+
+
+def _rule(stage: Stage, node: ast.expr) -> str:
+    paths = {v.path for v in stage.facts.of(node) if isinstance(v, External) and v.path in WRAPPERS}
+    return THREADS if paths and all("Distributed" not in p for p in paths) else PROCESSES
+
+
+def _methods(stage: Stage) -> None:
+    """What a script asks of the wrapper itself."""
+    for call in stage.facts.calls:
+        if not isinstance(call.func, ast.Attribute) or not _is_wrapped(stage, call.func.value):
+            continue
+        if stage.alone.dead(call) or stage.is_gone(call):
+            continue
+        name = call.func.attr
+        if name == "no_sync":
+            stage.replace(
+                call,
+                PROCESSES,
+                "gradients stay local inside",
+                MARK.format("no_sync") + "({m})",
+                m=call.func.value,
+            )
+        elif name in {"register_comm_hook", "join"}:
+            raise refuse(
+                PROCESSES,
+                call,
+                f"`{name}` of the wrapper has no counterpart",
+                "take it out and run migrate again",
+            )
+        elif name in {"state_dict", "load_state_dict"}:
+            _prefix(stage, call, name)
+
+
+def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
+    """The wrapper's own state had a prefix before every name."""
+    what = "saved" if name == "state_dict" else "loaded"
+    stage.note(
+        _rule(stage, call.func.value),  # type: ignore[attr-defined]
+        call,
+        f"the state {what} here had names that begin with `module.` where the wrapper was in use; now it never has",
+        "take the prefix off the names of older files before you load them",
+        Severity.REVIEW,
+    )
+
+
+def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
+    """DataParallel splits the loader's batch over the devices: the author's batch size is the global one."""
+    if not wrapped or any(_wrapper_rule(stage, c) == PROCESSES for c in wrapped):
+        return
+    if stage.wish.split_batches or _multiplied(stage):
+        return
+    stage.wish.split_batches = True
+    stage.note(
+        THREADS,
+        wrapped[0],
+        "DataParallel split every batch over the GPUs; with split_batches=True the processes share it in the same way",
+        "choose a batch size that the number of processes divides",
+        Severity.NOTE,
+    )
+
+
+def _multiplied(stage: Stage) -> bool:
+    """Whether the batch size grows with the number of devices, so that it is one device's that the author chose."""
+    for call in stage.facts.calls_to("torch.utils.data.DataLoader"):
+        size = next(
+            (k.value for k in call.keywords if k.arg == "batch_size"),
+            call.args[1] if len(call.args) > 1 else None,
+        )
+        for node in ast.walk(size) if size is not None else ():
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, ast.Mult)
+                and (stage.alone.by_hand(node.left) or stage.alone.by_hand(node.right))
+            ):
+                return True
+            if isinstance(node, ast.Name | ast.Attribute) and _scaled_name(stage, node):
+                return True
+    return False
+
+
+def _scaled_name(stage: Stage, name: ast.expr) -> bool:
+    text = ast.unparse(name)
+    for node in ast.walk(stage.facts.tree):
+        if (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.op, ast.Mult)
+            and ast.unparse(node.target) == text
+        ):
+            return stage.alone.by_hand(node.value) is not None
+        if isinstance(node, ast.Assign) and any(ast.unparse(t) == text for t in node.targets):
+            for inner in ast.walk(node.value):
+                if (
+                    isinstance(inner, ast.BinOp)
+                    and isinstance(inner.op, ast.Mult)
+                    and (stage.alone.by_hand(inner.left) or stage.alone.by_hand(inner.right))
+                ):
+                    return True
+    return False

@@ -1,0 +1,387 @@
+"""What taking the distribution out leaves behind: imports, helpers, variables and parameters that nothing uses now.
+
+Only what the text before used is swept: a name that the author never used stays.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.facts import Facts, understand
+from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance
+
+from .alone import default_of, passed
+
+RULE = "CT303"
+MAX_ROUNDS = 8
+
+
+def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> str:
+    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay."""
+    from crosstrain_migrate.rewrite import rewrite
+
+    old = _Uses(ast.parse(before))
+    for _ in range(MAX_ROUNDS):
+        facts = understand(ast.parse(after))
+        edits = _Sweeper(facts, after, old, keep).edits()
+        if not edits:
+            return after
+        after = rewrite(after, edits)
+    return after
+
+
+class _Uses:
+    """Which names each function (by its path) reads, and all attributes the script reads."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.by_scope: dict[str, set[str]] = {}
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.calls: set[str] = set()
+        self._visit(tree, "", [])
+
+    def _visit(self, node: ast.AST, path: str, around: list[str]) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inner = f"{path}.{child.name}"
+                self.by_scope.setdefault(inner, set())
+                self._visit(child, inner, [*around, inner])
+                continue
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                self.names.add(child.id)
+                for scope in (*around, ""):
+                    self.by_scope.setdefault(scope, set()).add(child.id)
+            elif isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
+                self.attributes.add(child.attr)
+            self._visit(child, path, around)
+
+
+class _Sweeper:
+    def __init__(self, facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> None:
+        self.facts = facts
+        self.text = text
+        self.old = old
+        self.keep = keep
+        self.now = _Uses(facts.tree)
+        self.found: list[e.Edit] = []
+        self.gone: set[ast.AST] = set()
+
+    def edits(self) -> list[e.Edit]:
+        for step in (
+            self._empty_blocks,
+            self._empty_functions,
+            self._functions,
+            self._identities,
+            self._variables,
+            self._parameters,
+        ):
+            step()
+            if self.found:
+                return self.found
+        self._imports()
+        return self.found
+
+    def _remove(self, node: ast.stmt) -> None:
+        if node not in self.gone and not any(a in self.gone for a in self.facts.table.ancestors(node)):
+            self.gone.add(node)
+            self.found.append(e.RemoveStatement(node, RULE))
+
+    # -- blocks and functions that do nothing any more -------------------------------------------------------
+
+    def _empty_blocks(self) -> None:
+        """`if verbose: pass` where the author wrote no pass."""
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.If) and _idle(node.body) and not node.orelse and _quiet(node.test):
+                self._remove(node)
+
+    def _empty_functions(self) -> None:
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.FunctionDef) or node.decorator_list or not _idle(node.body):
+                continue
+            path = self._path(node)
+            if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
+                continue
+            sites = self.facts.callers.get(node, [])
+            statements = [self.facts.table.statement_of(s) for s in sites]
+            whole = all(
+                isinstance(s, ast.Expr) and s.value is c for s, c in zip(statements, sites, strict=True)
+            )
+            if whole and isinstance(self.facts.table.parents.get(node), ast.Module):
+                for statement in statements:
+                    self._remove(statement)
+                self._remove(node)
+
+    def _path(self, node: ast.AST) -> str:
+        names = [
+            a.name
+            for a in (node, *self.facts.table.ancestors(node))
+            if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+        return "".join(f".{n}" for n in reversed(names))
+
+    def _functions(self) -> None:
+        """Helpers that nothing calls any more."""
+        for node in self.facts.tree.body:
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                outside = {
+                    n.id
+                    for n in ast.walk(self.facts.tree)
+                    if isinstance(n, ast.Name) and n.id == node.name and not self._within(n, node)
+                }
+                if not outside and node.name in self.old.names:
+                    self._remove(node)
+
+    def _within(self, node: ast.AST, around: ast.AST) -> bool:
+        return any(a is around for a in self.facts.table.ancestors(node))
+
+    # -- variables -------------------------------------------------------------------------------------------
+
+    def _identities(self) -> None:
+        """`model = model`"""
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name | ast.Attribute) and ast.unparse(target) == ast.unparse(
+                    node.value
+                ):
+                    self._remove(node)
+
+    def _variables(self) -> None:
+        """Assignments without effects to names and attributes that were read before and are not now."""
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not self._calm(node.value):
+                continue
+            target = node.targets[0]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                self._unpacked(node, target, node.value)
+            elif (
+                isinstance(target, ast.Tuple) and all(self._forgotten(t) for t in target.elts)
+            ) or self._forgotten(target):
+                self._remove(node)
+
+    def _calm(self, node: ast.expr) -> bool:
+        """Without effects, helpers of the script that only return something included."""
+        if _effectless(node):
+            return True
+        if not isinstance(node, ast.Call) or not all(
+            _effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
+        ):
+            return False
+        functions = [v.node for v in self.facts.of(node.func) if isinstance(v, Function)]
+        return bool(functions) and all(
+            isinstance(f, ast.FunctionDef)
+            and all(
+                _idle([s]) or (isinstance(s, ast.Return) and (s.value is None or _effectless(s.value)))
+                for s in f.body
+            )
+            for f in functions
+        )
+
+    def _unpacked(self, node: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> None:
+        if len(target.elts) != len(value.elts):
+            return
+        kept = [(t, v) for t, v in zip(target.elts, value.elts, strict=True) if not self._forgotten(t)]
+        if not kept:
+            self._remove(node)
+        elif len(kept) < len(target.elts):
+            targets = ", ".join(ast.unparse(t) for t, _ in kept)
+            values = ", ".join(ast.get_source_segment(self.text, v) or "" for _, v in kept)
+            self.found.append(e.ReplaceStatement(node, RULE, code=f"{targets} = {values}"))
+
+    def _forgotten(self, target: ast.expr) -> bool:
+        if ast.unparse(target).split(".")[-1] in self.keep:
+            return False
+        if isinstance(target, ast.Name):
+            scope = self.facts.table.of_node[target].resolve(target.id)
+            return (
+                scope is not None and self._was_read(scope, target.id) and not self._is_read(scope, target.id)
+            )
+        if isinstance(target, ast.Attribute):
+            return target.attr in self.old.attributes and not self._attribute_read(target.attr)
+        return False
+
+    def _was_read(self, scope: Scope, name: str) -> bool:
+        path = self._path(scope.node)
+        return name in self.old.by_scope.get(path, set())
+
+    def _is_read(self, scope: Scope, name: str) -> bool:
+        return any(
+            isinstance(n, ast.Name)
+            and n.id == name
+            and isinstance(n.ctx, ast.Load)
+            and self.facts.table.of_node[n].resolve(name) is scope
+            for n in ast.walk(scope.node)
+        )
+
+    def _attribute_read(self, name: str) -> bool:
+        if name in self.now.attributes:
+            return True
+        return any(
+            isinstance(n, ast.Constant) and n.value == name for n in ast.walk(self.facts.tree)
+        ) and any(
+            isinstance(n, ast.Name) and n.id in {"getattr", "vars", "asdict"}
+            for n in ast.walk(self.facts.tree)
+        )
+
+    # -- parameters ------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> None:
+        """Parameters that the function read and does not read now; their arguments must have no effect."""
+        for function in list(self.facts.table.scopes):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if function in self.facts.interp.escaped:
+                continue
+            for argument in all_arguments(function):
+                scope = self.facts.table.scopes[function]
+                if (
+                    argument.arg in {"self", "cls"}
+                    or argument in (function.args.vararg, function.args.kwarg)
+                    or not self._was_read(scope, argument.arg)
+                    or self._is_read(scope, argument.arg)
+                ):
+                    continue
+                if self._drop(function, argument):
+                    return
+
+    def _drop(self, function: FunctionNode, argument: ast.arg) -> bool:
+        sites = self._sites(function)
+        if not sites:
+            return False
+        edits: list[e.Edit] = [e.ReplaceParameter(function, RULE, name=argument.arg)]
+        for site in sites:
+            value = passed(self.facts, site, function, argument.arg)
+            if value is None:
+                if default_of(function, argument) is None or any(k.arg is None for k in site.keywords):
+                    return False
+                continue
+            if not _effectless(value):
+                return False
+            edits.append(e.RemoveArgument(site, RULE, argument=value))
+        self.found.extend(edits)
+        return True
+
+    def _sites(self, function: FunctionNode) -> list[ast.Call]:
+        parent = self.facts.table.parents.get(function)
+        if not isinstance(parent, ast.ClassDef):
+            return self.facts.callers.get(function, [])
+        if getattr(function, "name", "") != "__init__":
+            return self.facts.callers.get(function, [])
+        subclassed = any(
+            isinstance(n, ast.ClassDef)
+            and any(isinstance(v, Class) and v.node is parent for b in n.bases for v in self.facts.of(b))
+            for n in ast.walk(self.facts.tree)
+        )
+        if subclassed:
+            return []
+        made = {
+            v.site
+            for v in self.facts.all_values
+            if isinstance(v, Instance) and v.cls is parent and isinstance(v.site, ast.Call)
+        }
+        return sorted(made, key=lambda c: (c.lineno, c.col_offset))
+
+    # -- imports ---------------------------------------------------------------------------------------------
+
+    def _imports(self) -> None:
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            kept = [a for a in node.names if not self._dropped(node, a)]
+            if not kept:
+                self._remove(node)
+            elif len(kept) < len(node.names):
+                names = ", ".join(f"{a.name} as {a.asname}" if a.asname else a.name for a in kept)
+                head = (
+                    f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
+                )
+                self.found.append(e.ReplaceStatement(node, RULE, code=f"{head}import {names}"))
+
+    def _dropped(self, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+        bound = alias.asname or alias.name.split(".")[0]
+        if bound in self.now.names:
+            return isinstance(node, ast.Import) and not alias.asname and self._submodule_unused(alias.name)
+        return bound in self.old.names
+
+    def _submodule_unused(self, name: str) -> bool:
+        """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
+        others = [
+            a.name
+            for n in ast.walk(self.facts.tree)
+            if isinstance(n, ast.Import)
+            for a in n.names
+            if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
+        ]
+        if (
+            name.count(".") < 1
+            or not others
+            or not name.startswith(
+                (
+                    "torch.distributed",
+                    "torch.multiprocessing",
+                    "torch.utils.data.distributed",
+                    "torch.nn.parallel",
+                    "torch.cuda.amp",
+                )
+            )
+        ):
+            return False
+        return not any(
+            isinstance(n, ast.Attribute) and ast.unparse(n).startswith(name)
+            for n in ast.walk(self.facts.tree)
+        )
+
+
+def _idle(body: list[ast.stmt]) -> bool:
+    return all(
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in body
+    )
+
+
+def _quiet(node: ast.expr) -> bool:
+    return _effectless(node)
+
+
+_HARMLESS = frozenset(
+    {
+        "is_available",
+        "device_count",
+        "current_device",
+        "int",
+        "str",
+        "len",
+        "max",
+        "min",
+        "range",
+        "list",
+        "float",
+        "bool",
+    }
+    | {
+        "device",
+        "get",
+        "getenv",
+        "format",
+        "dict",
+        "tuple",
+        "get_rank",
+        "get_world_size",
+        "is_initialized",
+        "is_nccl_available",
+    }
+)
+
+
+def _effectless(node: ast.expr) -> bool:
+    """Evaluating it changes nothing: names, attributes, arithmetic, tests, and calls that only ask."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call):
+            name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
+            if name not in _HARMLESS:
+                return False
+        elif isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
+            return False
+    return True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+NO_ROOM = 2**16  # bytes: on a disk with less, torch.save fails with words about its stream
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -20,7 +24,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     try:
         beside.touch()
         mode = beside.stat().st_mode & 0o777
-        write(beside)
+        try:
+            write(beside)
+        except RuntimeError as error:
+            if shutil.disk_usage(path.parent).free < NO_ROOM:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+            raise
         beside.chmod(mode)
         sync_to_disk(beside)
         beside.replace(path)

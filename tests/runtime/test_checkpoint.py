@@ -214,6 +214,21 @@ def test_save_and_load_need_a_directory(tmp_path: Path) -> None:
         accelerator.save_state()
 
 
+def _start_or_continue(where: str) -> str:
+    config = ProjectConfiguration(where, automatic_checkpoint_naming=True)
+    accelerator = Accelerator(cpu=True, project_config=config)
+    try:
+        accelerator.load_state()
+    except FileNotFoundError:
+        return "starts"
+    return "continues"
+
+
+def test_no_checkpoint_is_the_same_error_on_every_rank(tmp_path: Path) -> None:
+    """A script that starts anew where there is nothing to continue must do so on all ranks."""
+    assert run_ranks(_start_or_continue, 2, str(tmp_path)) == ["starts", "starts"]
+
+
 def _small(folder: Path, **options: Any) -> tuple[Accelerator, nn.Module]:
     """A model, optimizer, scheduler and loader, prepared; project of numbered checkpoints."""
     config = ProjectConfiguration(str(folder), automatic_checkpoint_naming=True, **options)
@@ -461,6 +476,6 @@ def _error_on_one_rank(where: str) -> str:
 
 def test_an_error_on_one_rank_is_an_error_on_all(tmp_path: Path) -> None:
     zero, one = run_ranks(_error_on_one_rank, 2, str(tmp_path / "state"))
-    assert zero == "the checkpoint failed on rank 1: OSError('disk full')"
+    assert zero == "the checkpoint failed on rank 1: OSError: disk full"
     assert one == "disk full"
     assert not (tmp_path / "state").exists()

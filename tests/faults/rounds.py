@@ -1,0 +1,283 @@
+"""The faults, one function each, and the judgement of what is left after one.
+
+A fault runs the training in a place, strikes, and returns whether it struck before the training was over
+(rounds that were missed do not count). Then the training is started again and has to end with the weights,
+bit for bit, of the one that nothing happened to.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from crosstrain.checkpoint_dir import MANIFEST, CorruptCheckpointError, verify
+
+from tests.faults import journal
+from tests.faults.journal import Reference
+from tests.faults.place import Place, Strike, kill, wait_for
+
+Fault = Callable[[Place, random.Random, float], bool]
+
+
+class FaultError(AssertionError):
+    """Something that must not happen after a fault did."""
+
+
+def rank_killed(place: Place, chance: random.Random, seconds: float) -> bool:
+    """A random rank dies at a random moment of the training."""
+    rank = chance.randrange(journal.WORLD)
+    strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: place.kill(rank))
+    place.train()
+    return strike.result()
+
+
+def main_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
+    """The process that writes the checkpoint dies in the middle of it."""
+    number = chance.randrange(1, 8)
+    begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
+    strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(0))
+    place.train()
+    return strike.result()
+
+
+def all_killed(place: Place, chance: random.Random, seconds: float) -> bool:
+    """Every rank at once."""
+    everyone = range(journal.WORLD)
+    strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: place.kill(*everyone))
+    place.train()
+    return strike.result()
+
+
+def disk_full(place: Place, chance: random.Random, seconds: float) -> bool:
+    """The disk is full when a checkpoint is written, and has room again afterwards."""
+    filler = place.project / "filler"
+
+    def fill() -> bool:
+        with filler.open("wb", buffering=0) as file:
+            for size in (2**20, 2**12, 1):
+                try:
+                    while True:
+                        file.write(bytes(size))
+                except OSError:
+                    continue
+        return True
+
+    place.mount_disk()
+    strike = Strike(place.trains(), chance.uniform(0, seconds / 2), fill)
+    error = place.train()
+    struck = strike.result() and error is not None
+    if struck and "No space left on device" not in str(error):
+        raise FaultError(f"a full disk is not what the error says: {error}")
+    judge_survivors(place)
+    filler.unlink(missing_ok=True)
+    return struck
+
+
+def disk_read_only(place: Place, chance: random.Random, seconds: float) -> bool:
+    """The directory cannot be written any more."""
+
+    def lock() -> bool:
+        try:
+            place.mount("-o", "remount,ro")
+        except PermissionError:  # busy: a file is open for writing at this moment
+            return False
+        return True
+
+    place.mount_disk()
+    strike = Strike(place.trains(), chance.uniform(0, seconds / 2), lambda: wait_for(lock))
+    error = place.train()
+    struck = strike.result() and error is not None
+    if struck and "Read-only file system" not in str(error):
+        raise FaultError(f"a directory that cannot be written is not what the error says: {error}")
+    judge_survivors(place)
+    place.mount("-o", "remount,rw")
+    return struck
+
+
+def file_cut_short(place: Place, chance: random.Random, seconds: float) -> bool:
+    """A file of the newest checkpoint loses its end."""
+    return _damage(place, chance, seconds, lambda path: path.write_bytes(_part(path, chance)))
+
+
+def byte_flipped(place: Place, chance: random.Random, seconds: float) -> bool:
+    """A bit in a file of the newest checkpoint is another."""
+
+    def flip(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+
+    return _damage(place, chance, seconds, flip)
+
+
+def file_removed(place: Place, chance: random.Random, seconds: float) -> bool:
+    """A file of the newest checkpoint is gone."""
+    return _damage(place, chance, seconds, Path.unlink)
+
+
+def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -> bool:
+    """`crosstrain launch --max-restarts`: ranks are killed, twice, and the launcher starts them again."""
+    agent = place.launch("--max-restarts", "4")
+    struck = [kill_while_it_runs(place, agent, chance, seconds / 3) for _ in range(2)]
+    _, stderr = agent.communicate(timeout=120)
+    if agent.returncode:
+        raise FaultError(f"the launcher gave up: {stderr}")
+    return any(struck)
+
+
+def kill_while_it_runs(
+    place: Place, agent: subprocess.Popen[str], chance: random.Random, seconds: float
+) -> bool:
+    """Kill a random rank some time after the next batch, unless the launcher has ended by then."""
+    trains, rank = place.trains(), chance.randrange(journal.WORLD)
+    strike = Strike(
+        lambda: trains() or agent.poll() is not None, chance.uniform(0, seconds), lambda: place.kill(rank)
+    )
+    strike.join()
+    return strike.struck
+
+
+def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
+    """The launcher itself is killed: its ranks end, and a new one goes on."""
+    agent = place.launch()
+    strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: kill(agent.pid))
+    agent.communicate(timeout=120)
+    struck = strike.result()
+    pids = [journal.last_pid(place.folder, rank) for rank in range(journal.WORLD)]
+    if not wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)):
+        raise FaultError(f"ranks {pids} live on without their launcher")
+    judge_survivors(place)
+    _, stderr = (again := place.launch()).communicate(timeout=120)
+    if again.returncode:
+        raise FaultError(f"the second launch failed: {stderr}")
+    return struck
+
+
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        rank_killed,
+        main_killed_while_saving,
+        all_killed,
+        disk_full,
+        disk_read_only,
+        file_cut_short,
+        byte_flipped,
+        file_removed,
+        restarted_after_kills,
+        agent_killed,
+    )
+}
+
+
+@dataclass
+class Outcome:
+    """What came of a round; all but `struck` have to be zero."""
+
+    struck: bool
+    lost: int = 0
+    repeated: int = 0
+    dropped: int = 0
+    wrong: int = 0
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def bad(self) -> bool:
+        return bool(self.lost or self.repeated or self.dropped or self.wrong)
+
+
+def run(fault: Fault, reference: Reference, seed: int) -> Outcome:
+    """One round in a folder of its own, which is left behind, and named, if something was wrong."""
+    place = Place(Path(tempfile.mkdtemp(prefix="crosstrain-fault-")))
+    try:
+        outcome = Outcome(fault(place, random.Random(seed), reference.seconds))
+        judge_survivors(place)
+        if not all(journal.digest(place.folder, rank) for rank in range(journal.WORLD)):
+            going_on_from = _newest_step(place)
+            if error := place.train():
+                raise FaultError(f"it does not go on: {error}")
+            if journal.loaded(place.folder) != going_on_from:
+                raise FaultError(f"went on from {journal.loaded(place.folder)}, not from {going_on_from}")
+    except FaultError as error:
+        return Outcome(True, lost=1, reason=f"{error} (seed {seed}, {place.folder})")
+    outcome.repeated, outcome.dropped = journal.differences(place.folder, reference)
+    digests = {journal.digest(place.folder, rank) for rank in range(journal.WORLD)}
+    outcome.wrong = int(digests != {reference.digest})
+    if outcome.bad:
+        outcome.reason = f"seed {seed}, {place.folder}"
+    else:
+        place.remove()
+    return outcome
+
+
+def judge_survivors(place: Place) -> None:
+    """Every complete checkpoint is whole, and none that was saved before is missing. Raises FaultError."""
+    for path in place.complete():
+        try:
+            verify(path)
+        except CorruptCheckpointError as error:
+            raise FaultError(f"a partial checkpoint is taken for a complete one: {error}") from None
+    numbers = [int(path.name.removeprefix("checkpoint_")) for path in place.complete()]
+    saved = journal.last_saved(place.folder)
+    if saved > max(numbers, default=-1):
+        raise FaultError(f"checkpoint {saved} was saved and is gone; there are {numbers}")
+
+
+def make_reference() -> Reference:
+    """Train once without a fault."""
+    place = Place(Path(tempfile.mkdtemp(prefix="crosstrain-fault-")))
+    if error := place.train():
+        raise RuntimeError(error)
+    batches = [journal.trained(place.folder, rank) for rank in range(journal.WORLD)]
+    lines = [entry["time"] for entry in journal.entries(place.folder, 0) if "step" in entry]
+    reference = Reference(batches, journal.digest(place.folder, 0), lines[-1] - lines[0])
+    place.remove()
+    return reference
+
+
+def _damage(place: Place, chance: random.Random, seconds: float, damage: Callable[[Path], object]) -> bool:
+    """Stop a training, damage a random file of its newest checkpoint, and see that it is refused by name."""
+    strike = Strike(place.trains(), chance.uniform(seconds / 3, seconds), lambda: place.kill(0))
+    place.train()
+    strike.result()
+    judge_survivors(place)
+    checkpoints = place.complete()
+    if len(checkpoints) < 2:
+        return False
+    newest = checkpoints[-1]
+    path = chance.choice(sorted(path for path in newest.iterdir() if path.name != MANIFEST))
+    damage(path)
+    try:
+        verify(newest)
+    except CorruptCheckpointError as error:
+        if newest.name not in str(error) or path.name not in str(error):
+            raise FaultError(f"{path} is damaged, and the refusal does not say so: {error}") from None
+    else:
+        raise FaultError(f"{path} is damaged, and the checkpoint is taken for good")
+    going_on_from = _newest_step(place, before=newest)
+    if error := place.train():
+        raise FaultError(f"it does not go on from the one before: {error}")
+    if journal.loaded(place.folder) != going_on_from:
+        raise FaultError(f"went on from {journal.loaded(place.folder)}, not from {going_on_from}")
+    shutil.rmtree(newest, ignore_errors=True)
+    return True
+
+
+def _newest_step(place: Place, before: Path | None = None) -> int | None:
+    """The step of the newest complete checkpoint (older than `before`), None where there is none."""
+    whole = [path for path in place.complete() if path != before]
+    if not whole:
+        return None
+    return int(torch.load(whole[-1] / "custom_checkpoint_0.pkl", weights_only=True)["step"])
+
+
+def _part(path: Path, chance: random.Random) -> bytes:
+    data = path.read_bytes()
+    return data[: chance.randrange(len(data))]

@@ -33,13 +33,14 @@ def describe(accelerator: Accelerator) -> str:
     loader: Any = accelerator._dataloaders[0]
     steps = accelerator.gradient_accumulation_steps
     total = loader.total_batch_size
-    world = accelerator.num_processes
+    world = accelerator.num_replicas
+    share = "ranks" if world == accelerator.num_processes else "devices"
     if total is None:
         batch = "batches of varying size"
     else:
-        parts = [f"{total} split over {world} ranks" if accelerator.split_batches else f"{total // world}"]
+        parts = [f"{total} split over {world} {share}" if accelerator.split_batches else f"{total // world}"]
         if world > 1 and not accelerator.split_batches:
-            parts.append(f"{world} ranks")
+            parts.append(f"{world} {share}")
         if steps > 1:
             parts.append(f"{steps} accumulated")
         batch = f"global batch = {' x '.join(parts)} = {total * steps}"

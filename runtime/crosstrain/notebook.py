@@ -53,7 +53,8 @@ def notebook_launcher(
     """Run `function(*args)` on `num_processes` processes of each machine and return rank 0's result.
 
     num_processes None: one per visible accelerator; a single process is this one:
-    the function runs here and nothing is started. The function builds its own Accelerator: one that a cell built
+    the function runs here and nothing is started, with the notebook's own objects. On a TPU through torch_xla it
+    is always one, which drives all chips. The function builds its own Accelerator: one that a cell built
     before stays a single process's and is not used by the ranks. Results and, where the ranks cannot be
     forked, the function must pickle (functions of a notebook do, by cloudpickle).
 
@@ -62,7 +63,7 @@ def notebook_launcher(
     machine cannot carry out.
     """
     devices = agent.visible_devices()
-    if num_processes is None:
+    if num_processes is None or devices.kind == "xla":
         num_processes = max(1, devices.count)
     options = LaunchOptions(
         num_processes=num_processes * num_nodes,

@@ -30,6 +30,10 @@ class Rendezvous(str, Enum):
 
 # What `launch` and `test` share. None: not said here, so the environment and the files are asked.
 Cpu = Annotated[bool | None, typer.Option("--cpu/--no-cpu", help="Train on the CPU.")]
+Tpu = Annotated[
+    bool | None,
+    typer.Option("--tpu/--no-tpu", help="Train on the TPU through torch_xla [default: if one is found]."),
+]
 NumProcesses = Annotated[
     int | None,
     typer.Option(help="Ranks, all machines together [default: one per visible device, else 1]."),
@@ -85,6 +89,7 @@ def launch(
         bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")
     ] = False,
     cpu: Cpu = None,
+    tpu: Tpu = None,
     num_processes: NumProcesses = None,
     gpu_ids: GpuIds = None,
     mixed_precision: MixedPrecision = None,
@@ -149,6 +154,7 @@ def launch(
 def test(
     context: typer.Context,
     cpu: Cpu = None,
+    tpu: Tpu = None,
     num_processes: NumProcesses = None,
     gpu_ids: GpuIds = None,
     mixed_precision: MixedPrecision = None,

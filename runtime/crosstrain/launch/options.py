@@ -47,6 +47,7 @@ class LaunchOptions:
     """The options as given; None means that the user did not say."""
 
     cpu: bool = False
+    tpu: bool = False
     num_processes: int | None = None
     gpu_ids: str | None = None
     mixed_precision: Precision | None = None
@@ -124,8 +125,11 @@ def resolve(
     _check_machines(options)
     environment: dict[str, str] = {}
     origin = dict(_given(options) if origin is None else origin)
-    kind = None if options.cpu else devices.kind
+    kind = "xla" if options.tpu else None if options.cpu else devices.kind
     count = devices.count if kind else 0
+    if kind == "xla":
+        count = _processes_of_xla(options, environ)
+        environment |= _pjrt(environ, origin)
     if options.gpu_ids is not None:
         variable, ids = _choose_devices(options, devices, environ)
         environment[variable] = ",".join(ids)
@@ -185,6 +189,29 @@ def _choose_devices(
         where = f"{variable}={visible}" if visible else f"visible: {', '.join(known)}"
         raise UsageError(f"--gpu-ids {options.gpu_ids}: {reason} ({where})")
     return variable, ids
+
+
+def _processes_of_xla(options: LaunchOptions, environ: Mapping[str, str]) -> int:
+    """One process drives all chips of a host. 0: as many as are asked for."""
+    if options.cpu or options.gpu_ids is not None:
+        raise UsageError(f"--tpu and {'--cpu' if options.cpu else '--gpu-ids'} exclude each other")
+    if environ.get("CROSSTRAIN_XLA_APART") == "1":
+        return 0
+    if options.num_processes not in (None, options.num_machines):
+        raise UsageError(
+            f"--num-processes {options.num_processes}: on a TPU one process of each host drives all its chips; "
+            f"leave the option out"
+        )
+    return 1
+
+
+def _pjrt(environ: Mapping[str, str], origin: dict[str, str]) -> dict[str, str]:
+    """What XLA computes on: as the environment says (CPU, to try things out), else the TPU."""
+    if environ.get("PJRT_DEVICE"):
+        origin["PJRT_DEVICE"] = "environment"
+        return {}
+    origin["PJRT_DEVICE"] = "tpu"
+    return {"PJRT_DEVICE": "TPU"}
 
 
 def _num_processes(options: LaunchOptions, devices: int, origin: dict[str, str]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib import import_module
 from typing import Any
 
+_handlers = list(logging.root.handlers)
 try:
     torch_xla: Any = import_module("torch_xla")
 except ImportError as error:
@@ -18,3 +20,6 @@ spmd: Any = import_module("torch_xla.distributed.spmd")
 runtime: Any = import_module("torch_xla.runtime")
 metrics: Any = import_module("torch_xla.debug.metrics")
 internals: Any = torch_xla._XLAC
+# The import logs a warning through the root logger, which configures logging; that is for the script to do.
+for _handler in set(logging.root.handlers) - set(_handlers):
+    logging.root.removeHandler(_handler)

@@ -44,6 +44,21 @@ class OutputFormat(str, Enum):
     JSON = "json"
 
 
+class Devices(str, Enum):
+    """Values of `--cuda`."""
+
+    AUTO = "auto"
+    ABSENT = "absent"
+    PRESENT = "present"
+
+
+class Data(str, Enum):
+    """Values of `--data`."""
+
+    REAL = "real"
+    SYNTHETIC = "synthetic"
+
+
 @main.command()
 def verify(
     original: Annotated[Path, typer.Argument(help="The script as it was; it runs in one process.")],
@@ -57,13 +72,18 @@ def verify(
     ] = None,
     expect: Annotated[
         Expectation,
-        typer.Option(
-            help="agree: several processes need only finish with equal ranks (dropout, batch statistics)."
-        ),
+        typer.Option(help="agree: several processes need only finish with equal ranks."),
     ] = Expectation.EQUAL,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out the default launch with frozen weights.")
+    ] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for each run.")] = 300.0,
     folder: Annotated[
         Path | None, typer.Option(help="Folder that every run gets a copy of [default: the current one].")
+    ] = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(help="Folder whose files replace those of the copy for the migrated script."),
     ] = None,
     link: Annotated[
         list[str] | None,
@@ -72,7 +92,16 @@ def verify(
     ignore: Annotated[
         list[str] | None, typer.Option(help="Leave out printed lines that match this regular expression.")
     ] = None,
+    cuda: Annotated[
+        Devices,
+        typer.Option(help="What torch.cuda.is_available() says; auto: false, unless the original needs it."),
+    ] = Devices.AUTO,
+    data: Annotated[
+        Data, typer.Option(help="synthetic: torchvision's data sets are small stand-ins where missing.")
+    ] = Data.REAL,
     output_format: Annotated[OutputFormat, typer.Option(help="What to print.")] = OutputFormat.TEXT,
+    output: Annotated[Path | None, typer.Option(help="Write the JSON report to this file, too.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Write the loss curves to this SVG file.")] = None,
 ) -> None:
     """Run two scripts on the CPU and compare how they train: losses, gradients, weights, printed lines.
 
@@ -88,30 +117,41 @@ def verify(
         from crosstrain.verify.client import ServerError
     except ModuleNotFoundError as error:
         usage_error("verify", f"{error.name} is not installed: pip install 'crosstrain[verify]'")
+    from rich.console import Console
+
+    from crosstrain.verify.curves import svg
+    from crosstrain.verify.render import live, render
+
     try:
-        report = run(
-            original,
-            migrated,
-            args=script_args or [],
-            processes=numbers,
-            steps=steps,
-            expect=expect.value,
-            timeout=timeout,
-            folder=folder or Path.cwd(),
-            links=link or [],
-            ignore=ignore or [],
-        )
+        with live(Console(stderr=True), steps) as progress:
+            report = run(
+                original,
+                migrated,
+                args=script_args or [],
+                processes=numbers,
+                steps=steps,
+                expect=expect.value,
+                default_launch=not quick,
+                timeout=timeout,
+                folder=folder or Path.cwd(),
+                overlay=overlay,
+                links=link or [],
+                ignore=ignore or [],
+                devices=None if cuda is Devices.AUTO else cuda.value,
+                data=data.value,
+                progress=progress,
+            )
     except (VerifyInputError, ServerError) as error:
         usage_error("verify", error)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+    text = json.dumps(report.to_json(), indent=2)
+    for path, content in ((output, text), (figure, svg(report))):
+        if path is not None:
+            path.write_text(content, encoding="utf-8")
     if output_format is OutputFormat.JSON:
-        typer.echo(json.dumps(report.to_json(), indent=2))
+        typer.echo(text)
     else:
-        from rich.console import Console
-
-        from crosstrain.verify.render import render
-
         render(report, Console())
     raise typer.Exit(report.exit_code)
 

@@ -48,8 +48,9 @@ class Job:
 
     devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
     launched: a launcher's variables also for one process. shares: draw random numbers as so many processes
-    would. frozen: undo every step. leave_out: samples to leave out, by loader. confined: write below the
+    would. frozen: undo every step. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
     parent of `out` only. imports: modules that the server may load first, once for all runs.
+    data: whether torchvision's data sets are replaced by small synthetic ones where their files are missing.
     """
 
     script: str
@@ -65,9 +66,11 @@ class Job:
     launched: bool = False
     shares: int = 0
     frozen: bool = False
+    double: bool = False
     leave_out: dict[int, int] = field(default_factory=dict)
     confined: bool = True
     imports: tuple[str, ...] = ()
+    data: Literal["real", "synthetic"] = "real"
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,20 @@ from crosstrain.verify.evaluation import compare_frozen
 from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.passes import batches_of, evaluation_loaders, training_loaders
 from crosstrain.verify.report import Difference, Report, Run, Verdict
-from crosstrain.verify.runs import Devices, Finished, Progress, Request, Runner, Variant, VerifyInputError
+from crosstrain.verify.runs import (
+    Data,
+    Devices,
+    Finished,
+    Progress,
+    Request,
+    Runner,
+    Variant,
+    VerifyInputError,
+)
 from crosstrain.verify.traces import RankTrace
 
 Expectation = Literal["equal", "agree"]
+SINGLE = 2.0**-23  # machine epsilon
 LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
 
 
@@ -40,6 +50,8 @@ def verify(
     default_launch: bool = False,
     devices: Devices | None = None,
     confined: bool = True,
+    overlay: str | Path | None = None,
+    data: Data = "real",
     progress: Progress | None = None,
 ) -> Report:
     """Compare training by two scripts on the CPU.
@@ -60,6 +72,8 @@ def verify(
     linked instead of copied. ignore: regular expressions of printed lines to leave out. devices: whether
     torch.cuda.is_available() is true in both scripts ("present", "absent", "real"); None: false, and true if
     the original refuses to run otherwise. confined: nothing outside of the runs' scratch folders is written.
+    overlay: a folder whose files are laid over the copy for the migrated script, whose path is then that in
+    `folder`. data: "synthetic": torchvision's data sets are small synthetic ones where files are missing.
     progress: told which run goes on, and its optimizer steps so far.
 
     Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded. Everything that
@@ -74,6 +88,8 @@ def verify(
         links=tuple(links),
         seed=seed,
         confined=confined,
+        overlay=Path(overlay).resolve() if overlay is not None else None,
+        data=data,
     )
     _check(request, paths, processes)
     request = replace(request, devices=devices or _devices(request, paths))
@@ -160,7 +176,7 @@ class Comparing:
 
     def _judged(self, world: int) -> Run:
         name = "1 process" if world == 1 else f"{world} processes"
-        done = self._runner.run(self._after, Variant(name, world))
+        done = self._runner.run(self._after, Variant(name, True, world))
         launch = f"crosstrain launch --num-processes {world}" + (" --split-batches" if world > 1 else "")
         run = replace(self._verdict(done), launch=f"{launch} {self._after.name}")
         evidence = Evidence(self._original, done.ranks, run, run.difference)
@@ -177,9 +193,11 @@ class Comparing:
             run = _concluded(run, compare(self._original, ranks, self._ignore), Verdict.IDENTICAL)
             return run if run.verdict.ok else self._against_itself(run, done)
         run = _concluded(run, compare(self._original, ranks, self._ignore), Verdict.EQUAL)
-        if run.verdict.ok or not (self._original.draws or self._original.statistics):
+        if run.verdict.ok:
             return run
-        return self._against_shares(run, done)
+        if self._original.draws or self._original.statistics:
+            return self._against_shares(run, done)
+        return self._in_double(run, done, shares=0) or run
 
     def _against_itself(self, run: Run, done: Finished) -> Run:
         """One process differs: perhaps the original's own second run does, too."""
@@ -199,9 +217,35 @@ class Comparing:
         equal = _concluded(done.run, compare(shared, done.ranks, self._ignore), Verdict.EQUAL)
         if equal.verdict.ok:
             return replace(equal, against=against)
+        exact = self._in_double(equal, done, shares=world)
+        if exact is not None:
+            return replace(exact, against=against)
         other = self._drawn_for(world + 1)
         members = [self._original, shared, *([other] if other else [])]
         return _by_noise(replace(equal, against=against), members, done, "other random numbers")
+
+    def _in_double(self, run: Run, done: Finished, shares: int) -> Run | None:
+        """EQUAL, if both agree in double precision; None if they do not, or if that cannot be told.
+
+        What single precision showed about ranks and files, or a run that is coarser than it, stays.
+        """
+        assert run.difference is not None
+        if run.difference.quantity in ("ranks", "files", "batch", "order") or self._coarse():
+            return None
+        world = len(done.ranks)
+        ours = self._runner.run(self._before, Variant("original, float64", shares=shares, double=True))
+        theirs = self._runner.run(self._after, Variant(f"{done.run.name}, float64", True, world, double=True))
+        if not ours.run.verdict.ok or not theirs.run.verdict.ok:
+            return None
+        result = compare(ours.ranks[0], theirs.ranks, self._ignore)
+        if result.difference is not None:
+            return None
+        note = f"rounding was amplified in float32 ({run.difference}); in float64 nothing differs"
+        return replace(_concluded(done.run, result, Verdict.EQUAL), notes=(*done.run.notes, note))
+
+    def _coarse(self) -> bool:
+        """Whether the original computes in less than single precision."""
+        return self._original.epsilon > SINGLE
 
     def _drawn_for(self, world: int) -> RankTrace | None:
         if world not in self._shared:
@@ -223,7 +267,7 @@ class Comparing:
         )
         name = f"{world} processes, default launch"
         done = self._runner.run(
-            self._after, Variant(name, world, own_batches=True, frozen=True, leave_out=uneven)
+            self._after, Variant(name, True, world, own_batches=True, frozen=True, leave_out=uneven)
         )
         launch = f"crosstrain launch --num-processes {world} {self._after.name}"
         run = replace(done.run, launch=launch, against="the original, every step of both undone")

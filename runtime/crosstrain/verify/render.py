@@ -2,44 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crosstrain.verify.report import Report, Run
+from crosstrain.verify.curves import bounds, curves, sparkline
+from crosstrain.verify.report import MEANINGS, Report, Run
+from crosstrain.verify.runs import Progress as Told
 
 QUANTITIES = ("loss", "gradient norm", "weights")
+CURVE_WIDTH = 60
 
 
 def render(report: Report, console: Console) -> None:
-    """Print the table, then each difference, error and note."""
+    """Print the table, the curves, then each difference with its cause, error and note."""
     table = Table(title=f"{report.original_path.name} and {report.migrated_path.name}", title_justify="left")
-    table.add_column("run")
-    table.add_column("verdict")
+    table.add_column("run", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     table.add_column("steps", justify="right")
     for quantity in QUANTITIES:
-        table.add_column(f"{quantity} error", justify="right")
+        table.add_column(quantity, justify="right")
     table.add_column("seconds", justify="right")
     table.add_row("original", _verdict(report.original), *_numbers(report.original))
     for run in report.runs:
         table.add_row(_name(run), _verdict(run), *_numbers(run))
     console.print(table)
+    _curves(report, console)
     for name, run in [("original", report.original), *((_name(run), run) for run in report.runs)]:
         _explain(name, run, console)
+    _conclude(report, console)
+
+
+def _curves(report: Report, console: Console) -> None:
+    found = curves(report)
+    if not found or len(found[0][1]) < 3:
+        return
+    low, high = bounds([losses for _, losses in found])
+    width = max(len(name) for name, _ in found)
+    console.print(f"loss, {low:.4g} to {high:.4g}:", highlight=False)
+    for name, losses in found:
+        line = sparkline(losses, min(CURVE_WIDTH, console.width - width - 4), low, high)
+        console.print(f"  {name:<{width}} {line}", highlight=False)
 
 
 def _explain(name: str, run: Run, console: Console) -> None:
     if run.difference:
         console.print(f"[red]{name}[/red]: {escape(str(run.difference))}", highlight=False, soft_wrap=True)
+    if run.cause:
+        text = f"  probably because {run.cause.text}"
+        console.print(escape(text), highlight=False, soft_wrap=True)
+        for line in run.cause.lines:
+            console.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
     if run.error:
         console.print(f"[red]{name}[/red]: {run.verdict.value}", highlight=False)
         console.print(run.error.rstrip(), markup=False, highlight=False, soft_wrap=True)
+    if run.against and run.verdict.ok:
+        console.print(f"{name}: compared with {escape(run.against)}", highlight=False, soft_wrap=True)
     for note in run.notes:
         console.print(f"{name}: {escape(note)}", highlight=False, soft_wrap=True)
 
 
+def _conclude(report: Report, console: Console) -> None:
+    """What each verdict means and which launch it holds for, each meaning once."""
+    said = set()
+    for run in report.runs:
+        if run.launch:
+            console.print(
+                f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]", highlight=False, soft_wrap=True
+            )
+        if run.verdict not in said and run.verdict in MEANINGS:
+            said.add(run.verdict)
+            console.print(f"  {MEANINGS[run.verdict]}", highlight=False, soft_wrap=True)
+    for note in report.notes:
+        console.print(escape(note), highlight=False, soft_wrap=True)
+
+
 def _name(run: Run) -> str:
-    return f"{run.processes} process{'es' if run.processes > 1 else ''}"
+    return run.name or f"{run.processes} process{'es' if run.processes > 1 else ''}"
 
 
 def _verdict(run: Run) -> str:
@@ -49,3 +92,26 @@ def _verdict(run: Run) -> str:
 def _numbers(run: Run) -> list[str]:
     errors = [f"{run.largest[name]:.1e}" if name in run.largest else "" for name in QUANTITIES]
     return [str(run.steps), *errors, f"{run.seconds:.1f}"]
+
+
+@contextmanager
+def live(console: Console, steps: int | None) -> Iterator[Told | None]:
+    """A progress bar while runs go on; None where nobody is looking. `steps`: of each run, if limited."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        tasks: dict[str, object] = {}
+        total: list[int | None] = [steps]
+
+        def told(name: str, done: int) -> None:
+            if name not in tasks:
+                for task in bar.tasks:
+                    if total[0] is None and task.completed:
+                        total[0] = int(task.completed)  # the original has told how many there are
+                    bar.stop_task(task.id)
+                tasks[name] = bar.add_task(name, total=total[0])
+            bar.update(bar.tasks[list(tasks).index(name)].id, completed=done)
+
+        yield told

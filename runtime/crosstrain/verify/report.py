@@ -127,7 +127,9 @@ class Report:
         return 0 if self.ok else 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, strings and numbers, for `json.dumps`."""
+        """Plain dictionaries, lists, strings and numbers, for `json.dumps`. "figure" is an SVG document."""
+        from crosstrain.verify.curves import svg
+
         return {
             "ok": self.ok,
             "original_script": str(self.original_path),
@@ -135,6 +137,7 @@ class Report:
             "original": _plain(self.original),
             "runs": [_plain(run) for run in self.runs],
             "notes": list(self.notes),
+            "figure": svg(self),
         }
 
 

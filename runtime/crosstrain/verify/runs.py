@@ -13,10 +13,11 @@ from typing import Literal
 from crosstrain.verify import traces
 from crosstrain.verify.client import Job, JobResult, Server
 from crosstrain.verify.report import Run, Verdict
-from crosstrain.verify.scratch import TooLargeError, copy_project
+from crosstrain.verify.scratch import TooLargeError, copy_project, large_folders
 from crosstrain.verify.traces import RankTrace
 
 Devices = Literal["real", "absent", "present"]
+Data = Literal["real", "synthetic"]
 Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
 
 # Several processes share each batch of the script, uneven ones too: the mathematics of one process.
@@ -47,17 +48,24 @@ class Request:
     devices: Devices = "real"
     launched: bool = False
     confined: bool = True
+    overlay: Path | None = None
+    data: Data = "real"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is particular about one run. `shares`, `frozen`, `leave_out`: see `client.Job`."""
+    """What is particular about one run. `shares`, `frozen`, `double`, `leave_out`: see `client.Job`.
+
+    migrated: the request's overlay lies over its working directory.
+    """
 
     name: str
+    migrated: bool = False
     world: int = 1
     own_batches: bool = False
     shares: int = 0
     frozen: bool = False
+    double: bool = False
     leave_out: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -109,7 +117,7 @@ class Runner:
         cwd, out = room / "work", room / "out"
         for rank in range(variant.world):
             (out / str(rank)).mkdir(parents=True)
-        script = self._scratch(script, cwd)
+        script = self._scratch(script, cwd, self.request.overlay if variant.migrated else None)
         waiting = None
         if self._progress is not None:
             progress = self._progress
@@ -126,16 +134,19 @@ class Runner:
         run = outcome(ranks, result, self.request.timeout)
         return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks)
 
-    def _scratch(self, script: Path, cwd: Path) -> Path:
+    def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
         """Make the working directory; the script's path in it, if it is in the folder that is copied."""
         folder = self.request.folder
         if folder is None:
             cwd.mkdir()
             return script
+        links = {*self.request.links, *(large_folders(folder) if self.request.confined else ())}
         try:
-            copy_project(folder, cwd, self.request.links)
+            copy_project(folder, cwd, links)
         except TooLargeError as error:
             raise VerifyInputError(str(error)) from None
+        if overlay is not None:
+            shutil.copytree(overlay, cwd, dirs_exist_ok=True)
         return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
 
     def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
@@ -155,9 +166,11 @@ class Runner:
             launched=request.launched,
             shares=variant.shares,
             frozen=variant.frozen,
+            double=variant.double,
             leave_out=dict(variant.leave_out),
             confined=request.confined,
             imports=slow_imports(script),
+            data=request.data,
         )
 
 

@@ -13,6 +13,7 @@ SKIPPED = frozenset(
     | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
 )
 SIZE_LIMIT = 1 << 30  # bytes
+LINK_ABOVE = 1 << 26  # bytes
 
 
 class TooLargeError(Exception):
@@ -43,6 +44,19 @@ def copy_project(source: Path, target: Path, links: Iterable[str] = (), limit: i
             shutil.copy2(entry, target / entry.name, follow_symlinks=False)
     for name in linked:
         (target / name).symlink_to((source / name).resolve())
+
+
+def large_folders(source: Path) -> list[str]:
+    """Top-level folders that need not be copied for runs which cannot write through a link."""
+    return [
+        entry.name
+        for entry in source.iterdir()
+        if entry.is_dir()
+        and not entry.is_symlink()
+        and entry.name not in SKIPPED
+        and _size(entry) > LINK_ABOVE
+        and not any(entry.rglob("*.py"))
+    ]
 
 
 def _skip(_: str, names: list[str]) -> set[str]:

@@ -221,13 +221,15 @@ class Stage:
     @contextlib.contextmanager
     def set(self) -> Iterator[None]:
         """Everything in place, the hooks last: they see what the script would compute without them."""
-        from crosstrain.verify import alone, devices, frozen
+        from crosstrain.verify import alone, devices, double, frozen, synthetic
         from crosstrain.verify.draws import SharedDraws, share_statistics
 
         job = self._job
         alone.install({int(number): rows for number, rows in job["leave_out"].items()})
         if job["devices"] != "real":
             devices.install(available=job["devices"] == "present")
+        if job["double"]:
+            double.install()
         shared = None
         if job["shares"] > 1:
             shared = SharedDraws(job["shares"], lambda: self._tracer.watch.rows)
@@ -237,6 +239,8 @@ class Stage:
         self._tracer.install()
         if job["confined"]:
             self._confined.install()
+        if job["data"] == "synthetic":
+            synthetic.install()
         with shared or contextlib.nullcontext():
             yield
 

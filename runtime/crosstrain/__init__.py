@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ProjectConfiguration,
     )
     from crosstrain.utils.modeling import load_checkpoint_in_model
+    from crosstrain.xla.report import xla_report
 
 __version__ = "0.1.0"
 
@@ -55,6 +56,7 @@ __all__ = [
     "notebook_launcher",
     "skip_first_batches",
     "synchronize_rng_states",
+    "xla_report",
 ]
 
 __getattr__ = resolver(
@@ -72,6 +74,7 @@ __getattr__ = resolver(
                 DistributedDataParallelKwargs FullyShardedDataParallelPlugin GradientAccumulationPlugin
                 GradScalerKwargs InitProcessGroupKwargs ProfileKwargs ProjectConfiguration""",
             "utils.modeling": "load_checkpoint_in_model",
+            "xla.report": "xla_report",
         }
     ),
     globals(),

@@ -2,5 +2,6 @@
 
 - `chips`: is there a TPU, and does this run want XLA.
 - `move`: modules onto the device, ties and optimizers kept. `place`: batches, spread over the devices.
-- `watch`: compilations, reads and CPU fallbacks, counted and explained.
+- `watch`: compilations, reads and CPU fallbacks, counted and explained; `report`: the same for users.
+- `api`: torch_xla itself.
 """

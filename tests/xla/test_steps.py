@@ -1,0 +1,187 @@
+"""What surrounds the step: accumulation, clipping, schedules, precision, seeds; and that no step compiles anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from torch import Tensor
+
+from tests.xla.support import difference, loader, model, on_xla, optimizer
+
+
+def compiled() -> int:
+    from crosstrain.xla.watch import count
+
+    return count("UncachedCompile")
+
+
+def test_accumulation_clipping_and_schedule_are_those_of_plain_torch_and_compile_nothing_after_step_3() -> (
+    None
+):
+    weights, compilations, rates = on_xla(accumulate)
+    assert weights < 1e-6
+    assert compilations == 0
+    assert rates == (pytest.approx(0.1 * 0.9**8), 8)
+
+
+def accumulate() -> tuple[float, int, tuple[float, int]]:
+    accelerator = Accelerator(gradient_accumulation_steps=2, split_batches=True)
+    module = model("mlp")
+    optim = optimizer("sgd", module)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optim, lambda step: 0.9**step)
+    accelerator.prepare(module, optim, schedule)
+    batches = accelerator.prepare(loader("mlp", 128, 8))
+    counts = []
+    for x, y in batches:
+        with accelerator.accumulate(module):
+            loss = F.cross_entropy(module(x), y)
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(module.parameters(), 0.5)
+            optim.step()
+            schedule.step()
+            optim.zero_grad()
+        counts.append(compiled())
+    late = counts[-1] - counts[6]
+    rates = optim.param_groups[0]["lr"], schedule.last_epoch
+    return difference(accelerator.get_state_dict(module), plain_accumulation()), late, rates
+
+
+def plain_accumulation() -> dict[str, Tensor]:
+    module = model("mlp")
+    optim = optimizer("sgd", module)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optim, lambda step: 0.9**step)
+    for index, (x, y) in enumerate(loader("mlp", 128, 8)):
+        (F.cross_entropy(module(x), y) / 2).backward()
+        if index % 2:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 0.5)
+            optim.step()
+            schedule.step()
+            optim.zero_grad()
+    return module.state_dict()
+
+
+def test_bf16_runs_by_autocast() -> None:
+    assert on_xla(autocast) == ("torch.float32", ["torch.bfloat16", "torch.float32"], "torch.float32", True)
+
+
+def autocast() -> tuple[str, list[str], str, bool]:
+    accelerator = Accelerator(mixed_precision="bf16")
+    module = model("mlp")
+    seen: list[str] = []
+    module.first.register_forward_hook(lambda _m, _i, out: seen.append(str(out.dtype)))
+    module = accelerator.prepare(module)
+    x, y = next(iter(accelerator.prepare(loader("mlp", 8, 2))))
+    out = module(x)
+    with accelerator.autocast():
+        seen.append(str(F.cross_entropy(out, y).dtype))
+    accelerator.backward(F.cross_entropy(out, y))
+    return str(out.dtype), seen, str(module.first.weight.grad.dtype), accelerator.scaler is None
+
+
+def test_downcast_bf16_converts_parameters_buffers_and_batches() -> None:
+    assert on_xla(downcast) == ({"torch.bfloat16", "torch.int64"}, "torch.bfloat16", "torch.float32", True)
+
+
+def downcast() -> tuple[set[str], str, str, bool]:
+    accelerator = Accelerator(mixed_precision="bf16", downcast_bf16=True)
+    module = model("conv")
+    double = torch.nn.Linear(2, 2).double()
+    optim = optimizer("sgd", module)
+    accelerator.prepare(module, double, optim)
+    x, _ = next(iter(accelerator.prepare(loader("conv", 8, 2))))
+    held = {id(param) for group in optim.param_groups for param in group["params"]}
+    return (
+        {str(tensor.dtype) for tensor in (*module.parameters(), *module.buffers())},
+        str(x.dtype),
+        str(double.weight.dtype),
+        held == {id(param) for param in module.parameters()},
+    )
+
+
+def test_fp16_is_refused_with_the_reason() -> None:
+    with pytest.raises(RuntimeError, match="fp16' is not for XLA: TPUs compute in bfloat16"):
+        on_xla(half)
+
+
+def half() -> None:
+    Accelerator(mixed_precision="fp16")
+
+
+def test_seeds_reach_the_devices_and_rows_get_noise_of_their_own() -> None:
+    first, again, other, plain = on_xla(noise)
+    assert first == again != other
+    assert plain == first
+    assert len({tuple(row) for row in first}) == len(first)
+
+
+def noise() -> list[Any]:
+    from crosstrain.utils import set_seed
+
+    accelerator = Accelerator()
+    ones = next(iter(accelerator.prepare(loader("mlp", 8, 2))))[0] * 0 + 1
+    drawn = []
+    for seed, how in ((5, set_seed), (5, set_seed), (6, set_seed), (5, torch.manual_seed)):
+        accelerator._comm.step_done()
+        how(seed)
+        drawn.append(F.dropout(ones, 0.5).tolist())
+    return drawn
+
+
+def test_a_step_that_keeps_compiling_names_the_shapes_and_the_loader_once() -> None:
+    messages, report = on_xla(ragged)
+    assert len(messages) == 1
+    assert "step 4 of the loader over TensorDataset was compiled again" in messages[0]
+    assert "20x6, 20, after 8x6, 8 / 12x6, 12 / 16x6, 16" in messages[0]
+    assert "6 batch shapes" in report
+
+
+def ragged() -> tuple[list[str], str]:
+    import warnings
+
+    import crosstrain
+
+    accelerator = Accelerator()
+    module = model("mlp")
+    optim = optimizer("sgd", module)
+    accelerator.prepare(module, optim)
+    sizes = iter((8, 12, 16, 20, 24, 28))
+    start, batches = 0, []
+    for size in sizes:
+        batches.append(list(range(start, start + size)))
+        start += size
+    data = loader("mlp", start, 1).dataset
+    sampler = [batch[i::4] for batch in batches for i in range(4)]
+    uneven = accelerator.prepare(torch.utils.data.DataLoader(data, batch_sampler=sampler))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x, y in uneven:
+            optim.zero_grad()
+            accelerator.backward(F.cross_entropy(module(x), y))
+            optim.step()
+    return [str(one.message) for one in caught if "compiled" in str(one.message)], str(
+        crosstrain.xla_report()
+    )
+
+
+def test_cpu_fallbacks_and_reads_are_counted_by_name() -> None:
+    reads, fallbacks, text = on_xla(fall_back)
+    assert reads == 3
+    assert fallbacks.get("aten::nonzero") == 2
+    assert "aten::nonzero: 2" in text
+
+
+def fall_back() -> tuple[int, dict[str, int], str]:
+    import crosstrain
+
+    accelerator = Accelerator()
+    x = next(iter(accelerator.prepare(loader("mlp", 8, 2))))[0]
+    for _ in range(2):
+        torch.nonzero(x > 0)
+    for row in range(3):
+        x[row, 0].item()
+    report = crosstrain.xla_report()
+    return report.reads, report.fallbacks, str(report)

@@ -44,8 +44,10 @@ class Watched:
         return getattr(self._batches, name)
 
     def __next__(self) -> Any:
+        self._watch.opening = self._watch.number(self._loader) if self._first else None
         with self._watch.reading(self._loader, self._first):
             batch = next(self._batches)
+        self._watch.opening = None
         self._watch.saw(self._loader, batch, self._first)
         self._first = False
         return batch
@@ -61,6 +63,7 @@ class Watch:
     def __init__(self, events: Callable[[], int], reading: Callable[[Any, bool], Any]) -> None:
         self.batches: list[Batch] = []
         self.rows: int | None = None
+        self.opening: int | None = None  # the loader whose pass begins
         self.reading = reading
         self._events = events
         self._unnumbered = 0
@@ -82,9 +85,10 @@ class Watch:
             # What a prepared loader reads from inside itself is not what the script sees.
             if self._inside or (hasattr(loader, "_crosstrain") and not prepared_kind):
                 return real(loader)
-            if prepared_kind:
-                return Watched(Guarded(self, real, loader), self, loader)
-            return Watched(real(loader), self, loader)
+            self.opening = self.number(loader)
+            batches = Guarded(self, real, loader) if prepared_kind else real(loader)
+            self.opening = None
+            return Watched(batches, self, loader)
 
         kind.__iter__ = iterate
 
@@ -103,7 +107,9 @@ class Watch:
         real = None if prepared is None else loader.real_rows(prepared.comm.rank)
         rows, digest = checksum(batch, real)
         self.rows = rows
-        self.batches.append(Batch(self.number(loader), self._events(), rows, digest, first, place()))
+        self.batches.append(
+            Batch(self.number(loader), self._events(), rows, digest, first, place(), width(batch))
+        )
 
 
 class Guarded:
@@ -148,6 +154,14 @@ def checksum(batch: Any, real: int | None = None) -> tuple[int | None, int | Non
     for position, column in enumerate(columns):
         total = _mixed(total * np.uint64(2 * position + 3) + _row_sums(column[:kept]))
     return kept, int(total.sum(dtype=np.uint64)) & _MASK
+
+
+def width(batch: Any) -> int:
+    """Bytes that the tensors of a batch hold for each row."""
+    columns: list[Any] = []
+    _columns(batch, columns)
+    tensors = [column for column in columns if isinstance(column, Tensor) and column.dim()]
+    return sum(tensor.nbytes // max(1, tensor.shape[0]) for tensor in tensors)
 
 
 def _columns(batch: Any, found: list[Any]) -> bool:

@@ -48,7 +48,7 @@ class Job:
 
     devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
     launched: a launcher's variables also for one process. shares: draw random numbers as so many processes
-    would. frozen: undo every step. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
+    would, of which each reads the loaders `whole` by itself. frozen: undo every step. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
     parent of `out` only. imports: modules that the server may load first, once for all runs.
     data: whether torchvision's data sets are replaced by small synthetic ones where their files are missing.
     """
@@ -65,6 +65,7 @@ class Job:
     devices: Literal["real", "absent", "present"] = "real"
     launched: bool = False
     shares: int = 0
+    whole: tuple[int, ...] = ()
     frozen: bool = False
     double: bool = False
     leave_out: dict[int, int] = field(default_factory=dict)

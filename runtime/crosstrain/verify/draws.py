@@ -22,17 +22,22 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ORDER_FILE = "torch/utils/data/sampler.py"
-NEAR = 12  # frames between a draw and the sampler that asked for it
+# Where an order, and the seed of a pass over a loader, are drawn: (end of the file's name, function or any).
+ORDER = (("torch/utils/data/sampler.py", None), ("torch/utils/data/dataloader.py", "__init__"))
+NEAR = 12  # frames between a draw and what asked for it
 
 
 class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, draws that have a row per sample of the batch in hand are made for `world` shares."""
+    """While active, draws that have a row per sample of the batch in hand are made for `world` shares.
 
-    def __init__(self, world: int, rows: Callable[[], int | None]) -> None:
+    rows: of the batch in hand. opening: whether a loader that the processes share is about to draw its order.
+    """
+
+    def __init__(self, world: int, rows: Callable[[], int | None], opening: Callable[[], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._world = world
         self._rows = rows
+        self._opening = opening
         self._states: dict[int, list[Tensor]] = {}  # by generator, of all processes but the first
 
     def shares(self) -> list[int] | None:
@@ -68,7 +73,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = generator.get_state()
         result = func(*args, **kwargs)
         after = generator.get_state()
-        order = _asked_for_by_sampler()
+        order = self._opening() and _for_an_order()
         for index, state in enumerate(others):
             if torch.equal(state, before):
                 others[index] = after
@@ -146,12 +151,13 @@ def _fresh(args: Any) -> Any:
     return tuple(arg.clone() if isinstance(arg, Tensor) else arg for arg in args)
 
 
-def _asked_for_by_sampler() -> bool:
+def _for_an_order() -> bool:
     frame: FrameType | None = sys._getframe(2)
     for _ in range(NEAR):
         if frame is None:
             return False
-        if frame.f_code.co_filename.endswith(ORDER_FILE):
+        code = frame.f_code
+        if any(code.co_filename.endswith(file) and name in (None, code.co_name) for file, name in ORDER):
             return True
         frame = frame.f_back
     return False

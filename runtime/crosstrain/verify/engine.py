@@ -14,7 +14,7 @@ from crosstrain.verify.client import Server, shared_server
 from crosstrain.verify.compare import Comparison, compare, global_events, out_of_order, ranks_disagree
 from crosstrain.verify.evaluation import compare_frozen
 from crosstrain.verify.noise import beyond_noise
-from crosstrain.verify.passes import batches_of, evaluation_loaders, training_loaders
+from crosstrain.verify.passes import batches_of, evaluation_loaders, training_loaders, whole_loaders
 from crosstrain.verify.report import Difference, Report, Run, Verdict
 from crosstrain.verify.runs import (
     Data,
@@ -144,7 +144,7 @@ class Comparing:
         self._before, self._after = paths
         self._expect = expect
         self._ignore = ignore
-        self._shared: dict[int, RankTrace | None] = {}
+        self._shared: dict[tuple[int, tuple[int, ...]], RankTrace | None] = {}
 
     def report(self, processes: Sequence[int], default_launch: bool) -> Report:
         """All runs, in order; only the original's where that does not train."""
@@ -197,7 +197,7 @@ class Comparing:
             return run
         if self._original.draws or self._original.statistics:
             return self._against_shares(run, done)
-        return self._in_double(run, done, shares=0) or run
+        return self._in_double(run, done, Variant("")) or run
 
     def _against_itself(self, run: Run, done: Finished) -> Run:
         """One process differs: perhaps the original's own second run does, too."""
@@ -209,7 +209,8 @@ class Comparing:
     def _against_shares(self, run: Run, done: Finished) -> Run:
         """Several processes differ where they may: compare with an original that draws share by share."""
         world = len(done.ranks)
-        shared = self._drawn_for(world)
+        whole = whole_loaders(done.ranks)
+        shared = self._drawn_for(world, whole)
         if shared is None:
             return run
         what = "random draws" if not self._original.statistics else "random draws and batch statistics"
@@ -217,14 +218,14 @@ class Comparing:
         equal = _concluded(done.run, compare(shared, done.ranks, self._ignore), Verdict.EQUAL)
         if equal.verdict.ok:
             return replace(equal, against=against)
-        exact = self._in_double(equal, done, shares=world)
+        exact = self._in_double(equal, done, Variant("", shares=world, whole=whole))
         if exact is not None:
             return replace(exact, against=against)
-        other = self._drawn_for(world + 1)
+        other = self._drawn_for(world + 1, whole)
         members = [self._original, shared, *([other] if other else [])]
         return _by_noise(replace(equal, against=against), members, done, "other random numbers")
 
-    def _in_double(self, run: Run, done: Finished, shares: int) -> Run | None:
+    def _in_double(self, run: Run, done: Finished, reference: Variant) -> Run | None:
         """EQUAL, if both agree in double precision; None if they do not, or if that cannot be told.
 
         What single precision showed about ranks and files, or a run that is coarser than it, stays.
@@ -233,7 +234,7 @@ class Comparing:
         if run.difference.quantity in ("ranks", "files", "batch", "order") or self._coarse():
             return None
         world = len(done.ranks)
-        ours = self._runner.run(self._before, Variant("original, float64", shares=shares, double=True))
+        ours = self._runner.run(self._before, replace(reference, name="original, float64", double=True))
         theirs = self._runner.run(self._after, Variant(f"{done.run.name}, float64", True, world, double=True))
         if not ours.run.verdict.ok or not theirs.run.verdict.ok:
             return None
@@ -247,12 +248,12 @@ class Comparing:
         """Whether the original computes in less than single precision."""
         return self._original.epsilon > SINGLE
 
-    def _drawn_for(self, world: int) -> RankTrace | None:
-        if world not in self._shared:
-            variant = Variant(f"original, drawing as {world} processes", shares=world)
+    def _drawn_for(self, world: int, whole: tuple[int, ...]) -> RankTrace | None:
+        if (world, whole) not in self._shared:
+            variant = Variant(f"original, drawing as {world} processes", shares=world, whole=whole)
             done = self._runner.run(self._before, variant)
-            self._shared[world] = done.ranks[0] if done.run.verdict.ok else None
-        return self._shared[world]
+            self._shared[world, whole] = done.ranks[0] if done.run.verdict.ok else None
+        return self._shared[world, whole]
 
     def _default(self, world: int) -> Run:
         """The default launch, frozen: batches of their own, evaluation sets that do not divide evenly."""

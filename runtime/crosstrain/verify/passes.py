@@ -46,6 +46,13 @@ def together(original: Batch, shares: Sequence[Batch]) -> bool:
     return sum(digest for digest in digests if digest is not None) % (1 << 64) == original.digest
 
 
+def apart(original: Batch, shares: Sequence[Batch]) -> bool:
+    """Whether the processes certainly have other rows than those of the batch."""
+    known = original.digest is not None and all(share.digest is not None for share in shares)
+    alike = all(share.width == original.width for share in shares if share.rows)
+    return known and alike and not together(original, shares)
+
+
 def side_by_side(
     original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int]
 ) -> Iterator[tuple[Batch, tuple[Batch, ...]]]:
@@ -55,6 +62,15 @@ def side_by_side(
         zip(*(batches_of(rank, loaders) for rank in ranks), strict=False),
         strict=False,
     )
+
+
+def whole_loaders(ranks: Sequence[RankTrace]) -> tuple[int, ...]:
+    """The loaders of which every process reads everything: those that were not prepared."""
+    whole = {batch.loader for batch in ranks[0].batches}
+    for shares in zip(*(rank.batches for rank in ranks), strict=False):
+        if len({(share.loader, share.digest) for share in shares}) > 1:
+            whole.discard(shares[0].loader)
+    return tuple(sorted(whole))
 
 
 def first_steps(trace: RankTrace) -> list[int]:

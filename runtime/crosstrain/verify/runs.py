@@ -54,7 +54,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is particular about one run. `shares`, `frozen`, `double`, `leave_out`: see `client.Job`.
+    """What is particular about one run. `shares`, `whole`, `frozen`, `double`, `leave_out`: see `client.Job`.
 
     migrated: the request's overlay lies over its working directory.
     """
@@ -64,6 +64,7 @@ class Variant:
     world: int = 1
     own_batches: bool = False
     shares: int = 0
+    whole: tuple[int, ...] = ()
     frozen: bool = False
     double: bool = False
     leave_out: Mapping[int, int] = field(default_factory=dict)
@@ -165,6 +166,7 @@ class Runner:
             devices=request.devices,
             launched=request.launched,
             shares=variant.shares,
+            whole=variant.whole,
             frozen=variant.frozen,
             double=variant.double,
             leave_out=dict(variant.leave_out),

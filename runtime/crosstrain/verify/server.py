@@ -232,7 +232,8 @@ class Stage:
             double.install()
         shared = None
         if job["shares"] > 1:
-            shared = SharedDraws(job["shares"], lambda: self._tracer.watch.rows)
+            watch, whole = self._tracer.watch, set(job["whole"])
+            shared = SharedDraws(job["shares"], lambda: watch.rows, lambda: watch.opening not in whole)
             share_statistics(shared.shares)
         if job["frozen"]:
             frozen.install()

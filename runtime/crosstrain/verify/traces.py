@@ -44,7 +44,8 @@ class Batch:
 
     rows: those that belong to the pass (not completion or filler); digest: a checksum of these rows that
     does not depend on their order, so that the checksums of shares add up (mod 2**64); None: unknown. first:
-    whether a pass over the loader begins with it.
+    whether a pass over the loader begins with it. width: bytes of a row, 0 if unknown; batches that are
+    padded to their longest sample have rows of other widths when they are shared.
     """
 
     loader: int
@@ -53,6 +54,7 @@ class Batch:
     digest: int | None
     first: bool
     place: str = ""
+    width: int = 0
 
 
 @dataclass(frozen=True)

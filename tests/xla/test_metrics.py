@@ -1,0 +1,101 @@
+"""Evaluation on several devices: every sample once, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from tests.xla.support import on_xla
+
+ROWS = 19
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Any:
+        return iter(torch.arange(ROWS))
+
+
+class Whole(Dataset[Tensor]):
+    """Returns whole batches; the loader is told batch_size=None."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.arange(ROWS)[index * 5 : index * 5 + 5]
+
+    def __len__(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize(
+    ("even", "split"), [(True, False), (False, False), ("weighted", False), (True, True), ("weighted", True)]
+)
+def test_every_sample_is_gathered_once_in_order(even: Any, split: bool) -> None:
+    found = on_xla(gathered, even, split)
+    assert found["rows"] == list(range(ROWS))
+    assert found["tokens"] == 3 * ROWS
+    assert found["text"] == [str(row) for row in range(ROWS)]
+    assert found["stream"] == list(range(ROWS))
+    assert found["whole"] == list(range(ROWS))
+    if even is True:
+        assert len(found["shapes"]) == 1
+
+
+def gathered(even: Any, split: bool) -> dict[str, Any]:
+    accelerator = Accelerator(even_batches=even, split_batches=split)
+    size = 8 if split else 2
+    rows: list[int] = []
+    text: list[str] = []
+    tokens = 0
+    shapes = set()
+    for (batch,) in accelerator.prepare(DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=size)):
+        shapes.add(tuple(batch.shape))
+        rows += accelerator.gather_for_metrics(batch).tolist()
+        tokens += len(accelerator.gather_for_metrics(batch.repeat_interleave(3)))
+        text += accelerator.gather_for_metrics([str(row) for row in batch.tolist()])
+    stream = accelerator.prepare(DataLoader(Stream(), batch_size=size))
+    streamed = [row for batch in stream for row in accelerator.gather_for_metrics(batch).tolist()]
+    blocks = accelerator.prepare(DataLoader(Whole(), batch_size=None))
+    whole = [row for batch in blocks for row in accelerator.gather_for_metrics(batch).tolist()]
+    return {
+        "rows": rows,
+        "text": text,
+        "tokens": tokens,
+        "stream": streamed,
+        "whole": whole,
+        "shapes": shapes,
+    }
+
+
+def test_collectives_of_one_process_give_back_what_they_got() -> None:
+    assert on_xla(collectives) == {
+        "gather": [0, 1, 2, 3, 4, 5, 6, 7],
+        "reduce": [28.0, 3.5],
+        "padded": 8,
+        "objects": ["one"],
+        "broadcast": ["mine"],
+        "whole_sum": 28.0,
+    }
+
+
+def collectives() -> dict[str, Any]:
+    from crosstrain.utils import broadcast_object_list, gather_object
+
+    accelerator = Accelerator()
+    (batch,) = next(iter(accelerator.prepare(DataLoader(TensorDataset(torch.arange(8)), batch_size=2))))
+    value = batch.float()
+    accelerator.wait_for_everyone()
+    return {
+        "gather": accelerator.gather(batch).tolist(),
+        "reduce": [
+            accelerator.reduce(value.sum(), "sum").item(),
+            accelerator.reduce(value.mean(), "mean").item(),
+        ],
+        "padded": len(accelerator.pad_across_processes(batch)),
+        "objects": gather_object(["one"]),
+        "broadcast": broadcast_object_list(["mine"]),
+        "whole_sum": accelerator.gather_for_metrics(value.sum()).item(),
+    }

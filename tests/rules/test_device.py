@@ -72,7 +72,6 @@ NEGATIVE_MODEL = [
         MODEL,
         "moved to the CPU by name",
         {"end": 'model = model.to("cpu")'},
-        wrong="refused (CT201): a binding after training counts as one that prepare must follow",
     ),
     leaves(
         MODEL,

@@ -16,14 +16,16 @@ from crosstrain_migrate.roles.values import External
 from .base import Context, refuse
 
 RULE = "CT202"
+GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
 
 
 def plan(context: Context) -> None:
     _refuse_line_search(context)
-    for call, loss in context.facts.backward_calls:
+    for call, given in context.facts.backward_calls:
         accelerator = context.accelerator(call)
-        arguments = call.args[1:] if loss in call.args else call.args
-        if arguments:
+        loss = _only(call, given)
+        arguments = call.args[1:] if given in call.args else call.args
+        if arguments or any(k.arg in GRADIENTS for k in call.keywords):
             raise refuse(
                 RULE,
                 call,
@@ -41,6 +43,20 @@ def plan(context: Context) -> None:
         )
         context.collective.add(call)
     _loss_reduction(context)
+
+
+def _only(call: ast.Call, given: ast.expr) -> ast.expr:
+    """The one loss of `torch.autograd.backward([loss])`."""
+    if not isinstance(given, ast.List | ast.Tuple):
+        return given
+    if len(given.elts) != 1:
+        raise refuse(
+            RULE,
+            call,
+            "one call goes backward through several tensors, which has no global form",
+            "add the losses up, or call backward for each",
+        )
+    return given.elts[0]
 
 
 def _refuse_line_search(context: Context) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.values import External, Instance
 
 from .base import Context, Refusal
 from .home import only_definition
@@ -21,7 +22,11 @@ SUFFIXES = (".pt", ".pth", ".bin")
 
 
 def plan(context: Context) -> None:
-    saves = [c for c in context.facts.calls_to("torch.save") if context.reachable(c)]
+    saves = [
+        c
+        for c in context.facts.calls_to("torch.save")
+        if context.reachable(c) and not _into_memory(context, c)
+    ]
     for call in saves:
         try:
             _save(context, call)
@@ -29,6 +34,16 @@ def plan(context: Context) -> None:
             context.note(ANYTHING, call, "every process writes this file", "save it through the accelerator")
     if saves:
         _wait_before_loads(context, saves)
+
+
+def _into_memory(context: Context, call: ast.Call) -> bool:
+    """A buffer is every process's own: each must fill it."""
+    target = (
+        call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "f"), None)
+    )
+    return target is not None and any(
+        isinstance(v, External) and v.path == "io.BytesIO" for v in context.facts.of(target)
+    )
 
 
 def _save(context: Context, call: ast.Call) -> None:
@@ -103,16 +118,25 @@ def _unwrap_inside(context: Context, call: ast.Call, accelerator: str) -> None:
 
 def _wait_before_loads(context: Context, saves: list[ast.Call]) -> None:
     for call in context.facts.calls_to("torch.load"):
-        if not context.reachable(call) or not _may_follow_a_save(context, call, saves, frozenset()):
+        if not context.reachable(call) or not may_follow_a_save(context, call, saves, frozenset()):
             continue
-        if not context.allows(LOAD, call):
-            continue
-        statement = _before_tests(context, context.facts.table.statement_of(call))
-        code = f"{context.accelerator(call)}.wait_for_everyone()"
-        context.edits.append(
-            e.InsertBefore(statement, LOAD, "the main process may still be writing the file", code=code)
-        )
-        context.collective.add(statement)
+        wait_before(context, call, LOAD)
+
+
+def wait_before(context: Context, call: ast.Call, rule: str) -> None:
+    """All processes meet before `call` reads a file that one of them wrote."""
+    if not context.allows(rule, call):
+        return
+    statement = _before_tests(context, context.facts.table.statement_of(call))
+    if any(
+        isinstance(x, e.InsertBefore) and x.node is statement and "wait_for" in x.code for x in context.edits
+    ):
+        return
+    code = f"{context.accelerator(call)}.wait_for_everyone()"
+    context.edits.append(
+        e.InsertBefore(statement, rule, "the main process may still be writing the file", code=code)
+    )
+    context.collective.add(statement)
 
 
 def _before_tests(context: Context, statement: ast.stmt) -> ast.stmt:
@@ -128,7 +152,7 @@ def _before_tests(context: Context, statement: ast.stmt) -> ast.stmt:
     return current
 
 
-def _may_follow_a_save(
+def may_follow_a_save(
     context: Context, node: ast.AST, saves: list[ast.Call], seen: frozenset[ast.AST]
 ) -> bool:
     """Whether a save may have run earlier in the same run: above `node` in its function, or above a call of that."""
@@ -139,13 +163,13 @@ def _may_follow_a_save(
         if facts.table.of_node[call] is not scope or call.lineno >= line:
             continue
         if call in saves or any(
-            _saves_inside(context, target, saves, frozenset()) for target in context.local_targets(call)
+            _saves_inside(context, target, saves, frozenset()) for target in _called(context, call)
         ):
             return True
     if scope.node in seen:
         return False
     return any(
-        _may_follow_a_save(context, site, saves, seen | {scope.node})
+        may_follow_a_save(context, site, saves, seen | {scope.node})
         for site in facts.callers.get(scope.node, ())
     )
 
@@ -159,6 +183,16 @@ def _saves_inside(
         if isinstance(node, ast.Call):
             if node in saves:
                 return True
-            if any(_saves_inside(context, t, saves, seen | {function}) for t in context.local_targets(node)):
+            if any(_saves_inside(context, t, saves, seen | {function}) for t in _called(context, node)):
                 return True
     return False
+
+
+def _called(context: Context, call: ast.Call) -> list[ast.AST]:
+    """What a call runs of the script's own: a function, a constructor, or an object's `__call__`."""
+    methods = [
+        context.facts.interp.method(v.cls, "__call__")
+        for v in context.facts.of(call.func)
+        if isinstance(v, Instance)
+    ]
+    return [*context.local_targets(call), *(m for m in methods if m is not None)]

@@ -18,6 +18,8 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 
 from .base import Context, Refusal
+from .checkpoints import may_follow_a_save, wait_before
+from .home import only_definition
 from .subject import suite_of
 
 DIRECTORY, FILE = "CT402", "CT403"
@@ -32,6 +34,7 @@ WRITERS = {
     "pickle.dump",
     "json.dump",
     "yaml.dump",
+    "torch.jit.save",
     "shutil.copy",
     "shutil.copyfile",
     "shutil.copy2",
@@ -76,7 +79,51 @@ def plan(context: Context) -> None:
             and _opens_for_writing(context, call)
         ):
             _null_device(context, call)
+        elif _exports(context, call):
+            context.note(
+                FILE,
+                call,
+                "every process writes this file: the model may have to run for it, which all processes must take part in",
+                "write it after training, in a run of one process",
+            )
+    _wait_before_reads(context, guarded)
     _join_neighbours(context)
+
+
+def _wait_before_reads(context: Context, guarded: set[ast.stmt]) -> None:
+    """What the main process wrote in this run is there before any process reads it."""
+    calls = {c for s in guarded for c in ast.walk(s) if isinstance(c, ast.Call)}
+    written: dict[str, list[ast.Call]] = {}
+    for call in calls:
+        if _opens_for_writing(context, call) or _writes(context, call):
+            for path in _paths(call):
+                written.setdefault(path, []).append(call)
+    for call in context.facts.calls if written else ():
+        if call in calls or not context.reachable(call) or not _reads(context, call):
+            continue
+        writes = [w for path in _paths(call) for w in written.get(path, ())]
+        if writes and may_follow_a_save(context, call, writes, frozenset()):
+            wait_before(context, call, FILE)
+
+
+def _paths(call: ast.Call) -> set[str]:
+    """What may name the file in a call: an argument, or what a method of a path is called on."""
+    named = [*call.args, *(k.value for k in call.keywords)]
+    if isinstance(call.func, ast.Attribute):
+        named.append(call.func.value)
+    constant = {ast.unparse(n) for n in named if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return constant | {
+        ast.unparse(n)
+        for n in named
+        if isinstance(n, ast.Name | ast.Attribute | ast.Call | ast.JoinedStr | ast.BinOp)
+    }
+
+
+def _reads(context: Context, call: ast.Call) -> bool:
+    if "builtins.open" in context.facts.paths(call.func):
+        return not _opens_for_writing(context, call)
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+    return name.startswith(("load", "read", "imread"))
 
 
 def _join_neighbours(context: Context) -> None:
@@ -109,7 +156,14 @@ def _directories(context: Context) -> None:
                     transaction="directory",
                 )
             )
+        elif any(
+            k.arg == "exist_ok" and isinstance(k.value, ast.Constant) and not k.value.value
+            for k in call.keywords
+        ):
+            _must_be_new(context, call)
     for call in _allowed(context, context.facts.calls_to("os.mkdir")):
+        if isinstance(call.func, ast.Name):
+            _must_be_new(context, call)
         if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
             context.edits.append(
                 e.Replace(
@@ -130,6 +184,8 @@ def _directories(context: Context) -> None:
                 )
             )
     for call in _allowed(context, context.facts.method_calls("mkdir")):
+        if context.local_targets(call):
+            continue
         if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
             context.edits.append(
                 e.InsertArgument(
@@ -145,6 +201,15 @@ def _directories(context: Context) -> None:
 
 def _allowed(context: Context, calls: Iterable[ast.Call]) -> list[ast.Call]:
     return [call for call in calls if context.allows(DIRECTORY, call)]
+
+
+def _must_be_new(context: Context, call: ast.Call) -> None:
+    context.note(
+        DIRECTORY,
+        call,
+        "every process makes this directory, and all but the first fail because it exists",
+        "use os.makedirs(..., exist_ok=True), or make it on the main process only",
+    )
 
 
 def _opens_for_writing(context: Context, node: ast.expr) -> bool:
@@ -166,6 +231,17 @@ def _writes(context: Context, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in WRITING_METHODS:
         return not context.facts.paths(call.func)
     return False
+
+
+def _exports(context: Context, call: ast.Call) -> bool:
+    if context.facts.paths(call.func) & {"torch.onnx.export", "torch.export.save"}:
+        return True
+    made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "save" else None
+    if isinstance(made, ast.Name):
+        made = only_definition(context.facts, made)
+    return isinstance(made, ast.Call) and bool(
+        context.facts.paths(made.func) & {"torch.jit.script", "torch.jit.trace"}
+    )
 
 
 def _within(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> bool:
@@ -210,9 +286,7 @@ def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
     if inner & context.collective:
         return "it communicates inside"
     for node in inner:
-        if isinstance(node, ast.Call) and any(
-            t in context.facts.interp.touching for t in context.local_targets(node)
-        ):
+        if isinstance(node, ast.Call) and _runs_a_model(context, node):
             return "it runs the model inside"
         if isinstance(node, ast.For) and context.facts.interp.iterations.get(node):
             return "it iterates a loader inside"
@@ -223,6 +297,13 @@ def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
         if name not in inner and definitions & stored:
             return f"`{name.id}` is read after it"
     return None
+
+
+def _runs_a_model(context: Context, call: ast.Call) -> bool:
+    """A model that is prepared may communicate when it runs."""
+    if any(v in context.subject.models for v in context.facts.of(call.func)):
+        return True
+    return any(t in context.facts.interp.touching for t in context.local_targets(call))
 
 
 def _null_device(context: Context, call: ast.Call) -> None:

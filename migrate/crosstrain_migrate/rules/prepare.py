@@ -16,6 +16,7 @@ from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Value, site_of
 
 from .base import Context, refuse
+from .home import only_definition
 from .subject import Holding, common_position, stores
 
 RULE = "CT201"
@@ -29,6 +30,9 @@ def plan(context: Context) -> None:
     position = _past_other_schedulers(context, held, position)
     position = _with_evaluation(context, held, position)
     first_use = _first_use(context, held, position)
+    if first_use is not None:
+        position = _before_rebindings(context, held, first_use) or position
+        first_use = _first_use(context, held, position)
     if first_use is not None:
         raise refuse(
             RULE,
@@ -48,6 +52,16 @@ def plan(context: Context) -> None:
         )
     )
     _check_aliases(context, held, position)
+
+
+def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: ast.AST) -> ast.stmt | None:
+    """Where everything exists before its first use, although a name is bound to the same thing again later:
+    `model = model.to("cpu")` after training."""
+    line = first_use.lineno  # type: ignore[attr-defined]
+    earlier = [[s for s in h.stores if s.lineno < line] for h in held.values()]
+    if not all(earlier):
+        return None
+    return common_position(context.facts, [s for stored in earlier for s in stored])
 
 
 def _past_other_schedulers(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:
@@ -151,11 +165,9 @@ def _first_use(context: Context, held: dict[Value, Holding], position: ast.stmt)
             or not _runs_in(context, node, scope)
         ):
             continue
-        if (
-            isinstance(node, ast.For)
-            and facts.interp.iterations.get(node, set()) & values
-            and line < position.lineno
-        ):
+        if isinstance(node, ast.For) and facts.interp.iterations.get(node, set()) & values:
+            return node
+        if any(node is call for call, _ in facts.backward_calls):
             return node
         if isinstance(node, ast.Call) and _runs(context, node, values):
             return node
@@ -213,10 +225,11 @@ def _sees_prepared(
     if not isinstance(node, ast.Name):
         return False
     scope = facts.table.of_node[node].resolve(node.id)
-    if scope is context.subject.scope:
-        return node.id == holding.name and (
-            facts.table.of_node[node] is not scope or node.lineno > position.lineno
-        )
+    if scope is context.subject.scope and node.id == holding.name:
+        return facts.table.of_node[node] is not scope or node.lineno > position.lineno
+    definition = only_definition(facts, node)
+    if definition is not None:  # batches = tqdm(loader)
+        return _sees_prepared(context, _iterated(definition), holding, position, loader, seen)
     if scope is None or not scope.is_function:
         return False
     arguments = {a.arg: a for a in ast.walk(scope.node) if isinstance(a, ast.arg)}

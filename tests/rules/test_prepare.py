@@ -1,0 +1,330 @@
+"""CT201: one prepare, with the same names on both sides."""
+
+from __future__ import annotations
+
+from .support import SLOTS, Case, Slots, converts, each, leaves, refuses
+
+RULE, NO_LOADER = "CT201", "CT902"
+DEVICE = {"device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is"}
+TWO = "encoder = nn.Linear(8, 4).to(device)\nmodel = nn.Linear(4, 3).to(device)"
+TWO_AFTER = {
+    "model": "encoder = nn.Linear(8, 4)\nmodel = nn.Linear(4, 3)",
+    "prepare": (
+        "encoder, model, optimizer, train_loader = accelerator.prepare(\n    encoder, model, optimizer, train_loader\n)"
+    ),
+}
+TWO_LOSS = "out = model(encoder(x))\nloss = F.cross_entropy(out, y)"
+SET = "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
+
+
+def prepared(
+    name: str, before: Slots, after: Slots | None = None, at: str = "optimizer = torch", wrong: str = ""
+) -> Case:
+    return converts(RULE, name, before, after or {}, at=at, wrong=wrong)
+
+
+def optimizer(name: str, code: str, at: str = "optimizer = ", wrong: str = "", **more: str) -> Case:
+    """An optimizer in another spelling: the ordinary prepare."""
+    return prepared(name, {"optimizer": code, **more}, at=at, wrong=wrong)
+
+
+def stepwise(name: str, setup: str, batch: str, after: str, wrong: str = "", **more: str) -> Case:
+    """Batches that are asked for one by one."""
+    before = {"setup": setup, "loop": "for _ in range(4):", "batch": batch, **more}
+    return prepared(name, before, {"batch": after}, wrong=wrong)
+
+
+POSITIVE = [
+    optimizer("one of each", SLOTS["optimizer"]),
+    optimizer(
+        "parameters filtered",
+        "optimizer = torch.optim.SGD(filter(lambda p: p.requires_grad, model.parameters()), lr=0.1)",
+    ),
+    optimizer("parameters listed", "optimizer = torch.optim.SGD([p for p in model.parameters()], lr=0.1)"),
+    optimizer(
+        "parameters by name", "optimizer = torch.optim.SGD([p for n, p in model.named_parameters()], lr=0.1)"
+    ),
+    optimizer(
+        "parameters in a variable",
+        "parameters = model.parameters()\noptimizer = torch.optim.SGD(parameters, lr=0.1)",
+    ),
+    optimizer(
+        "parameters in groups",
+        'optimizer = torch.optim.SGD([{"params": model.parameters(), "lr": 0.2}], lr=0.1)',
+    ),
+    prepared(
+        "a part of the model",
+        {
+            "model": "model = nn.Sequential(nn.Linear(8, 3)).to(device)",
+            "optimizer": "optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)",
+        },
+        {"model": "model = nn.Sequential(nn.Linear(8, 3))"},
+        wrong="refused: a layer by its number is not traced to its model",
+    ),
+    optimizer(
+        "single weights",
+        "optimizer = torch.optim.SGD([model.weight, model.bias], lr=0.1)",
+        wrong="refused: a weight by its name is not traced",
+    ),
+    optimizer(
+        "one of two, by a switch",
+        "if len(train_set) > 9:\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "else:\n"
+        "    optimizer = torch.optim.Adam(model.parameters())",
+        at="if len(train_set)",
+    ),
+    optimizer(
+        "out of a dictionary of classes",
+        'kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}\noptimizer = kinds["sgd"](model.parameters(), lr=0.1)',
+    ),
+    optimizer("by its name", 'optimizer = getattr(torch.optim, "SGD")(model.parameters(), lr=0.1)'),
+    prepared(
+        "two models, one optimizer",
+        {
+            "model": TWO,
+            "optimizer": "optimizer = torch.optim.SGD(list(encoder.parameters()) + list(model.parameters()), lr=0.1)",
+            "loss": TWO_LOSS,
+        },
+        TWO_AFTER,
+    ),
+    prepared(
+        "two models chained",
+        {
+            "imports": "import itertools",
+            "model": TWO,
+            "optimizer": "optimizer = torch.optim.SGD(itertools.chain(encoder.parameters(), model.parameters()), lr=0.1)",
+            "loss": TWO_LOSS,
+        },
+        TWO_AFTER,
+    ),
+    prepared(
+        "two models, two optimizers",
+        {
+            "model": TWO,
+            "optimizer": (
+                "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nsecond = torch.optim.SGD(encoder.parameters(), lr=0.1)"
+            ),
+            "loss": TWO_LOSS,
+            "step": "optimizer.step()\nsecond.step()",
+        },
+        {
+            "model": TWO_AFTER["model"],
+            "prepare": (
+                "encoder, model, optimizer, second, train_loader = accelerator.prepare(\n"
+                "    encoder, model, optimizer, second, train_loader\n"
+                ")"
+            ),
+        },
+        at="second = torch",
+    ),
+    prepared(
+        "two loaders side by side",
+        {
+            "data": SET
+            + "train_loader = DataLoader(train_set, batch_size=8)\nother_loader = DataLoader(train_set, batch_size=8)",
+            "loop": "for (x, y), (u, v) in zip(train_loader, other_loader):",
+            "batch": "x, y, u = x.to(device), y.to(device), u.to(device)",
+            "loss": "loss = F.cross_entropy(model(x), y) + model(u).pow(2).mean()",
+        },
+        {
+            "prepare": (
+                "model, optimizer, train_loader, other_loader = accelerator.prepare(\n"
+                "    model, optimizer, train_loader, other_loader\n"
+                ")"
+            ),
+            "batch": "",
+        },
+    ),
+    prepared(
+        "made by functions",
+        {
+            "definitions": "def build(device):\n    return nn.Linear(8, 3).to(device)\n",
+            "model": "model = build(device)",
+        },
+        {"definitions": "def build():\n    return nn.Linear(8, 3)\n", "model": "model = build()"},
+    ),
+    prepared(
+        "compiled before the optimizer",
+        {"model": "model = nn.Linear(8, 3)\nmodel = torch.compile(model)\nmodel = model.to(device)"},
+        {"model": "model = nn.Linear(8, 3)\nmodel = torch.compile(model)"},
+    ),
+    prepared(
+        "the loader under another name in the loop",
+        {"setup": "batches = train_loader", "loop": "for x, y in batches:"},
+    ),
+    prepared(
+        "a progress bar with a name",
+        {"imports": "from tqdm import tqdm", "epoch": "bar = tqdm(train_loader)", "loop": "for x, y in bar:"},
+    ),
+    prepared("counted", {"loop": "for i, (x, y) in enumerate(train_loader, start=1):"}),
+    prepared("beside a range", {"loop": "for i, (x, y) in zip(range(10), train_loader):"}),
+    stepwise(
+        "the first batch, again and again",
+        "",
+        "x, y = next(iter(train_loader))\nx, y = x.to(device), y.to(device)",
+        "x, y = next(iter(train_loader))",
+    ),
+    stepwise(
+        "an iterator begun anew at its end",
+        "batches = iter(train_loader)",
+        "try:\n"
+        "    x, y = next(batches)\n"
+        "except StopIteration:  # once more\n"
+        "    batches = iter(train_loader)\n"
+        "    x, y = next(batches)\n"
+        "x, y = x.to(device), y.to(device)",
+        "try:\n"
+        "    x, y = next(batches)\n"
+        "except StopIteration:  # once more\n"
+        "    batches = iter(train_loader)\n"
+        "    x, y = next(batches)",
+    ),
+    stepwise(
+        "an endless generator",
+        "batches = forever(train_loader)",
+        "x, y = next(batches)\nx, y = x.to(device), y.to(device)",
+        "x, y = next(batches)",
+        wrong="refused as training without a DataLoader, which there is",
+        definitions="def forever(loader):\n    while True:\n        yield from loader\n",
+    ),
+]
+
+NEGATIVE = [
+    leaves(
+        RULE,
+        "a teacher that is not trained",
+        {
+            "setup": "teacher = nn.Linear(8, 3).to(device)\nteacher.eval()",
+            "loss": "with torch.no_grad():\n    wanted = teacher(x)\nloss = F.mse_loss(model(x), wanted)",
+        },
+        DEVICE,
+    ),
+    leaves(
+        RULE,
+        "an average of the weights",
+        {
+            "imports": "import copy",
+            "setup": "average = copy.deepcopy(model)",
+            "after_step": (
+                "for a, p in zip(average.parameters(), model.parameters()):\n    a.data.mul_(0.9).add_(p.data, alpha=0.1)"
+            ),
+        },
+    ),
+    leaves(RULE, "weights that are loaded", {"setup": 'model.load_state_dict(torch.load("m.pt"))'}),
+    leaves(
+        RULE,
+        "a use after everything exists",
+        {"setup": "model(torch.ones(2, 8).to(device))"},
+        DEVICE,
+    ),
+    leaves(RULE, "a loader nobody iterates", {"setup": "spare = DataLoader(train_set, batch_size=8)"}),
+    leaves(
+        RULE,
+        "a loss module",
+        {"setup": "criterion = nn.CrossEntropyLoss()", "loss": "loss = criterion(model(x), y)"},
+    ),
+    leaves(RULE, "a list called loader", {"setup": "loader = [1, 2]\nfor item in loader:\n    assert item"}),
+    leaves(RULE, "the model's summary", {"setup": "count = sum(p.numel() for p in model.parameters())"}),
+    refuses(
+        RULE,
+        "a model that runs before its optimizer exists",
+        {"model": "model = nn.Linear(8, 3).to(device)\nmodel(torch.ones(2, 8).to(device))"},
+        at="model(torch.ones",
+    ),
+    refuses(
+        RULE,
+        "a loader that is iterated before",
+        {
+            "data": SET
+            + "train_loader = DataLoader(train_set, batch_size=8)\nfor x, y in train_loader:\n    break"
+        },
+        at="for x, y in train_loader:",
+    ),
+    refuses(
+        RULE,
+        "a loader without a variable",
+        {"data": SET.rstrip("\n"), "loop": "for x, y in DataLoader(train_set, batch_size=8):"},
+        at="optimizer = torch",
+    ),
+    refuses(
+        RULE,
+        "a loader in a dictionary",
+        {
+            "data": SET + 'loaders = {"train": DataLoader(train_set, batch_size=8)}',
+            "loop": 'for x, y in loaders["train"]:',
+        },
+        at="optimizer = torch",
+    ),
+    refuses(
+        RULE,
+        "models in a list",
+        {
+            "model": "models = [nn.Linear(8, 3).to(device), nn.Linear(8, 3).to(device)]",
+            "optimizer": "optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)",
+            "epoch": "",
+            "loss": "loss = F.cross_entropy(models[0](x) + models[1](x), y)",
+        },
+        at="models = [",
+        wrong="the loop variable of a comprehension is taken for a variable that holds them (CT001)",
+    ),
+    refuses(
+        NO_LOADER,
+        "no loader at all",
+        {
+            "data": "x = torch.ones(8, 8).to(device)\ny = torch.zeros(8, dtype=torch.long).to(device)",
+            "loop": "for _ in range(4):",
+            "batch": "",
+        },
+        at="loss.backward()",
+    ),
+    refuses(
+        NO_LOADER,
+        "batches cut by hand",
+        {
+            "data": "points = torch.ones(48, 8)\nlabels = torch.zeros(48, dtype=torch.long)",
+            "loop": "for i in range(0, 48, 8):",
+            "batch": "x, y = points[i : i + 8].to(device), labels[i : i + 8].to(device)",
+        },
+        at="loss.backward()",
+    ),
+    refuses(
+        NO_LOADER,
+        "experience instead of data",
+        {
+            "data": "memory = []",
+            "loop": "for _ in range(4):",
+            "batch": "x = torch.stack([torch.ones(8) for _ in range(8)]).to(device)\ny = torch.zeros(8, dtype=torch.long).to(device)",
+        },
+        at="loss.backward()",
+    ),
+    leaves(RULE, "an optimizer that is made and never used", {"setup": "spare = None"}),
+    leaves(
+        RULE,
+        "a function that would prepare, never called",
+        {"definitions": "def prepare(model):\n    return model\n"},
+    ),
+    leaves(
+        RULE,
+        "a batch sampler's own arguments",
+        {"data": SET + "train_loader = DataLoader(train_set, batch_size=8, drop_last=True, num_workers=0)"},
+    ),
+    leaves(
+        RULE, "weights frozen before", {"setup": "for p in model.parameters():\n    p.requires_grad_(True)"}
+    ),
+    leaves(RULE, "the model's mode", {"epoch": "model.train(True)"}),
+    leaves(RULE, "hooks", {"setup": "model.register_forward_hook(lambda *a: None)"}),
+    leaves(
+        RULE, "the word in a comment or a string", {"end": '# accelerator.prepare(model)\nnote = "prepare"'}
+    ),
+    leaves(
+        RULE,
+        "zeroed gradients spelled the other way",
+        {"step": "optimizer.step()\nmodel.zero_grad(set_to_none=True)"},
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_prepare(case: Case) -> None:
+    case.check()

@@ -1,0 +1,238 @@
+"""CT205: schedulers step as they are written."""
+
+from __future__ import annotations
+
+from .support import Case, each, leaves
+
+RULE = "CT205"
+NAMES = "torch.optim.lr_scheduler."
+PER_EPOCH = "accelerator = Accelerator(step_scheduler_with_optimizer=False)  # the fastest there is"
+PREPARED = """\
+model, optimizer, train_loader, scheduler = accelerator.prepare(
+    model, optimizer, train_loader, scheduler
+)"""
+
+
+def prepared(*names: str, broken: bool = True) -> str:
+    """The prepare line for the training's own and `names`; broken over lines as the author's lines are long."""
+    everything = ", ".join(["model", "optimizer", "train_loader", *names])
+    line = f"{everything} = accelerator.prepare({everything})"
+    return f"{everything} = accelerator.prepare(\n    {everything}\n)" if broken else line
+
+
+def per_batch(
+    name: str, made: str, step: str = "scheduler.step()", slots: dict[str, str] | None = None, wrong: str = ""
+) -> Case:
+    before = {"setup": made, "after_step": step, **(slots or {})}
+    broken = max(len(line) for line in made.split("\n")) < 108
+    after = {"setup": f"{made}\n{prepared('scheduler', broken=broken)}", "prepare": ""}
+    return Case(RULE, name, before, after, at=made.split("\n")[-1], wrong=wrong)
+
+
+def per_epoch(
+    name: str, made: str, step: str = "scheduler.step()", after_epoch: str = "", wrong: str = ""
+) -> Case:
+    before = {"setup": made, "after_epoch": step}
+    after = {"setup": f"{made}\n{prepared('scheduler')}", "prepare": "", "device": PER_EPOCH}
+    if after_epoch:
+        after["after_epoch"] = after_epoch
+    return Case(RULE, name, before, after, at="device = torch.device", wrong=wrong)
+
+
+POSITIVE = [
+    per_epoch("each epoch", f"scheduler = {NAMES}StepLR(optimizer, 1)"),
+    per_epoch("in one chain", f"scheduler = {NAMES}ChainedScheduler([{NAMES}LinearLR(optimizer)])"),
+    per_epoch(
+        "one after the other",
+        f"warm = {NAMES}LinearLR(optimizer)\n"
+        f"cool = {NAMES}StepLR(optimizer, 1)\n"
+        f"scheduler = {NAMES}SequentialLR(optimizer, [warm, cool], milestones=[2])",
+    ),
+    per_epoch(
+        "its rate is printed",
+        f"scheduler = {NAMES}StepLR(optimizer, 1)",
+        "scheduler.step()\nprint(scheduler.get_last_lr()[0])",
+        "scheduler.step()\naccelerator.print(scheduler.get_last_lr()[0])",
+    ),
+    per_epoch("with the epoch's number", f"scheduler = {NAMES}StepLR(optimizer, 1)", "scheduler.step(epoch)"),
+    per_epoch(
+        "on a plateau of the last loss",
+        f"scheduler = {NAMES}ReduceLROnPlateau(optimizer)",
+        "scheduler.step(loss)",
+        'scheduler.step(accelerator.reduce(loss, reduction="mean"))',
+    ),
+    per_epoch(
+        "only where one is wanted",
+        f"scheduler = None\nif epochs > 1:\n    scheduler = {NAMES}StepLR(optimizer, 1)".replace(
+            "epochs", "len(train_set)"
+        ),
+        "if scheduler is not None:\n    scheduler.step()",
+    ),
+    Case(
+        RULE,
+        "two each epoch",
+        {
+            "setup": f"a = {NAMES}LinearLR(optimizer)\nb = {NAMES}StepLR(optimizer, 1)",
+            "after_epoch": "a.step()\nb.step()",
+        },
+        {
+            "setup": f"a = {NAMES}LinearLR(optimizer)\nb = {NAMES}StepLR(optimizer, 1)\n{prepared('a', 'b')}",
+            "prepare": "",
+            "device": PER_EPOCH,
+        },
+        at="device = torch.device",
+    ),
+    per_batch("each batch", f"scheduler = {NAMES}LambdaLR(optimizer, lambda step: min(1.0, step / 10))"),
+    per_batch(
+        "for the loader's length",
+        f"scheduler = {NAMES}CosineAnnealingLR(optimizer, T_max=2 * len(train_loader))",
+    ),
+    per_batch(
+        "for a number of steps of its own",
+        f"steps = 2 * len(train_loader)\nscheduler = {NAMES}LinearLR(optimizer, total_iters=steps)",
+    ),
+    per_batch(
+        "by fractions of an epoch",
+        f"scheduler = {NAMES}CosineAnnealingWarmRestarts(optimizer, 10)",
+        "scheduler.step(epoch + i / len(train_loader))",
+        {"loop": "for i, (x, y) in enumerate(train_loader):"},
+    ),
+    per_batch(
+        "from another library",
+        "scheduler = get_linear_schedule_with_warmup(optimizer, 10, 2 * len(train_loader))",
+        slots={"imports": "from transformers import get_linear_schedule_with_warmup"},
+    ),
+    per_batch(
+        "a class of the script's own",
+        "scheduler = Poly(optimizer)",
+        slots={
+            "definitions": f"class Poly({NAMES}LRScheduler):\n    def get_lr(self):\n        return [0.1 for _ in self.base_lrs]\n"
+        },
+        wrong="it stays unprepared, so on several processes its schedule ends late",
+    ),
+    Case(
+        RULE,
+        "each batch and each epoch: the second stays as it is",
+        {
+            "setup": f"warm = {NAMES}LinearLR(optimizer)\ncool = {NAMES}StepLR(optimizer, 1)",
+            "after_step": "warm.step()",
+            "after_epoch": "cool.step()",
+        },
+        {
+            "setup": f"warm = {NAMES}LinearLR(optimizer)\ncool = {NAMES}StepLR(optimizer, 1)\n{prepared('warm')}",
+            "prepare": "",
+        },
+        at="cool = torch",
+    ),
+    Case(
+        RULE,
+        "under a condition on the step: converted and reported",
+        {
+            "setup": f"scheduler = {NAMES}LinearLR(optimizer)\nn = 0",
+            "after_step": "n += 1\nif n < 10:\n    scheduler.step()",
+        },
+        {"setup": f"scheduler = {NAMES}LinearLR(optimizer)\n{prepared('scheduler')}\nn = 0", "prepare": ""},
+        at="scheduler = torch",
+        findings=((RULE, "if n < 10"),),
+    ),
+]
+
+NEGATIVE = [
+    leaves(RULE, "no scheduler", {}),
+    leaves(RULE, "a scheduler that is never stepped", {"setup": f"scheduler = {NAMES}StepLR(optimizer, 1)"}),
+    leaves(
+        RULE,
+        "the rate set by hand each epoch",
+        {"after_epoch": 'for group in optimizer.param_groups:\n    group["lr"] *= 0.5'},
+    ),
+    leaves(
+        RULE,
+        "the rate set by hand each batch",
+        {
+            "setup": "n = 0",
+            "after_step": 'n += 1\nfor group in optimizer.param_groups:\n    group["lr"] = 0.1 * min(1.0, n / 10)',
+        },
+    ),
+    leaves(
+        RULE,
+        "a function that sets the rate",
+        {
+            "definitions": 'def adjust(optimizer, epoch):\n    for group in optimizer.param_groups:\n        group["lr"] = 0.1 * 0.5**epoch\n',
+            "epoch": "model.train()\nadjust(optimizer, epoch)",
+        },
+    ),
+    leaves(
+        RULE,
+        "a class that is no scheduler sets the rate",
+        {
+            "definitions": (
+                "class Warmup:\n"
+                "    def __init__(self, optimizer):\n"
+                "        self.optimizer = optimizer\n"
+                "        self.n = 0\n"
+                "\n"
+                "    def step(self):\n"
+                "        self.n += 1\n"
+                "        for group in self.optimizer.param_groups:\n"
+                '            group["lr"] = 0.1 * min(1.0, self.n / 10)\n'
+            ),
+            "setup": "warmup = Warmup(optimizer)",
+            "after_step": "warmup.step()",
+        },
+    ),
+    leaves(
+        RULE,
+        "something else that steps",
+        {"imports": "import robots", "setup": "arm = robots.Arm()", "after_step": "arm.step()"},
+    ),
+    leaves(RULE, "the optimizer's step", {"step": "optimizer.step()"}),
+    leaves(RULE, "the rate is read", {"setup": 'rate = optimizer.param_groups[0]["lr"]'}),
+    leaves(
+        RULE,
+        "a profiler's schedule",
+        {"setup": "schedule = torch.profiler.schedule(wait=1, warmup=1, active=1)"},
+    ),
+    leaves(
+        RULE,
+        "a step under the epoch's condition stays under it",
+        {
+            "setup": f"scheduler = {NAMES}StepLR(optimizer, 1)",
+            "after_epoch": "if epoch % 2:\n    scheduler.step()",
+        },
+        {"setup": f"scheduler = {NAMES}StepLR(optimizer, 1)\n{PREPARED}", "prepare": "", "device": PER_EPOCH},
+    ),
+    leaves(
+        RULE,
+        "a length that nothing but printing reads",
+        {"setup": "steps = len(train_loader)", "end": "assert steps"},
+    ),
+    leaves(
+        RULE,
+        "a swa model's own update",
+        {
+            "setup": "average = torch.optim.swa_utils.AveragedModel(model)",
+            "after_epoch": "average.update_parameters(model)",
+        },
+        wrong="every capitalised name of torch.optim counts as an optimizer: the average is prepared",
+    ),
+    leaves(RULE, "a counter called scheduler", {"setup": "scheduler = 0", "after_step": "scheduler += 1"}),
+    leaves(
+        RULE,
+        "its state is saved as it is",
+        {
+            "setup": f"scheduler = {NAMES}StepLR(optimizer, 1)",
+            "after_epoch": "scheduler.step()\nstate = scheduler.state_dict()",
+        },
+        {"setup": f"scheduler = {NAMES}StepLR(optimizer, 1)\n{PREPARED}", "prepare": "", "device": PER_EPOCH},
+    ),
+    leaves(
+        RULE,
+        "the word in a comment or a string",
+        {"after_epoch": '# scheduler.step()\nnote = "scheduler.step()"'},
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_schedulers(case: Case) -> None:
+    case.check()

@@ -17,9 +17,8 @@ from dataclasses import replace
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 
+from . import checkpoints, home
 from .base import Context, Refusal
-from .checkpoints import may_follow_a_save, wait_before
-from .home import only_definition
 from .subject import suite_of
 
 DIRECTORY, FILE = "CT402", "CT403"
@@ -102,8 +101,8 @@ def _wait_before_reads(context: Context, guarded: set[ast.stmt]) -> None:
         if call in calls or not context.reachable(call) or not _reads(context, call):
             continue
         writes = [w for path in _paths(call) for w in written.get(path, ())]
-        if writes and may_follow_a_save(context, call, writes, frozenset()):
-            wait_before(context, call, FILE)
+        if writes and checkpoints.may_follow_a_save(context, call, writes, frozenset()):
+            checkpoints.wait_before(context, call, FILE)
 
 
 def _paths(call: ast.Call) -> set[str]:
@@ -238,7 +237,7 @@ def _exports(context: Context, call: ast.Call) -> bool:
         return True
     made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "save" else None
     if isinstance(made, ast.Name):
-        made = only_definition(context.facts, made)
+        made = home.only_definition(context.facts, made)
     return isinstance(made, ast.Call) and bool(
         context.facts.paths(made.func) & {"torch.jit.script", "torch.jit.trace"}
     )

@@ -380,6 +380,8 @@ def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
         return frozenset({External("torch.nn.Parameter", node)})
     if path == "torch.autograd.Variable" and node.args:
         return interp.of(node.args[0])
+    if path == "torch.nn.SyncBatchNorm.convert_sync_batchnorm" and node.args:
+        return interp.of(node.args[0])
     if path.startswith(("torch.nn.parallel.", "torch.compile")) and node.args:
         return interp.of(node.args[0]) | {External(path, node)}
     if path.startswith(("torch.", "numpy.")) or path in api.HOST_BUILTINS:

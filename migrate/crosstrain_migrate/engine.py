@@ -14,6 +14,7 @@ from .roles.facts import Facts, understand
 from .rules import Plan, plan, unwind
 from .rules.base import Refusal
 from .rules.plain import Plain
+from .rules.sweep import tidy
 from .rules.wish import Wish
 from .sources import may_train, syntax_problem
 from .suppress import skips_file, suppressions
@@ -90,6 +91,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     if refused or after == plain.text:
         after = text
     else:
+        after = tidy(after)
         problems = check_result(text, after, plain.lost)
         inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))
         changes = tuple(sorted({*plain.changes, *inner_changes}, key=lambda c: (c.line, c.rule, c.reason)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,12 @@ class Case:
 
     def migrate(self) -> FileResult:
         return migrate_text(self.before, self.before.read_text(encoding="utf-8"), Options())
+
+    def listed_comments(self) -> frozenset[str]:
+        """Comments that went with the code they were about, as the report says."""
+        findings = json.loads((self.folder / "report.json").read_text(encoding="utf-8"))["findings"]
+        found = (re.search(r"the comment `(#.*)` goes", reason) for *_, reason in findings)
+        return frozenset(match[1] for match in found if match)
 
     def report(self, result: FileResult) -> str:
         """The findings and changes of a migration, as report.json holds them."""

@@ -73,7 +73,7 @@ def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
         or gate.foreign(facts)
     ):
         return None
-    planners = (distribution.started, distribution.plan, precision.plan)
+    planners = (distribution.started, distribution.plan, distribution.devices, precision.plan)
     return plain.unwind(facts, text, runtime, planners)
 
 

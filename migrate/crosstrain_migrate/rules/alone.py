@@ -187,7 +187,39 @@ class Alone:
 
     def _defined(self, definitions: list[ast.AST]) -> Known | None:
         alive = [d for d in definitions if not self.dead(d)]
-        return _join([self._definition(d) for d in alive])
+        return self._beside_dead(_join([self._definition(d) for d in alive]), len(alive) < len(definitions))
+
+    @staticmethod
+    def _beside_dead(found: Known | None, beside: bool) -> Known | None:
+        """Several processes take the branch that is left out here, so they may have another value."""
+        if found is None or found is _PENDING or not beside:
+            return found
+        return Known(found.value, True)
+
+    def sources(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+        """The expressions that a variable, parameter or attribute may have been assigned."""
+        if isinstance(node, ast.Attribute):
+            definitions: list[ast.AST] = [
+                a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)
+            ]
+        else:
+            scope = self.facts.table.of_node[node].resolve(node.id)
+            reaching = self.facts.interp.reaching.get(node)
+            if scope is None:
+                return []
+            definitions = list(reaching) if reaching is not None else self._bindings[scope, node.id]
+        found: list[ast.expr] = []
+        for definition in definitions:
+            if isinstance(definition, ast.arg):
+                function = self.facts.table.of_node[definition].node
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    given = (passed(self.facts, s, function, definition.arg) for s in self.sites(function))
+                    found.extend(g for g in given if g is not None)
+                continue
+            statement = self.facts.table.statement_of(definition)
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                found.append(statement.value)
+        return found
 
     def _definition(self, node: ast.AST) -> Known | None:
         if isinstance(node, ast.arg):
@@ -227,12 +259,12 @@ class Alone:
         found: list[Known | None] = [
             self._passed(site, function, argument) for site in self.sites(function) if not self.dead(site)
         ]
-        found.extend(
-            self._spawned_argument(spawn, function, argument)
-            for spawn in self.spawns
-            if spawn.args and self._spawned(spawn) is function
-        )
-        return _join(found)
+        spawns = [s for s in self.spawns if s.args and self._spawned(s) is function]
+        found.extend(self._spawned_argument(s, function, argument) for s in spawns if not self.dead(s))
+        result = _join(found)
+        if result is None or result is _PENDING or not spawns:
+            return result
+        return Known(result.value, True)  # started processes get other values
 
     def sites(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
         """The calls of a function; of a class's constructor, where its objects are made."""
@@ -275,7 +307,7 @@ class Alone:
         found = [self._definition(a) for a in alive]
         if self.is_namespace(node.value):
             found.append(self._option(node.attr))
-        return _join(found)
+        return self._beside_dead(_join(found), len(alive) < len(stores))
 
     def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
         if ast.unparse(a) == ast.unparse(b) or (self.is_namespace(a) and self.is_namespace(b)):
@@ -400,23 +432,24 @@ class Alone:
         """What a function of the script returns, or the part of it at `index`."""
         if isinstance(function, ast.Lambda):
             return self._value(function.body) if index is None else None
-        returns = [
+        everywhere = [
             n
             for n in ast.walk(function)
-            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function and not self.dead(n)
+            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
         ]
+        returns = [n for n in everywhere if not self.dead(n)]
         if not returns:
             return Known(None) if index is None else None
-        if index is not None:
-            return _join(
-                [
-                    self._value(r.value.elts[index])
-                    if isinstance(r.value, ast.Tuple) and index < len(r.value.elts)
-                    else None
-                    for r in returns
-                ]
-            )
-        return _join([self._value(r.value) if r.value is not None else Known(None) for r in returns])
+        if index is None:
+            found = [self._value(r.value) if r.value is not None else Known(None) for r in returns]
+        else:
+            found = [
+                self._value(r.value.elts[index])
+                if isinstance(r.value, ast.Tuple) and index < len(r.value.elts)
+                else None
+                for r in returns
+            ]
+        return self._beside_dead(_join(found), len(returns) < len(everywhere))
 
     def _value_Subscript(self, node: ast.Subscript) -> Known | None:
         if ast.unparse(node.value) in {"os.environ", "environ"} and isinstance(node.slice, ast.Constant):

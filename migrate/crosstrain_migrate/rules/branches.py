@@ -17,6 +17,7 @@ from .alone import DIST, LAUNCHED, SPAWN, WRAPPERS
 from .base import refuse
 from .files import WRITERS, WRITING_METHODS
 from .plain import Stage
+from .subject import suite_of
 from .wish import MARK
 
 RULE = "CT303"
@@ -134,24 +135,41 @@ def _drop(
             stage.gone.update(ast.walk(test))
         if fate == "drop":
             stage.gone.update(body)
-            stage.lost.extend(lose_comments(stage, body))
+            lose_comments(stage, body)
     reason = "what one process does, prepare does on all"
     stage.edits.append(e.Fold(node, RULE, reason, arms=tuple(fates)))
+    taken = next((body for (_, body), fate in zip(arms, fates, strict=True) if fate == "always"), None)
+    if taken is not None and fates[0] == "always" and isinstance(taken[-1], ast.Return):
+        _never_reached(stage, node)
 
 
-def lose_comments(stage: Stage, body: list[ast.stmt]) -> list[str]:
-    """The comments of a branch that goes: what they speak of goes with it."""
+def _never_reached(stage: Stage, node: ast.If) -> None:
+    """What stands behind an `if` that one process always leaves the function by."""
+    suite = suite_of(stage.facts, node)
+    behind = suite[suite.index(node) + 1 :]
+    if not behind:
+        return
+    _dispensable(stage, behind, node)
+    lose_comments(stage, behind)
+    for statement in behind:
+        stage.edits.append(e.RemoveStatement(statement, RULE))
+    stage.gone.update(behind)
+
+
+def lose_comments(stage: Stage, body: list[ast.stmt]) -> None:
+    """The comments of a branch that goes: what they speak of goes with it, and the report lists them."""
     lines = stage.text.split("\n")
     first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
     while first > 1 and (
         lines[first - 2].strip().startswith("#") or lines[first - 2].split("#")[0].strip() == "else:"
     ):
         first -= 1
-    found = [c for line in lines[max(first - 2, 0) : last] if (c := _comment(line))]
     while last < len(lines) and lines[last].strip().startswith("#"):
-        found.append(lines[last].strip())
         last += 1
-    return found
+    for number in range(max(first - 2, 0), last):
+        comment = _comment(lines[number])
+        if comment:
+            stage.lose(comment, number + 1)
 
 
 def _comment(line: str) -> str:
@@ -428,10 +446,10 @@ def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -
         if paths & {"torch.device", "torch.utils.data.BatchSampler"}:
             return True
         return _own_function(stage, value)
-    return _about_ranks(stage, value)
+    return _about_ranks(stage, targets, value)
 
 
-def _about_ranks(stage: Stage, value: ast.expr) -> bool:
+def _about_ranks(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
     """Built from ranks, sizes, devices and constants only."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and not _asks(stage, node) and "format" not in ast.unparse(node.func):
@@ -446,11 +464,12 @@ def _about_ranks(stage: Stage, value: ast.expr) -> bool:
                 return False
     names = {
         ast.unparse(n).split(".")[-1].lower()
-        for n in ast.walk(value)
+        for part in (*targets, value)
+        for n in ast.walk(part)
         if isinstance(n, ast.Name | ast.Attribute)
     }
     wanted = ("rank", "gpu", "world", "device", "dist", "backend", "node", "port", "environ")
-    return all(isinstance(n, ast.Constant) for n in [value]) or any(w in n for n in names for w in wanted)
+    return any(w in n for n in names for w in wanted)
 
 
 def _divides(stage: Stage, value: ast.expr) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.values import Class, External, Function, Method, Shard
+from crosstrain_migrate.roles.values import Class, Function, Method, Shard
 
 from . import branches, replicas
 from .alone import DIST, LAUNCHED, SPAWN, Known, spawn_arguments
@@ -117,6 +117,43 @@ def _statements(stage: Stage) -> None:
             _synchronised_layers(stage, node, node.value)
 
 
+def devices(stage: Stage) -> None:
+    """A device chosen by `if` and `else` is one choice, as the rules about devices know it."""
+    for node in ast.walk(stage.facts.tree):
+        if not isinstance(node, ast.If) or len(node.body) != 1 or len(node.orelse) != 1:
+            continue
+        first, second = node.body[0], node.orelse[0]
+        if not isinstance(first, ast.Assign) or not isinstance(second, ast.Assign):
+            continue
+        if len(first.targets) != 1 or ast.unparse(first.targets[0]) != ast.unparse(second.targets[0]):
+            continue
+        names = [_device_name(stage, s.value) for s in (first, second)]
+        if None in names:
+            continue
+        target, test = stage.source(first.targets[0]), stage.source(node.test)
+        code = f'{target} = torch.device("{names[0]}" if {test} else "{names[1]}")'
+        stage.edits.append(e.InsertBefore(node, DEVICE, code=code))
+        stage.remove(node, DEVICE)
+
+
+def _device_name(stage: Stage, node: ast.expr) -> str | None:
+    """`cuda` or `cpu` of `torch.device("cuda")`."""
+    if (
+        not isinstance(node, ast.Call)
+        or "torch.device" not in stage.facts.paths(node.func)
+        or len(node.args) != 1
+    ):
+        return None
+    name = node.args[0]
+    if (
+        isinstance(name, ast.Constant)
+        and name.value in {"cuda", "cpu"}
+        and "torch" in stage.facts.table.root.names
+    ):
+        return str(name.value)
+    return None
+
+
 def _sets_environment(node: ast.Assign) -> bool:
     return any(
         isinstance(t, ast.Subscript)
@@ -156,7 +193,7 @@ def _names_launched(call: ast.Call) -> bool:
 
 
 def _is_sampler(stage: Stage, node: ast.expr) -> bool:
-    if any(isinstance(v, External) and v.path in SAMPLERS for v in stage.facts.of(node)):
+    if made_samplers(stage, node):
         return True
     return isinstance(node, ast.Attribute) and node.attr in {"sampler", "batch_sampler"}
 
@@ -376,23 +413,31 @@ def _samplers(stage: Stage) -> None:
 
 
 def _was_sampler(stage: Stage, node: ast.expr) -> bool:
-    known = stage.alone.by_hand(node)
-    if known is not None:
-        return True
-    return any(isinstance(v, External) and v.path in SAMPLERS for v in stage.facts.of(node))
+    return stage.alone.by_hand(node) is not None or bool(made_samplers(stage, node))
+
+
+def made_samplers(stage: Stage, node: ast.expr, depth: int = 5) -> list[ast.Call]:
+    """The DistributedSampler(...) calls that `node` may be the result of."""
+    if isinstance(node, ast.Call):
+        return [node] if stage.facts.paths(node.func) & SAMPLERS else []
+    if isinstance(node, ast.IfExp):
+        return [*made_samplers(stage, node.body, depth), *made_samplers(stage, node.orelse, depth)]
+    if not isinstance(node, ast.Name | ast.Attribute) or not depth:
+        return []
+    return [c for value in stage.alone.sources(node) for c in made_samplers(stage, value, depth - 1)]
 
 
 def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     """The DistributedSampler(...) that surely is the sampler, also when one process trains."""
     if stage.alone.known(node) is not None:
         return None
-    found = [v for v in stage.facts.of(node) if isinstance(v, External) and v.path in SAMPLERS]
-    alive = [v for v in found if isinstance(v.site, ast.Call) and not stage.alone.dead(v.site)]
+    found = made_samplers(stage, node)
+    alive = [c for c in found if not stage.alone.dead(c)]
     if not found:
         return None
-    if len(alive) != 1 or not isinstance(alive[0].site, ast.Call):
+    if len(alive) != 1:
         raise refuse(SAMPLER, node, "which sampler this is cannot be told", "give each loader one sampler")
-    return alive[0].site
+    return alive[0]
 
 
 def _restore_order(

@@ -19,6 +19,7 @@ from crosstrain_migrate.roles.values import Class, External, Function, Method, S
 from . import precision
 from .base import Context, Home, Subject, refuse
 from .subject import stores, suite_of
+from .wish import MARKED
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
 SEEDS = (
@@ -66,6 +67,13 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
     return home
 
 
+def mentions_accelerator(statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once (no definition) holds a mark for the accelerator."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    return any(isinstance(n, ast.Name) and MARKED.match(n.id) for n in ast.walk(statement))
+
+
 def _top_level(facts: Facts, node: ast.stmt) -> bool:
     return node in facts.tree.body
 
@@ -87,7 +95,10 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
         suite = facts.tree.body
     anchor = next((_in_suite(facts, d, suite) for d in mine), None)
     draw = next((s for s in suite if may_draw(facts, s)), None)
-    candidates = [s for s in (anchor, draw) if s is not None]
+    marked = next((s for s in suite if mentions_accelerator(s)), None)
+    if marked is not None and first_store.lineno < marked.lineno:
+        marked = _in_suite(facts, first_store, suite) or marked
+    candidates = [s for s in (anchor, draw, marked) if s is not None]
     if not candidates:
         return _in_suite(facts, first_store, suite) or first_store
     return min(candidates, key=lambda s: s.lineno)

@@ -24,6 +24,7 @@ from crosstrain_migrate.roles.values import Class, Function, Method
 
 from .alone import default_of, passed
 from .base import Context, refuse
+from .branches import lose_comments
 from .plain import Stage
 from .wish import MARK, Precision
 
@@ -519,7 +520,7 @@ class _Scaler:
                 gone = node.orelse if positive else node.body
                 arms = ("always", "drop") if positive else ("drop", "always")
                 self.stage.gone.update(gone)
-                self.stage.lost.extend(_comments(self.stage, gone))
+                lose_comments(self.stage, gone)
                 self.stage.edits.append(
                     e.Fold(node, RULE, "with and without mixed precision are one now", arms=arms)
                 )
@@ -720,12 +721,6 @@ class _Strip(ast.NodeTransformer):
         if name == "step" and node.args:
             return ast.copy_location(ast.Call(ast.Attribute(node.args[0], "step", ast.Load()), [], []), node)
         return node
-
-
-def _comments(stage: Stage, body: list[ast.stmt]) -> list[str]:
-    from .branches import lose_comments
-
-    return lose_comments(stage, body)
 
 
 # -- the Accelerator's argument ------------------------------------------------------------------------------

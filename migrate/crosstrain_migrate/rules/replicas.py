@@ -130,9 +130,16 @@ def _methods(stage: Stage) -> None:
 
 def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
     """The wrapper's own state had a prefix before every name."""
+    owner = call.func.value  # type: ignore[attr-defined]
+    if isinstance(owner, ast.Name | ast.Attribute) and any(
+        isinstance(n, ast.Attribute) and n.attr == "module"
+        for source in stage.alone.sources(owner)
+        for n in ast.walk(source)
+    ):
+        return  # it was taken out of the wrapper
     what = "saved" if name == "state_dict" else "loaded"
     stage.note(
-        _rule(stage, call.func.value),  # type: ignore[attr-defined]
+        _rule(stage, owner),
         call,
         f"the state {what} here had names that begin with `module.` where the wrapper was in use; now it never has",
         "take the prefix off the names of older files before you load them",

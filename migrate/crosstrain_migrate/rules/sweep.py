@@ -32,6 +32,46 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> str:
     return after
 
 
+def tidy(text: str) -> str:
+    """The converted script without branches that have nothing to do any more."""
+    from crosstrain_migrate.rewrite import rewrite
+
+    for _ in range(MAX_ROUNDS):
+        tree = ast.parse(text)
+        edits = [edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)]
+        if not edits:
+            return text
+        text = rewrite(text, edits[:1])
+    return text
+
+
+def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
+    """Trailing branches of an `if` that are nothing but `pass`; the whole of it when none is left."""
+    inner = any(isinstance(n, ast.If) and n.orelse == [node] for n in ast.walk(tree))
+    if inner:
+        return []
+    arms: list[list[ast.stmt]] = []
+    tests: list[ast.expr] = []
+    current: ast.If | None = node
+    while current is not None:
+        arms.append(current.body)
+        tests.append(current.test)
+        following = current.orelse
+        current = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
+        if current is None and following:
+            arms.append(following)
+    kept = len(arms)
+    while kept and all(isinstance(s, ast.Pass) for s in arms[kept - 1]):
+        if kept <= len(tests) and not _effectless(tests[kept - 1]):
+            break
+        kept -= 1
+    if kept == len(arms):
+        return []
+    if not kept:
+        return [e.RemoveStatement(node, RULE)]
+    return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
+
+
 class _Uses:
     """Which names each function (by its path) reads, and all attributes the script reads."""
 

@@ -1,0 +1,146 @@
+import argparse
+import random
+import shutil
+
+import torch
+import torch.backends.cudnn as cudnn
+import torch.nn as nn
+import torch.optim
+import torch.utils.data
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+
+parser = argparse.ArgumentParser(description='Digits on no GPU, one GPU, or all of them')
+parser.add_argument('-j', '--workers', default=0, type=int, help='worker processes of the loaders')
+parser.add_argument('--epochs', default=20, type=int)
+parser.add_argument('-b', '--batch-size', default=128, type=int,
+                    help='images in one step, over all GPUs of this machine')
+parser.add_argument('--images', default=1400, type=int, help='how many images to train on')
+parser.add_argument('--lr', default=0.1, type=float)
+parser.add_argument('--momentum', default=0.9, type=float)
+parser.add_argument('--wd', default=1e-4, type=float, dest='weight_decay')
+parser.add_argument('-p', '--print-freq', default=10, type=int)
+parser.add_argument('--world-size', default=1, type=int, help='how many machines')
+parser.add_argument('--rank', default=0, type=int, help='which of the machines this one is')
+parser.add_argument('--dist-url', default='tcp://127.0.0.1:23456', type=str)
+parser.add_argument('--dist-backend', default='nccl', type=str)
+parser.add_argument('--seed', default=None, type=int, help='makes a run repeatable')
+parser.add_argument('--gpu', default=None, type=int, help='train on this GPU only')
+parser.add_argument('--multiprocessing-distributed', action='store_true',
+                    help='start a process for every GPU of this machine')
+
+best_acc1 = 0
+
+
+def main():
+    args = parser.parse_args()
+
+    if args.seed is not None:
+        random.seed(args.seed)
+        torch.manual_seed(args.seed)
+        cudnn.deterministic = True
+
+    main_worker(args.gpu, args)
+
+
+def make_model():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 16, 10),
+    )
+
+
+def main_worker(gpu, args):
+    global best_acc1
+    args.gpu = gpu
+
+    accelerator = Accelerator(split_batches=True, step_scheduler_with_optimizer=False)
+    model = make_model()
+    if accelerator.num_processes > 1 and accelerator.device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+
+    if not torch.cuda.is_available():
+        accelerator.print('no GPU here, training on the CPU')
+
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+    digits = load_digits()
+    x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    y = torch.tensor(digits.target)
+    train_dataset = torch.utils.data.TensorDataset(x[:args.images], y[:args.images])
+    val_dataset = torch.utils.data.TensorDataset(x[-147:], y[-147:])
+
+    train_loader = torch.utils.data.DataLoader(
+        train_dataset, batch_size=args.batch_size, shuffle=True,
+        num_workers=args.workers, pin_memory=torch.cuda.is_available())
+
+    val_loader = torch.utils.data.DataLoader(
+        val_dataset, batch_size=args.batch_size, shuffle=False,
+        num_workers=args.workers, pin_memory=torch.cuda.is_available())
+    model, optimizer, train_loader, val_loader, scheduler = accelerator.prepare(
+        model, optimizer, train_loader, val_loader, scheduler
+    )
+
+    for epoch in range(args.epochs):
+        train(train_loader, model, criterion, optimizer, epoch, accelerator, args)
+        acc1 = validate(val_loader, model, criterion, accelerator)
+        scheduler.step()
+
+        is_best = acc1 > best_acc1
+        if is_best:
+            best_acc1 = acc1
+
+        # one process of every machine writes
+        save_checkpoint(accelerator, {
+            'next_epoch': epoch + 1,
+            'state_dict': model.state_dict(),
+            'best_acc1': best_acc1,
+            'optimizer': optimizer.state_dict(),
+            'scheduler': scheduler.state_dict(),
+        }, is_best)
+
+
+def train(train_loader, model, criterion, optimizer, epoch, accelerator, args):
+    model.train()
+    for i, (images, target) in enumerate(train_loader):
+        output = model(images)
+        loss = criterion(output, target)
+
+        optimizer.zero_grad()
+        accelerator.backward(loss)
+        optimizer.step()
+
+        if i % args.print_freq == 0:
+            accelerator.print('epoch {} batch {} of {}: loss {:.4f}'.format(epoch, i + 1, len(train_loader), accelerator.reduce(loss, reduction="mean").item()))
+
+
+def validate(val_loader, model, criterion, accelerator):
+    model.eval()
+    correct = torch.zeros(1, device=accelerator.device)
+    total = torch.zeros(1, device=accelerator.device)
+    with torch.no_grad():
+        for images, target in val_loader:
+            output = model(images)
+            output, target = accelerator.gather_for_metrics((output, target))
+            correct += (output.argmax(1) == target).sum()
+            total += target.size(0)
+    acc1 = (100 * correct / total).item()
+    accelerator.print('validation accuracy {:.3f}'.format(acc1))
+    return acc1
+
+
+def save_checkpoint(accelerator, state, is_best, filename='last.pth.tar'):
+    accelerator.save(state, filename)
+    if is_best:
+        if accelerator.is_main_process:
+            shutil.copyfile(filename, 'best.pth.tar')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,89 @@
+"""
+One GPU:       python train.py
+Several GPUs:  torchrun --nproc_per_node=4 train.py
+"""
+import argparse
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def reduce_sum(value, device):
+    """Sum of a python number over all ranks."""
+    t = torch.tensor(float(value), device=device)
+    return t.item()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(8, 16, 3, padding=1, stride=2)
+        self.fc = nn.Linear(16 * 4 * 4, 10)
+
+    def forward(self, x):
+        x = F.relu(self.conv1(x))
+        x = F.relu(self.conv2(x))
+        return self.fc(x.flatten(1))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=64, help="per process")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--num-train", type=int, default=1450)
+    args = parser.parse_args()
+
+    accelerator = Accelerator()
+    device = accelerator.device
+    torch.manual_seed(13)
+
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(digits.target)
+    train_set = TensorDataset(images[:args.num_train], labels[:args.num_train])
+    val_set = TensorDataset(images[-147:], labels[-147:])
+
+    train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True)
+    val_loader = DataLoader(val_set, batch_size=32)
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    model, optimizer, train_loader, val_loader = accelerator.prepare(
+        model, optimizer, train_loader, val_loader
+    )
+
+    for epoch in range(args.epochs):
+        model.train()
+        loss_sum = count = 0
+        for x, y in train_loader:
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+            y = accelerator.gather_for_metrics(y)
+            loss_sum += accelerator.reduce(loss, reduction="mean").item() * len(y)
+            count += len(y)
+        train_loss = reduce_sum(loss_sum, device) / reduce_sum(count, device)
+
+        model.eval()
+        correct = total = 0
+        with torch.no_grad():
+            for x, y in val_loader:
+                correct += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
+                total += len(accelerator.gather_for_metrics(y))
+        accuracy = reduce_sum(correct, device) / reduce_sum(total, device)
+
+        accelerator.print(f"Epoch {epoch}: train loss {train_loss:.4f}, val accuracy {accuracy:.4f}")
+
+    raw = model
+    accelerator.save_model(raw, "ddp_model.pt")
+
+
+if __name__ == "__main__":
+    main()

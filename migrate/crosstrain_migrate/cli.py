@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from crosstrain_migrate import __version__
 from crosstrain_migrate.outcome import FailOn, Mode
@@ -19,6 +20,7 @@ from crosstrain_migrate.sources import STDIN, Unusable
 if TYPE_CHECKING:
     from crosstrain_migrate.command import Request
     from crosstrain_migrate.outcome import Outcome
+    from crosstrain_migrate.proof import Settings
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -35,6 +37,11 @@ class Format(str, Enum):
 class Snippet(str, Enum):
     GITHUB_ACTIONS = "github-actions"
     PRE_COMMIT = "pre-commit"
+
+
+class Data(str, Enum):
+    REAL = "real"
+    SYNTHETIC = "synthetic"
 
 
 class Runtime(str, Enum):
@@ -79,6 +86,20 @@ ListRules = Annotated[
 Emit = Annotated[Snippet | None, _option("Print a file that runs the check in CI.")]
 Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
 Version = Annotated[bool, _option("Show the version.", "--version")]
+Verify = Annotated[
+    bool,
+    _option(
+        "RUN the script before and after on the CPU, in a copy, and compare; its arguments after --.",
+        "--verify",
+    ),
+]
+VerifySteps = Annotated[int, typer.Option(min=1, help="Compare so many optimizer steps.")]
+VerifyProcesses = Annotated[str, typer.Option(help="Numbers of processes to try.", metavar="N,N")]
+VerifyTimeout = Annotated[float, typer.Option(min=1, help="Seconds for each run.")]
+VerifyData = Annotated[
+    Data,
+    typer.Option(help="synthetic: torchvision data sets whose files are missing become small stand-ins."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +112,21 @@ class _Showing:
     fail_on: frozenset[FailOn]
 
 
-@app.command(context_settings={"help_option_names": ["-h", "--help"]})
+class _Command(TyperCommand):
+    """With --verify, what follows -- are the script's arguments and not paths."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own, rest = args, []
+        if "--" in args and "--verify" in args[: args.index("--")]:
+            place = args.index("--")
+            own, rest = args[:place], args[place + 1 :]
+        ctx.obj = tuple(rest)
+        return super().parse_args(ctx, own)
+
+
+@app.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 def migrate(
+    context: typer.Context,
     paths: Paths = None,
     write: Write = False,
     check: Check = False,
@@ -110,6 +144,11 @@ def migrate(
     list_rules: ListRules = False,
     emit: Emit = None,
     undo: Undo = False,
+    verify: Verify = False,
+    verify_steps: VerifySteps = 20,
+    verify_processes: VerifyProcesses = "1,2",
+    verify_timeout: VerifyTimeout = 300.0,
+    verify_data: VerifyData = Data.REAL,
     version: Version = False,
 ) -> None:
     """Rewrite plain PyTorch training scripts so that they train on any number of processes.
@@ -117,7 +156,7 @@ def migrate(
     Without --write nothing is changed: the diff goes to standard output, everything else to standard error.
 
     Exit codes: 0 done, or nothing to do; 1 --check found something to do, or a training script could not be
-    converted; 2 an option, the configuration or a file could not be used.
+    converted, or --verify found a difference; 2 an option, the configuration or a file could not be used.
     """
     if version:
         typer.echo(f"migrate (crosstrain) {__version__}")
@@ -151,7 +190,40 @@ def migrate(
             diff if diff is not None else mode is Mode.PREVIEW and paths != [STDIN],
             frozenset(fail_on or fail_from_config or _DEFAULT_FAIL_ON[mode]),
         )
+        if verify:
+            from crosstrain_migrate.proof import Settings
+
+            settings = Settings(
+                verify_steps, verify_processes, verify_timeout, verify_data.value, tuple(context.obj or ())
+            )
+            _end(_verify(request, showing, settings))
         _end(_migrate_stdin(request, showing) if paths == [STDIN] else _migrate_files(request, showing))
+
+
+def _verify(request: Request, showing: _Showing, settings: Settings) -> int:
+    """Migrate in memory, compare, show both; --write then writes what was proven, and nothing else."""
+    from crosstrain_migrate.command import run
+    from crosstrain_migrate.engine import migrate_text
+    from crosstrain_migrate.proof import prove
+
+    if len(request.paths) != 1 or not request.paths[0].is_file():
+        raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
+    outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
+    text = showing.format is Format.TEXT and showing.output is None
+    if text:
+        code = _show(outcome, showing)
+        if outcome.errors:
+            return code
+        sys.stdout.flush()
+    try:
+        proof = prove(outcome, request.paths[0], settings, quiet=not text)
+    except Unusable as problem:
+        return max(_failed(problem), 0 if text else _show(outcome, showing))
+    if not text:
+        code = _show(replace(outcome, proof=proof.report), showing)
+    if proof.code == 0 and request.mode is Mode.WRITE:
+        return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
+    return max(code, proof.code)
 
 
 _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {

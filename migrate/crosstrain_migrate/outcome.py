@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.sources import STDIN, Source
@@ -43,13 +44,17 @@ class Migrated:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`files` holds every file with changes, findings or training code; `untouched` counts the others too."""
+    """`files` holds every file with changes, findings or training code; `untouched` counts the others too.
+
+    proof: the report of `--verify`, as `crosstrain verify` writes it.
+    """
 
     files: tuple[Migrated, ...]
     errors: tuple[InputError, ...]
     untouched: int
     mode: Mode
     runtime: str
+    proof: dict[str, Any] | None = None
 
     @property
     def changed(self) -> tuple[Migrated, ...]:

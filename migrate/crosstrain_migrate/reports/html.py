@@ -60,6 +60,9 @@ def render(outcome: Outcome) -> str:
         written=outcome.mode is Mode.WRITE,
         script=Markup(script),
         script_hash=digest,
+        proof=outcome.proof,
+        # Our own drawing, in which every text is escaped; see `crosstrain.verify.curves`.
+        figure=Markup((outcome.proof or {}).get("figure", "")),
     )
 
 

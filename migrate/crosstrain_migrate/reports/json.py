@@ -55,6 +55,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         },
         "files": [_file(file) for file in outcome.files],
         "errors": [_error(error) for error in outcome.errors],
+        **({"verify": outcome.proof} if outcome.proof is not None else {}),
     }
 
 

@@ -271,7 +271,7 @@ class Comparing:
             self._after, Variant(name, True, world, own_batches=True, frozen=True, leave_out=uneven)
         )
         launch = f"crosstrain launch --num-processes {world} {self._after.name}"
-        run = replace(done.run, launch=launch, against="the original, every step of both undone")
+        run = replace(done.run, launch=launch, against="the original, every step of both undone", frozen=True)
         trace = full.ranks[0]
         if run.verdict.ok and full.run.verdict.ok and less.run.verdict.ok:
             run = _concluded(

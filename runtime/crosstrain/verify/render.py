@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from crosstrain.verify.curves import bounds, curves, sparkline
-from crosstrain.verify.report import MEANINGS, Report, Run
+from crosstrain.verify.report import Report, Run, meaning_of
 from crosstrain.verify.runs import Progress as Told
 
 QUANTITIES = ("loss", "gradient norm", "weights")
@@ -20,13 +20,13 @@ CURVE_WIDTH = 60
 
 def render(report: Report, console: Console) -> None:
     """Print the table, the curves, then each difference with its cause, error and note."""
-    table = Table(title=f"{report.original_path.name} and {report.migrated_path.name}", title_justify="left")
-    table.add_column("run", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("steps", justify="right")
-    for quantity in QUANTITIES:
-        table.add_column(quantity, justify="right")
-    table.add_column("seconds", justify="right")
+    names = dict.fromkeys((report.original_path.name, report.migrated_path.name))
+    title = f"{' and '.join(names)}: largest errors, relative"
+    table = Table(title=title, title_justify="left", padding=(0, 1, 0, 0))
+    for heading in ("run", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("steps", *(quantity.partition(" ")[0] for quantity in QUANTITIES), "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_row("original", _verdict(report.original), *_numbers(report.original))
     for run in report.runs:
         table.add_row(_name(run), _verdict(run), *_numbers(run))
@@ -74,9 +74,10 @@ def _conclude(report: Report, console: Console) -> None:
             console.print(
                 f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]", highlight=False, soft_wrap=True
             )
-        if run.verdict not in said and run.verdict in MEANINGS:
-            said.add(run.verdict)
-            console.print(f"  {MEANINGS[run.verdict]}", highlight=False, soft_wrap=True)
+        meaning = meaning_of(run)
+        if meaning and meaning not in said:
+            said.add(meaning)
+            console.print(f"  {meaning}", highlight=False, soft_wrap=True)
     for note in report.notes:
         console.print(escape(note), highlight=False, soft_wrap=True)
 

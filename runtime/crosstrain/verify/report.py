@@ -84,7 +84,7 @@ class Run:
     """One run of the migrated script (or, in `Report.original`, of the original).
 
     name: which run; launch: the command line that it stands for. against: what it was compared with, where
-    that is not simply the original. losses: the global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative error seen (weights: relative to
+    that is not simply the original. frozen: every step was undone. losses: the global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative error seen (weights: relative to
     the way they moved). error: the traceback, or where each rank hung. seconds: wall time of the run.
     """
 
@@ -99,8 +99,22 @@ class Run:
     name: str = ""
     launch: str = ""
     against: str = ""
+    frozen: bool = False
     cause: Cause | None = None
     losses: tuple[float, ...] = ()
+
+
+FROZEN = (
+    "it finished, the processes agree in every step, learning rates follow the original's passes, and what is "
+    "printed about evaluations is the original's, with every step of both undone"
+)
+
+
+def meaning_of(run: Run) -> str:
+    """What the verdict on a run says, in words."""
+    if run.frozen and run.verdict is Verdict.AGREE:
+        return FROZEN
+    return MEANINGS.get(run.verdict, "")
 
 
 @dataclass(frozen=True)
@@ -144,6 +158,6 @@ class Report:
 def _plain(run: Run) -> dict[str, Any]:
     data = asdict(run)
     data["verdict"] = run.verdict.value
-    data["meaning"] = MEANINGS.get(run.verdict, "")
+    data["meaning"] = meaning_of(run)
     data["notes"] = list(run.notes)
     return data

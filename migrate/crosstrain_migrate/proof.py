@@ -1,0 +1,104 @@
+"""`migrate --verify`: the script as it is and as it would become, trained side by side by the runtime.
+
+The engine is the runtime's (`crosstrain verify`) and runs in a process of its own: this package never imports
+torch. The migrated files are handed over in a folder that is laid over each run's copy of the project;
+nothing in the project itself is written or run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crosstrain_migrate.outcome import Migrated, Outcome
+from crosstrain_migrate.results import InputError
+from crosstrain_migrate.sources import Unusable
+
+NOT_EQUAL, UNUSABLE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `--verify-...` says. `arguments` are the script's own."""
+
+    steps: int = 20
+    processes: str = "1,2"
+    timeout: float = 300.0
+    data: str = "real"
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The engine's answer: its exit code (0 the same, 1 not, 2 could not be run) and its report as JSON."""
+
+    code: int
+    report: dict[str, Any] | None
+
+
+def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> Proof:
+    """Verify the migration of `script`, which must be among `outcome.files`.
+
+    quiet: keep the engine's own words from standard output. Raises Unusable where there is nothing to compare.
+    """
+    chosen = _migrated(outcome, script)
+    path = chosen.source.target.resolve()
+    folder = Path.cwd().resolve()
+    if not path.is_relative_to(folder):
+        folder = path.parent
+    with tempfile.TemporaryDirectory(prefix="crosstrain-migrated-") as place:
+        overlay = Path(place).resolve() / "overlay"
+        overlay.mkdir()
+        _lay_out(outcome, folder, overlay)
+        answer = Path(place) / "report.json"
+        code = _run(_command(path, folder, overlay, answer, settings), folder, quiet=quiet)
+        report = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else None
+    return Proof(code if report is not None else UNUSABLE, report)
+
+
+def _migrated(outcome: Outcome, script: Path) -> Migrated:
+    for file in outcome.files:
+        if file.source.path.resolve() == script.resolve():
+            if file.result.refused:
+                raise _unusable(script, "was not converted", "Resolve its findings first")
+            if not file.result.changed:
+                break
+            return file
+    raise _unusable(script, "is not changed, so there is nothing to verify", "Name a script that trains")
+
+
+def _unusable(script: Path, reason: str, remedy: str) -> Unusable:
+    return Unusable(InputError(script, reason, remedy))
+
+
+def _lay_out(outcome: Outcome, folder: Path, overlay: Path) -> None:
+    """Every changed file at its place below `overlay`; what is outside of the project is left out."""
+    for file in outcome.changed:
+        path = file.source.target.resolve()
+        if path.is_relative_to(folder):
+            target = overlay / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.after)
+
+
+def _command(path: Path, folder: Path, overlay: Path, answer: Path, settings: Settings) -> list[str]:
+    return [
+        *(sys.executable, "-m", "crosstrain.verify", str(path), str(path)),
+        *("--folder", str(folder), "--overlay", str(overlay), "--output", str(answer)),
+        *("--steps", str(settings.steps), "--processes", settings.processes),
+        *("--timeout", str(settings.timeout), "--data", settings.data),
+        *("--", *settings.arguments),
+    ]
+
+
+def _run(command: list[str], folder: Path, *, quiet: bool) -> int:
+    with tempfile.TemporaryDirectory(prefix="crosstrain-empty-") as empty:
+        # `-m` puts the working directory first on the path: not the user's project, whose modules may be named
+        # like ours.
+        done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None, check=False, cwd=empty)
+    return done.returncode if done.returncode in (0, NOT_EQUAL, UNUSABLE) else UNUSABLE

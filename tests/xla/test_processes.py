@@ -1,0 +1,159 @@
+"""One process for each host: what is refused, and several of them with a gloo group between."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from crosstrain import Accelerator, notebook_launcher
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from tests.support.ranks import run_ranks
+from tests.xla.support import difference, loader, model, on_xla, optimizer, plain_training
+
+TWO_DEVICES = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2"}
+APART = TWO_DEVICES | {"CROSSTRAIN_XLA_APART": "1"}
+
+
+def test_processes_that_xla_does_not_join_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="2 processes were started, but XLA on CPU joins 1"):
+        run_ranks(start, 2, env=TWO_DEVICES)
+
+
+def start() -> None:
+    Accelerator()
+
+
+def test_a_tensor_on_xla_before_the_accelerator_is_an_error_that_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"a tensor was put on an XLA device before Accelerator\(\)"):
+        on_xla(too_early)
+
+
+def too_early() -> None:
+    from crosstrain.xla.api import torch_xla
+
+    torch.ones(2).to(torch_xla.device())
+    Accelerator()
+
+
+def test_the_cpu_can_be_asked_for() -> None:
+    assert on_xla(on_cpu) == "cpu"
+
+
+def on_cpu() -> str:
+    return str(Accelerator(cpu=True).device)
+
+
+@pytest.mark.parametrize("source", ["map", "dispatched stream", "stream"])
+def test_two_processes_with_two_devices_each_train_as_one(source: str) -> None:
+    """Each is a program of its own, and gradients meet on the hosts: the way several hosts can be tried here."""
+    first, second = run_ranks(train, 2, source, env=APART)
+    assert (first["replicas"], first["processes"], first["rows"]) == (4, 2, [4, 4, 4, 4])
+    _, wanted = plain_training("mlp", "sgd", 32, 8)
+    assert difference(first["weights"], second["weights"]) == 0.0
+    if source == "map":
+        assert difference(first["weights"], wanted) < 1e-6
+    for found in (first, second):
+        assert found["gathered"] == list(range(22))
+        assert found["sum"] == 3.0
+        assert found["objects"] == ["rank 0", "rank 1"]
+
+
+def train(source: str) -> dict[str, Any]:
+    accelerator = Accelerator(dispatch_batches={"dispatched stream": True, "stream": False}.get(source))
+    module = model("mlp")
+    with torch.no_grad():
+        module.first.weight.add_(accelerator.process_index)  # the first process's model counts
+    optim = optimizer("sgd", module)
+    plain = loader("mlp", 32, 2) if source == "map" else loader_of_stream()
+    module, optim, batches = accelerator.prepare(module, optim, plain)
+    rows = []
+    for x, y in batches:
+        optim.zero_grad()
+        accelerator.backward(F.cross_entropy(module(x), y))
+        optim.step()
+        rows.append(len(x))
+    gathered: list[int] = []
+    for row in accelerator.prepare(DataLoader(torch.arange(22), batch_size=2)):  # type: ignore[arg-type]
+        gathered += accelerator.gather_for_metrics(row).tolist()
+    total = accelerator.reduce(
+        torch.tensor(accelerator.process_index + 1.0, device=accelerator.device), "sum"
+    )
+    from crosstrain.utils import gather_object
+
+    return {
+        "replicas": accelerator.num_replicas,
+        "processes": accelerator.num_processes,
+        "rows": rows,
+        "weights": accelerator.get_state_dict(module),
+        "gathered": gathered,
+        "sum": total.item(),
+        "objects": gather_object([f"rank {accelerator.process_index}"]),
+    }
+
+
+def loader_of_stream() -> DataLoader[Any]:
+    return DataLoader(Stream(), batch_size=2)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(loader("mlp", 30, 2).dataset)
+
+
+def test_a_notebook_trains_a_model_of_another_cell() -> None:
+    assert on_xla(notebook) == ("xla", True, 4)
+
+
+def notebook() -> tuple[str, bool, int]:
+    module = model("mlp")
+    before = module.first.weight
+
+    def cell(given: torch.nn.Module) -> tuple[str, bool, int]:
+        accelerator = Accelerator()
+        given = accelerator.prepare(given)
+        weight: Tensor = given.first.weight
+        return weight.device.type, weight is before, accelerator.num_replicas
+
+    found: tuple[str, bool, int] = notebook_launcher(cell, (module,), num_processes=8)
+    return found
+
+
+def test_the_migrated_digits_reach_the_plain_accuracy(tmp_path: Path) -> None:
+    """PJRT_DEVICE=CPU CPU_NUM_DEVICES=4 crosstrain launch --tpu --split-batches digits.py"""
+    root = Path(__file__).parents[2]
+    script = tmp_path / "digits.py"
+    script.write_text((root / "tests" / "demo_assets" / "digits.py").read_text())
+    plain = said([sys.executable, str(script)], tmp_path)
+    subprocess.run([beside("migrate"), str(script), "--write"], check=True, cwd=tmp_path)
+    assert "accelerator.prepare" in script.read_text()
+    launch = [beside("crosstrain"), "launch", "--tpu", "--split-batches", str(script)]
+    migrated = said(launch, tmp_path)
+    assert migrated == plain
+    assert (tmp_path / "digits.pt").is_file()
+
+
+def beside(command: str) -> str:
+    """The command of this interpreter's environment."""
+    return str(Path(sys.executable).with_name(command))
+
+
+def said(command: list[str], folder: Path) -> list[str]:
+    env = os.environ | {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "4", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--epochs", "1"],
+        cwd=folder,
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    return done.stdout.splitlines()

@@ -584,6 +584,8 @@ class Interpreter:
             if isinstance(owner, Shard):
                 shard = tensors.subscript(owner, node.slice, node, row_index)
                 found |= {shard} if shard is not None else UNKNOWN
+            elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
+                found.add(Symbol(f"{owner.path.removesuffix('.__dict__')}.{api.CHOSEN}"))
             else:
                 found |= self.element(owner, self._key(node.slice))
         return frozenset(found)

@@ -350,6 +350,7 @@ FACTORIES = frozenset(
         "linspace",
     }
 )
+CHOSEN = "chosen_by_name"  # the last part of a path that the script looks up: `models.__dict__[args.arch]`
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
 BATCH_STATISTICS = frozenset(
     {"torch.nn.BatchNorm1d", "torch.nn.BatchNorm2d", "torch.nn.BatchNorm3d", "torch.nn.SyncBatchNorm"}

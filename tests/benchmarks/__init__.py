@@ -1,0 +1,1 @@
+"""How fast the runtime is, beside plain torch and its peers: ``python -m tests.benchmarks``."""

@@ -1,0 +1,237 @@
+"""The same work written for plain torch, crosstrain, accelerate and Fabric."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model with its optimizer and one batch."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    x: Tensor
+    y: Tensor
+
+
+def task(width: int, depth: int, rows: int) -> Task:
+    """A multilayer perceptron, alike for every subject."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    return Task(model, optimizer, torch.randn(rows, width), torch.randn(rows, 1))
+
+
+class Torch:
+    """What one writes by hand; with several processes, DDP and DistributedSampler."""
+
+    name = "torch"
+
+    def step(self, work: Task) -> Step:
+        model = self._wrap(work.model)
+
+        def step() -> None:
+            work.optimizer.zero_grad()
+            mse_loss(model(work.x), work.y).backward()
+            work.optimizer.step()
+
+        return step
+
+    def accumulated(self, work: Task, steps: int) -> Step:
+        """``steps`` micro-batches, a clipping and a step."""
+        model = self._wrap(work.model)
+
+        def step() -> None:
+            for index in range(steps):
+                if hasattr(model, "no_sync") and index < steps - 1:
+                    with model.no_sync():
+                        (mse_loss(model(work.x), work.y) / steps).backward()
+                else:
+                    (mse_loss(model(work.x), work.y) / steps).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            work.optimizer.step()
+            work.optimizer.zero_grad()
+
+        return step
+
+    def loader(self, loader: DataLoader[Any]) -> Iterable[Any]:
+        if not dist.is_initialized():
+            return loader
+        if isinstance(loader.dataset, IterableDataset):
+            return DataLoader(Shard(loader.dataset), batch_size=loader.batch_size)
+        sampler: Any = DistributedSampler(loader.dataset, shuffle=False)  # type: ignore[arg-type]
+        return DataLoader(loader.dataset, batch_size=loader.batch_size, sampler=sampler)
+
+    def gather(self, first: Tensor, second: Tensor) -> Step:
+        """One collective for both: the least that it can cost."""
+        flat = torch.cat([first.reshape(-1), second.reshape(-1)])
+        out = flat.new_empty(dist.get_world_size() * flat.numel())
+        return lambda: dist.all_gather_into_tensor(out, flat)
+
+    def checkpoint(self, work: Task, folder: Any) -> tuple[Step, Step]:
+        """Saving and loading model and optimizer."""
+
+        def save() -> None:
+            torch.save(work.model.state_dict(), folder / "model.pt")
+            torch.save(work.optimizer.state_dict(), folder / "optimizer.pt")
+
+        def load() -> None:
+            work.model.load_state_dict(torch.load(folder / "model.pt"))
+            work.optimizer.load_state_dict(torch.load(folder / "optimizer.pt"))
+
+        return save, load
+
+    @staticmethod
+    def _wrap(model: nn.Module) -> Any:
+        return nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
+
+
+class Shard(IterableDataset[Any]):
+    """Every second row, or whatever this rank's share is, of a stream."""
+
+    def __init__(self, rows: IterableDataset[Any]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        rank, world = dist.get_rank(), dist.get_world_size()
+        return (row for index, row in enumerate(self._rows) if index % world == rank)
+
+
+class Crosstrain:
+    name = "crosstrain"
+
+    def accelerator(self, **options: Any) -> Any:
+        from crosstrain import Accelerator
+
+        return Accelerator(cpu=True, **options)
+
+    def step(self, work: Task) -> Step:
+        accelerator = self.accelerator()
+        model, optimizer = accelerator.prepare(work.model, work.optimizer)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            accelerator.backward(mse_loss(model(work.x), work.y))
+            optimizer.step()
+
+        return step
+
+    def accumulated(self, work: Task, steps: int) -> Step:
+        accelerator = self.accelerator(gradient_accumulation_steps=steps)
+        model, optimizer = accelerator.prepare(work.model, work.optimizer)
+
+        def step() -> None:
+            for _ in range(steps):
+                with accelerator.accumulate(model):
+                    accelerator.backward(mse_loss(model(work.x), work.y))
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+        return step
+
+    def loader(self, loader: DataLoader[Any], **options: Any) -> Iterable[Any]:
+        return self.accelerator(**options).prepare(loader)  # type: ignore[no-any-return]
+
+    def gather(self, first: Tensor, second: Tensor) -> Step:
+        accelerator = self.accelerator()
+        return lambda: accelerator.gather((first, second))
+
+    def checkpoint(self, work: Task, folder: Any) -> tuple[Step, Step]:
+        accelerator = self.accelerator()
+        accelerator.prepare(work.model, work.optimizer)
+        return (
+            lambda: accelerator.save_state(str(folder / "state")),
+            lambda: accelerator.load_state(str(folder / "state")),
+        )
+
+
+class Accelerate(Crosstrain):
+    name = "accelerate"
+
+    def accelerator(self, **options: Any) -> Any:
+        from accelerate import Accelerator, DataLoaderConfiguration
+        from accelerate.state import AcceleratorState, GradientState
+
+        AcceleratorState._reset_state(True) if not dist.is_initialized() else AcceleratorState._reset_state()
+        GradientState._reset_state()
+        if "dispatch_batches" in options:
+            options = {"dataloader_config": DataLoaderConfiguration(**options)}
+        return Accelerator(cpu=True, **options)
+
+
+class Fabric:
+    name = "fabric"
+
+    def fabric(self) -> Any:
+        from lightning_fabric import Fabric as LightningFabric
+
+        if not dist.is_initialized():
+            return LightningFabric(accelerator="cpu", devices=1)
+        fabric = LightningFabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
+        fabric.launch()
+        return fabric
+
+    def step(self, work: Task) -> Step:
+        fabric = self.fabric()
+        model, optimizer = fabric.setup(work.model, work.optimizer)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            fabric.backward(mse_loss(model(work.x), work.y))
+            optimizer.step()
+
+        return step
+
+    def accumulated(self, work: Task, steps: int) -> Step:
+        fabric = self.fabric()
+        model, optimizer = fabric.setup(work.model, work.optimizer)
+
+        def step() -> None:
+            for index in range(steps):
+                with fabric.no_backward_sync(model, enabled=index < steps - 1):
+                    fabric.backward(mse_loss(model(work.x), work.y) / steps)
+            fabric.clip_gradients(model, optimizer, max_norm=1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    def loader(self, loader: DataLoader[Any]) -> Iterable[Any]:
+        return self.fabric().setup_dataloaders(loader)  # type: ignore[no-any-return]
+
+    def gather(self, first: Tensor, second: Tensor) -> Step:
+        fabric = self.fabric()
+        return lambda: fabric.all_gather((first, second))
+
+    def checkpoint(self, work: Task, folder: Any) -> tuple[Step, Step]:
+        fabric = self.fabric()
+        model, optimizer = fabric.setup(work.model, work.optimizer)
+        state = {"model": model, "optimizer": optimizer}
+        return (
+            lambda: fabric.save(folder / "state.ckpt", state),
+            lambda: fabric.load(folder / "state.ckpt", state),
+        )
+
+
+def installed() -> list[Any]:
+    """The subjects that can be measured here, plain torch first."""
+    there = [Torch(), Crosstrain()]
+    peers: list[tuple[str, Any]] = [("accelerate", Accelerate), ("lightning_fabric", Fabric)]
+    return there + [kind() for module, kind in peers if importlib.util.find_spec(module) is not None]

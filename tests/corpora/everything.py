@@ -34,7 +34,7 @@ from crosstrain_migrate.sources import Unusable, read
 
 _IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
 _TRAINS = re.compile(r"backward\b")
-SECONDS = 60
+SECONDS = 60.0  # of processor time
 
 
 @dataclass
@@ -106,9 +106,9 @@ def examine(job: tuple[str, bool]) -> Verdict:
     """One file, whatever it holds and however long it takes."""
     name, deep = job
     verdict = Verdict(name)
-    start = time.perf_counter()
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(SECONDS)
+    start = time.process_time()
+    signal.signal(signal.SIGPROF, _too_long)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         text = read(Path(name)).text
         verdict.lines = text.count("\n") + 1
@@ -116,14 +116,14 @@ def examine(job: tuple[str, bool]) -> Verdict:
     except Unusable:
         verdict.state = "unusable"
     except TooLong:
-        verdict.wrong = {"took too long": f"more than {SECONDS} s"}
+        verdict.wrong = {"took too long": f"more than {SECONDS:.0f} s"}
     except (RecursionError, MemoryError):
         verdict.state = "unusable"  # the command says so, with a remedy
     except Exception:  # a crash is what this looks for
         verdict.wrong = {"crashed": traceback.format_exc()}
     finally:
-        signal.alarm(0)
-    verdict.seconds = time.perf_counter() - start
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    verdict.seconds = time.process_time() - start
     return verdict
 
 

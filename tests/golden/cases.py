@@ -41,8 +41,9 @@ class Case:
     def listed_comments(self) -> frozenset[str]:
         """Comments that went with the code they were about, as the report says."""
         findings = json.loads((self.folder / "report.json").read_text(encoding="utf-8"))["findings"]
-        found = (re.search(r"the comment `(#.*)` goes", reason) for *_, reason in findings)
-        return frozenset(match[1] for match in found if match)
+        listed = [reason for *_, reason in findings if reason.startswith("comments go with")]
+        comments = re.findall(r"#.*", self.before.read_text(encoding="utf-8"))
+        return frozenset(c.rstrip() for c in comments if any(c.rstrip() in reason for reason in listed))
 
     def report(self, result: FileResult) -> str:
         """The findings and changes of a migration, as report.json holds them."""

@@ -11,7 +11,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import External, Function, Instance, Member, Method, Shard
+from crosstrain_migrate.roles.values import External, Function, Instance, Member, Method, Shard, Unknown
 
 from .alone import DIST, LAUNCHED, SPAWN, WRAPPERS
 from .base import refuse
@@ -107,9 +107,12 @@ def _chain(stage: Stage, node: ast.If) -> None:
     settled = False
     for test, body in arms:
         known = stage.alone.by_hand(test) if test is not None else None
-        if settled or (known is not None and not known.truth):
+        if (
+            settled
+            or (known is not None and not known.truth)
+            or (known is not None and test is not None and len(arms) == 1 and _only_warns(stage, test, body))
+        ):
             fates.append("drop")
-            _dispensable(stage, body, node)
         elif known is not None:
             fates.append("always")
             settled = True
@@ -119,12 +122,44 @@ def _chain(stage: Stage, node: ast.If) -> None:
                 _shorten(stage, test, body)
     if "drop" not in fates and "always" not in fates:
         return
+    taken = [s for (_, body), fate in zip(arms, fates, strict=True) if fate != "drop" for s in body]
+    for (test, body), fate in zip(arms, fates, strict=True):
+        if fate == "drop" and not (test is not None and _left_out(test)):
+            _dispensable(stage, body, node, taken)
     if fates == ["always"] and not _runs_everywhere(stage, node):
         main = MARK.format("is_local_main_process" if _asks_local(node.test) else "is_main_process")
         stage.gone.update(ast.walk(node.test))
         stage.replace(node.test, RULE, "the accelerator knows which process this is", main)
         return
     _drop(stage, node, arms, fates)
+
+
+def _only_warns(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> bool:
+    """A warning about how the script is distributed, which it no longer decides."""
+    return not asks_rank(stage, test) and all(
+        isinstance(s, ast.Expr)
+        and isinstance(s.value, ast.Call)
+        and any(p.startswith("warnings.") for p in stage.facts.paths(s.value.func))
+        for s in body
+    )
+
+
+def _left_out(test: ast.expr) -> bool:
+    """`len(loader.sampler) * world_size < len(loader.dataset)`: rows that a sampler with drop_last left to nobody.
+
+    A prepared loader leaves none out, so what is done for them is not done any more.
+    """
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
+            left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
+            if (
+                left.startswith("len(")
+                and ".sampler)" in left
+                and "*" in left
+                and right.endswith(".dataset)")
+            ):
+                return True
+    return False
 
 
 def _drop(
@@ -149,7 +184,7 @@ def _never_reached(stage: Stage, node: ast.If) -> None:
     behind = suite[suite.index(node) + 1 :]
     if not behind:
         return
-    _dispensable(stage, behind, node)
+    _dispensable(stage, behind, node, [])
     lose_comments(stage, behind)
     for statement in behind:
         stage.edits.append(e.RemoveStatement(statement, RULE))
@@ -164,12 +199,11 @@ def lose_comments(stage: Stage, body: list[ast.stmt]) -> None:
         lines[first - 2].strip().startswith("#") or lines[first - 2].split("#")[0].strip() == "else:"
     ):
         first -= 1
-    while last < len(lines) and lines[last].strip().startswith("#"):
+    indent = body[0].col_offset
+    while last < len(lines) and lines[last].strip().startswith("#") and lines[last].find("#") >= indent:
         last += 1
-    for number in range(max(first - 2, 0), last):
-        comment = _comment(lines[number])
-        if comment:
-            stage.lose(comment, number + 1)
+    found = [comment for line in lines[max(first - 2, 0) : last] if (comment := _comment(line))]
+    stage.lose(found, first)
 
 
 def _comment(line: str) -> str:
@@ -329,10 +363,14 @@ def _is_foreign(stage: Stage, call: ast.Call) -> bool:
 # -- branches that go ----------------------------------------------------------------------------------------
 
 
-def _dispensable(stage: Stage, body: list[ast.stmt], at: ast.If) -> None:
+def _dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: list[ast.stmt]) -> None:
+    """Refuses a branch that does more than distribute. `taken`: what one process does instead."""
     from . import distribution
 
+    instead = {ast.dump(s) for s in taken} | {t for s in taken for t in _made(stage, s)}
     for statement in body:
+        if ast.dump(statement) in instead or (_made(stage, statement) and _made(stage, statement) <= instead):
+            continue
         layers = [
             n
             for n in ast.walk(statement)
@@ -348,6 +386,14 @@ def _dispensable(stage: Stage, body: list[ast.stmt], at: ast.If) -> None:
                 "this runs only when several processes train, and the tool cannot tell what it becomes",
                 "move it out of the branch, or take the hand-written distribution out, and run migrate again",
             )
+
+
+def _made(stage: Stage, statement: ast.stmt) -> set[str]:
+    """What an assignment binds, and by which imported function: `checkpoint = torch.load(...)` in both branches."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return set()
+    paths = stage.facts.paths(statement.value.func)
+    return {f"{ast.unparse(t)} = {p}" for t in statement.targets for p in paths}
 
 
 def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
@@ -410,14 +456,43 @@ def _is_module(stage: Stage, node: ast.expr) -> bool:
     )
 
 
-def _own_function(stage: Stage, call: ast.Call, depth: int = 3) -> bool:
-    """A helper of the script that is made of nothing but distribution."""
-    targets = [v.node for v in stage.facts.of(call.func) if isinstance(v, Function)]
-    if not targets or not depth:
+def _own_function(stage: Stage, call: ast.Call) -> bool:
+    """A helper of the script that is made of nothing but distribution, or that reduces what it is given."""
+    values = stage.facts.of(call.func)
+    targets = [
+        v.function.node if isinstance(v, Method) else v.node
+        for v in values
+        if isinstance(v, Function | Method)
+    ]
+    if not targets or len(targets) < len([v for v in values if not isinstance(v, Unknown)]):
         return False
     return all(
-        isinstance(t, ast.FunctionDef) and all(_is_dispensable(stage, s) for s in t.body) for t in targets
+        isinstance(t, ast.FunctionDef)
+        and (all(_is_dispensable(stage, s) for s in t.body) or _reduces_only(stage, t))
+        for t in targets
     )
+
+
+def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
+    """Puts numbers into a tensor, reduces it and takes them out again: with one process nothing changes."""
+    from . import distribution
+
+    inner = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    if not any(stage.facts.paths(n.func) & distribution.REDUCERS for n in inner):
+        return False
+    for call in inner:
+        paths = stage.facts.paths(call.func)
+        if any(p.startswith(("torch.", "builtins.")) for p in paths):
+            continue
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in {
+            "tolist",
+            "item",
+            "clone",
+            "detach",
+            "to",
+        }:
+            return False
+    return True
 
 
 def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
@@ -440,6 +515,8 @@ def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -
         if paths & (WRAPPERS | distribution.SAMPLERS) or any(p.startswith(DIST) for p in paths):
             return True
         if isinstance(value.func, ast.Attribute) and value.func.attr in {"cuda", "to"}:
+            if all(ast.unparse(t) == ast.unparse(value.func.value) for t in targets):
+                return True  # a move to another device
             return _is_module(stage, value.func.value) or _dispensable_value(stage, targets, value.func.value)
         if "torch.utils.data.DataLoader" in paths or "torch.utils.data.BatchSampler" in paths:
             return True

@@ -256,6 +256,8 @@ def _arithmetic(stage: Stage) -> None:
                 _augmented(stage, node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv):
             _scaled(stage, node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            _added(stage, node)
 
 
 def _augmented(stage: Stage, node: ast.AugAssign) -> None:
@@ -290,6 +292,14 @@ def _scaled(stage: Stage, node: ast.BinOp) -> None:
     stage.gone.update(ast.walk(size))
     simple = isinstance(other, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
     stage.replace(node, GROUP, reason, "{x}" if simple else "({x})", x=other)
+
+
+def _added(stage: Stage, node: ast.BinOp) -> None:
+    """`len(loader) + (distributed and ...)`: a test that counts as nothing."""
+    test = stage.alone.by_hand(node.right)
+    if isinstance(node.right, ast.BoolOp | ast.Compare) and test is not None and not test.truth:
+        stage.gone.update(ast.walk(node.right))
+        stage.replace(node, GROUP, "what one process does, prepare does on all", "{x}", x=node.left)
 
 
 def _reduced_value(stage: Stage, node: ast.expr) -> bool:

@@ -50,6 +50,8 @@ class Globaliser:
         return local_shards(self.facts, node, self.loaders)
 
     def globalise(self, node: ast.expr) -> None:
+        if inside_opaque(self.facts, node, self.loaders):
+            return  # what the function around it is given is global already
         if isinstance(node, ast.Call) and is_opaque(self.facts, node, self.loaders):
             self.opaque(node)
             return

@@ -66,13 +66,15 @@ class Stage:
         if found not in self.findings:
             self.findings.append(found)
 
-    def lose(self, comment: str, line: int) -> None:
-        """A comment goes with the code it is about."""
-        reason = f"the comment `{comment}` goes with the code it is about"
+    def lose(self, comments: list[str], line: int) -> None:
+        """Comments that go with the code they are about."""
+        if not comments:
+            return
+        reason = f"comments go with the code they are about: {' '.join(comments)}"
         self.findings.append(
             Finding("CT303", line, 1, reason, "keep it elsewhere if it says more than that", Severity.NOTE)
         )
-        self.lost.append(comment)
+        self.lost.extend(comments)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         return self.facts.table.statement_of(node)

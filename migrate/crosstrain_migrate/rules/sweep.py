@@ -173,6 +173,18 @@ class _Sweeper:
                 if not outside and node.name in self.old.names:
                     self._remove(node)
 
+        for cls in ast.walk(self.facts.tree):
+            if isinstance(cls, ast.ClassDef):
+                self._methods(cls)
+
+    def _methods(self, cls: ast.ClassDef) -> None:
+        """Methods that were called by name before and are not any more."""
+        for node in cls.body:
+            if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith("__"):
+                continue
+            if node.name in self.old.attributes and not self._attribute_read(node.name) and len(cls.body) > 1:
+                self._remove(node)
+
     def _within(self, node: ast.AST, around: ast.AST) -> bool:
         return any(a is around for a in self.facts.table.ancestors(node))
 

@@ -59,7 +59,6 @@ POSITIVE = [
             "optimizer": "optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)",
         },
         {"model": "model = nn.Sequential(nn.Linear(8, 3))"},
-        wrong="refused: a layer by its number is not traced to its model",
     ),
     optimizer(
         "single weights",

@@ -79,6 +79,10 @@ def evaluate(interp: Interpreter, node: ast.Call) -> Values:
         interp.eval(argument.value if isinstance(argument, ast.Starred) else argument)
         if isinstance(argument, ast.Starred):
             interp.eval(argument)
+    if any(interp.is_module(f) for f in functions):  # a submodule that was assigned is no unknown method
+        functions = frozenset(
+            f for f in functions if not (isinstance(f, Member) and interp.is_module(f.receiver))
+        )
     found: set[Value] = set()
     for function in functions:
         found |= _call(interp, function, node)
@@ -176,7 +180,7 @@ def _sequence_in_context(
     interp: Interpreter, value: Sequence, node: ast.Call, belongs: Callable[[Shard], bool]
 ) -> Sequence:
     """A tuple of shards as this call returns it; any other container is the object itself, whoever holds it."""
-    if not isinstance(value.site, ast.Tuple):
+    if not isinstance(value.site, ast.Tuple | ast.Call):
         return value
     for _, key in list(interp.heap.keys_of.get(value.site, ())):
         kept = {v for v in interp.heap[value.site, key] if not _is_foreign(interp, v, belongs)}
@@ -239,8 +243,9 @@ def _construct(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> Values
 
 def _bind_fields(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> None:
     """A dataclass's generated constructor."""
-    names = [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
-    for name, argument in zip(names, node.args, strict=False):
+    from .infer import fields_of
+
+    for name, argument in zip(fields_of(cls), node.args, strict=False):
         interp.merge(interp.heap[cls, name], interp.of(argument))
     for key, argument in keywords_of(node).items():
         interp.merge(interp.heap[cls, key], interp.of(argument))
@@ -265,11 +270,37 @@ def _call_external(interp: Interpreter, function: External, node: ast.Call) -> V
         constructor = function.site
         assert isinstance(constructor, ast.Call)
         return _loss(interp, node, keywords_of(constructor), api.loss_function_of(function.path))
+    if function.path == "collections.namedtuple":
+        return _record(interp, function, node)
     if function.path in api.RECURRENT:
         return _recurrent(interp, function, node)
     if function.path == "torch.nn.Embedding" or interp.is_module(function):
         return _call_module(interp, node)
     return _of_unknown(interp, node)
+
+
+def _record(interp: Interpreter, function: External, node: ast.Call) -> Values:
+    """A call of a class made by `namedtuple(name, fields)`: by position and by name."""
+    names = _field_names(function.site)
+    for index, argument in enumerate(node.args):
+        interp.merge(interp.heap[node, index], interp.of(argument))
+        if index < len(names):
+            interp.merge(interp.heap[node, names[index]], interp.of(argument))
+    for name, argument in keywords_of(node).items():
+        interp.merge(interp.heap[node, name], interp.of(argument))
+        if name in names:
+            interp.merge(interp.heap[node, names.index(name)], interp.of(argument))
+    return frozenset({Sequence(node)})
+
+
+def _field_names(site: ast.AST) -> list[str]:
+    if not isinstance(site, ast.Call) or len(site.args) < 2:
+        return []
+    fields = site.args[1]
+    if isinstance(fields, ast.Constant) and isinstance(fields.value, str):
+        return fields.value.replace(",", " ").split()
+    elements = fields.elts if isinstance(fields, ast.Tuple | ast.List) else []
+    return [str(e.value) for e in elements if isinstance(e, ast.Constant)]
 
 
 def _call_module(interp: Interpreter, node: ast.Call) -> Values:
@@ -466,7 +497,7 @@ def _tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) 
     """torch.f(x, ...), F.f(x, ...), numpy.f(x, ...): the method f of its first row-like argument."""
     if path.startswith(("torch.nn.utils.clip_grad", "torch.nn.utils.rnn.")):
         return UNKNOWN if path.startswith("torch.nn.utils.clip_grad") else _of_unknown(interp, node)
-    if name in {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}:
+    if name in api.JOINS:
         return _join(interp, name, node)
     if name in {"einsum", "cdist"}:
         return _of_unknown(interp, node)
@@ -477,7 +508,7 @@ def _tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) 
     if pending:
         return NOTHING
     shards = shards_of(interp, arguments)
-    if name in api.FACTORIES and path.startswith("torch."):
+    if name in api.FACTORIES or path.startswith("numpy.random."):
         return frozenset(Shard("rows", s.loader) for s in shards if s.kind in {"count", "shape"}) or (
             frozenset(tensors.other(s, node) for s in shards) or UNKNOWN
         )

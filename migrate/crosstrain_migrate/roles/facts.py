@@ -78,6 +78,26 @@ class Facts:
         return frozenset(o for s in self.loss_shards for o in s.origins)
 
     @cached_property
+    def loss_slice(self) -> frozenset[ast.AST]:
+        """Every use of a variable that what `backward` gets is computed from, in the function around it."""
+        found: set[ast.AST] = set()
+        work: list[ast.AST] = [loss for _, loss in self.backward_calls]
+        while work:
+            for name in ast.walk(work.pop()):
+                if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
+                    continue
+                found.add(name)
+                for definition in self.interp.reaching.get(name, frozenset()):
+                    statement = self.table.statement_of(definition)
+                    value = getattr(statement, "value", None)
+                    if (
+                        isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign)
+                        and value is not None
+                    ):
+                        work.append(value)
+        return frozenset(found)
+
+    @cached_property
     def loss_shards(self) -> list[Shard]:
         found: list[Shard] = []
         for _, loss in self.backward_calls:
@@ -122,12 +142,43 @@ class Facts:
     def models(self) -> list[Value]:
         found: set[Value] = set()
         for optimizer in self.optimizers:
-            for model in self.optimized_by(optimizer):
+            for part in self.optimized_by(optimizer):
+                model = self.whole(part)
                 if isinstance(model, External | Instance):
                     found.add(model)
                     line = getattr(optimizer.site, "lineno", 0)  # type: ignore[union-attr]
                     self.evidence[model] = f"line {line} gives its parameters to an optimizer"
         return self._in_order(found)
+
+    def whole(self, module: Value) -> Value:
+        """The module that `module` is a part of, when there is exactly one such: `model.fc` -> `model`."""
+        seen: set[Value] = set()
+        while module not in seen:
+            seen.add(module)
+            owners = self._owners(module)
+            if len(owners) == 1:
+                module = owners.pop()
+        return module
+
+    def _owners(self, module: Value) -> set[Value]:
+        if isinstance(module, Member):
+            return {module.receiver} if self.interp.is_module(module.receiver) else set()
+        if isinstance(module, External) and module.path == api.SUBMODULE:
+            return {
+                v
+                for v in self.all_values
+                if isinstance(v, External) and v.site is module.site and v.path != api.SUBMODULE
+            }
+        classes = {
+            cls for cls, _ in self.attribute_holders(module) if self.interp.inherits(cls, api.MODULE_BASES)
+        }
+        found: set[Value] = {
+            v for v in self.all_values if isinstance(v, Instance) and v.cls in classes and v.site is not v.cls
+        }
+        for (_, key), values in self.interp.heap.items():
+            if isinstance(key, tuple) and module in values and self.interp.is_module(key[0]):
+                found.add(key[0])
+        return found - {module}
 
     @cached_property
     def schedulers(self) -> list[Value]:

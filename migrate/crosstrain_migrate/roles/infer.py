@@ -372,6 +372,10 @@ class Interpreter:
             )
         if isinstance(value, Parameters):
             return frozenset({value})
+        if isinstance(value, Instance) and isinstance(index, int):
+            names = fields_of(value.cls)
+            if index < len(names):
+                return frozenset(self.heap.get((value.cls, names[index]), ())) or NOTHING
         return UNKNOWN
 
     def iterate(self, values: Values, node: ast.AST) -> Values:
@@ -403,6 +407,8 @@ class Interpreter:
                 )
             elif isinstance(value, Instance):
                 found |= self._iterate_instance(value, node)
+            elif isinstance(value, External) and self.is_module(value):
+                found.add(External(api.SUBMODULE, value.site))
             else:
                 found |= self.element(value)
         return frozenset(found)
@@ -450,8 +456,10 @@ class Interpreter:
         return any(not self.inside(d, loop) for d in reaching) or not reaching
 
     def accumulated(self, node: ast.Assign) -> ast.expr | None:
-        """`x` of `total = total + x`, where `total` outlives the batch."""
+        """`x` of `total = total + x` or `total = torch.cat([total, x])`, where `total` outlives the batch."""
         value, target = node.value, node.targets[0]
+        if isinstance(value, ast.Call) and isinstance(target, ast.Name):
+            return self._appended(value, target.id, node)
         if (
             not isinstance(value, ast.BinOp)
             or not isinstance(value.op, ast.Add)
@@ -462,6 +470,16 @@ class Interpreter:
             if isinstance(read, ast.Name) and read.id == target.id and self.outlives(read, node):
                 return other
         return None
+
+    def _appended(self, call: ast.Call, name: str, node: ast.Assign) -> ast.expr | None:
+        joins = {v.path.rsplit(".", 1)[-1] for v in self.of(call.func) if isinstance(v, Symbol)} & api.JOINS
+        if not joins or not call.args:
+            return None
+        first = call.args[0]
+        parts = first.elts if isinstance(first, ast.Tuple | ast.List) else call.args[:2]
+        if len(parts) != 2 or not isinstance(parts[0], ast.Name) or parts[0].id != name:
+            return None
+        return parts[1] if self.outlives(parts[0], node) else None
 
     def inside(self, node: ast.AST, around: ast.AST) -> bool:
         return node is around or any(a is around for a in self.table.ancestors(node))
@@ -541,6 +559,8 @@ class Interpreter:
         if isinstance(owner, Shard):
             return self._shard_attribute(owner, name, node)
         stored = self.heap.get((self.tree, (owner, name)))
+        if isinstance(owner, Sequence) and (owner.site, name) in self.heap:
+            return frozenset(self.heap[owner.site, name])  # a field of a named tuple
         return frozenset(stored or ()) | ({Member(owner, name)} if _may_have(owner, name) else UNKNOWN)
 
     def _instance_attribute(self, owner: Instance, name: str) -> Values:
@@ -586,9 +606,20 @@ class Interpreter:
                 found |= {shard} if shard is not None else UNKNOWN
             elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
                 found.add(Symbol(f"{owner.path.removesuffix('.__dict__')}.{api.CHOSEN}"))
+            elif isinstance(owner, External) and self.is_module(owner):
+                found.add(External(api.SUBMODULE, owner.site))
+            elif row_index and not isinstance(owner, Sequence | Instance | External):
+                found |= self._looked_up(index, node)
             else:
                 found |= self.element(owner, self._key(node.slice))
         return frozenset(found)
+
+    @staticmethod
+    def _looked_up(index: Values, node: ast.Subscript) -> Values:
+        """`table[labels]`: one row of the table for each of the batch; a mask picks another number of them."""
+        mask = isinstance(node.slice, ast.Compare | ast.UnaryOp | ast.BoolOp)
+        shards = [v for v in index if isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE]
+        return frozenset(tensors.other(s, node) if mask else s for s in shards)
 
     def _eval_Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> Values:
         for index, part in enumerate(node.elts):
@@ -686,6 +717,10 @@ class Interpreter:
 
     def _eval_Compare(self, node: ast.Compare) -> Values:
         found = self.eval(node.left)
+        if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):  # identity reads no numbers
+            for comparator in node.comparators:
+                self.eval(comparator)
+            return UNKNOWN
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             found = self._combine(op, found, self.eval(comparator), node)
         return found
@@ -730,6 +765,11 @@ class Interpreter:
 def as_kept(values: Iterable[Value]) -> Values:
     """Values that leave their batch: the rules make them global at that place, so they are read like Python numbers."""
     return frozenset(replace(v, host=True) if isinstance(v, Shard) else v for v in values)
+
+
+def fields_of(cls: ast.ClassDef) -> list[str]:
+    """The annotated fields of a dataclass or a NamedTuple, in order."""
+    return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
 
 
 def _assigned_attributes(tree: ast.Module) -> frozenset[str]:

@@ -9,6 +9,8 @@ OPTIMIZER_PREFIX = "torch.optim."
 SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
 MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.Sequential"})
 OPTIMIZER_BASES = frozenset({"torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"})
+SUBMODULE = "torch.nn.Module"  # what a ModuleList or ModuleDict holds
+JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "append"})
 PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 DEVICE_STRING = re.compile(r"^(cuda|cpu|mps|xpu|gpu)(:\d+)?$")
@@ -22,6 +24,7 @@ ITERATORS = frozenset(
         "builtins.iter",
         "builtins.list",
         "builtins.reversed",
+        "itertools.cycle",
         "itertools.islice",
         "rich.progress.track",
     }

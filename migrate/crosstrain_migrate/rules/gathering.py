@@ -205,7 +205,7 @@ class Gatherer:
                 continue
             if node.lineno < cut.before.lineno or any(node in ast.walk(r) for r, _ in cut.replaced):
                 continue
-            if self._needed_locally(node):
+            if node in self.facts.loss_slice or self._needed_locally(node):
                 return False
         return True
 

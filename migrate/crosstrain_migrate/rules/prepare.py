@@ -218,6 +218,9 @@ def _sees_prepared(
     if node in seen:
         return True
     seen = seen | {node}
+    if isinstance(node, ast.IfExp):  # train_loader if training else test_loader
+        chosen = [p for p in (node.body, node.orelse) if loader in facts.of(p)]
+        return all(_sees_prepared(context, p, holding, position, loader, seen) for p in chosen)
     if isinstance(node, ast.Attribute):
         return _attribute_sees(context, node, holding, position, loader, seen)
     if isinstance(node, ast.Subscript):

@@ -13,6 +13,7 @@ from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import (
+    Class,
     External,
     Function,
     FunctionNode,
@@ -138,10 +139,26 @@ class SinkFinder:
             and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"}
             for v in kinds
         ):
-            self._arguments(node, "print")
+            if not self._measures_sizes(node):
+                self._arguments(node, "print")
+        elif self._sizes_an_array(node):
+            return
         elif self._is_foreign(node) and not self._stays_in_batch(node):
             how = "collect" if isinstance(function, ast.Attribute) and function.attr in MUTATORS else "call"
             self._arguments(node, how)
+
+    def _measures_sizes(self, node: ast.Call) -> bool:
+        """`min(len(x), 8)`: arithmetic with the size of this share, a bound of a slice more often than a number to show."""
+        found = [s for a in node.args for s in local_shards(self.facts, a, self.loaders, self.host)]
+        bounds = self.facts.paths(node.func) <= {"builtins.max", "builtins.min"}
+        return bounds and all(s.kind == "count" for s in found)
+
+    def _sizes_an_array(self, node: ast.Call) -> bool:
+        """`np.random.normal(0, 1, (len(x), 3))`: as many rows as this share has."""
+        if not any(path.startswith("numpy.") for path in self.facts.paths(node.func)):
+            return False
+        found = [s for a in node.args for s in _inner_shards(self.facts, a, self.loaders)]
+        return bool(found) and all(s.kind == "count" for s in found)
 
     def _arguments(self, node: ast.Call, how: str) -> None:
         for argument in (*node.args, *(k.value for k in node.keywords)):
@@ -150,7 +167,7 @@ class SinkFinder:
     def _is_foreign(self, node: ast.Call) -> bool:
         """A call whose effect we cannot see: not torch, not a module, not one of the script's own functions."""
         for value in self.facts.of(node.func):
-            if isinstance(value, Function | Method | Shard) or self.facts.interp.is_module(value):
+            if isinstance(value, Function | Method | Class | Shard) or self.facts.interp.is_module(value):
                 return False
             if isinstance(value, Symbol) and (
                 value.path.startswith(("torch.", "builtins.")) or value.path == "torch"
@@ -299,6 +316,11 @@ def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
 
 def inside(facts: Facts, node: ast.AST, around: ast.AST) -> bool:
     return facts.interp.inside(node, around)
+
+
+def _inner_shards(facts: Facts, node: ast.expr, loaders: set[Value]) -> list[Shard]:
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+    return [s for p in parts for s in local_shards(facts, p, loaders)]
 
 
 def _rooted_in_self(node: ast.expr) -> bool:

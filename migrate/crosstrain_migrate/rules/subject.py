@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope, suites
-from crosstrain_migrate.roles.values import External, Instance, Value
+from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value
 
 from .base import Subject, refuse
 
@@ -45,6 +45,8 @@ def find_subject(facts: Facts) -> Subject:
             "the parameters this optimizer gets could not be traced to a module",
             "pass model.parameters() of one nn.Module",
         )
+    for optimizer in facts.optimizers:
+        _must_be_traced(facts, optimizer)
     values: list[Value] = [*facts.models, *facts.optimizers, *facts.train_loaders]
     candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
     if not candidates:
@@ -56,6 +58,40 @@ def find_subject(facts: Facts) -> Subject:
         )
     scope = min(candidates, key=lambda s: _preference(facts, s))
     return Subject(scope, facts.models, facts.optimizers, facts.train_loaders)
+
+
+def _must_be_traced(facts: Facts, optimizer: Value) -> None:
+    """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
+    site = getattr(optimizer, "site", None)
+    if not isinstance(site, ast.Call):
+        return
+    given = next((k.value for k in site.keywords if k.arg == "params"), site.args[0] if site.args else None)
+    if given is None or isinstance(given, ast.Starred):
+        return
+    loose = next((v for v in facts.of(given) if not _of_modules(facts, v, frozenset())), None)
+    if loose is not None:
+        raise refuse(
+            RULE,
+            given,
+            "some of the parameters this optimizer gets belong to no module that could be traced (a tensor or "
+            "nn.Parameter on its own?): their gradients would not be averaged over processes",
+            "put them into an nn.Module (nn.ParameterList holds loose ones) and pass its parameters()",
+        )
+
+
+def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:
+    if isinstance(value, Parameters) or value in seen:
+        return True
+    if isinstance(value, Iterator):
+        return _of_modules(facts, value.of, seen | {value})
+    if isinstance(value, Sequence):
+        interp = facts.interp
+        grouped = isinstance(value.site, ast.Dict) or (
+            isinstance(value.site, ast.Call) and facts.paths(value.site.func) == {"builtins.dict"}
+        )
+        inner = interp.element(value, "params") if grouped else interp.element(value)
+        return all(_of_modules(facts, v, seen | {value}) for v in inner)
+    return False
 
 
 def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:

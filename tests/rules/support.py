@@ -1,7 +1,7 @@
 """One plain training script with slots, and the check that every case of every rule goes through.
 
 A case says what is put into the slots and what a careful engineer would have made of it. The rest of the script is
-converted as always (`AFTER`), so each case compares two whole scripts: an edit too many shows as well as one too few.
+converted as always (`CONVERTED`), so each case compares two whole scripts: an edit too many shows as well as one too few.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import textwrap
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,51 +22,20 @@ from crosstrain_migrate.results import FileResult, Severity
 
 Slots = Mapping[str, str]
 
-BEFORE = '''\
+HEAD = '''\
 """Points of three classes."""
 
 import torch
 import torch.nn.functional as F
+<accelerator>
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 <imports>
 
 <definitions>
 
-<options>
-<device>
-<data>
-<test_data>
-<model>
-<optimizer>
-<setup>
-
-for epoch in range(2):
-    <epoch>
-    <loop>
-        <batch>
-        optimizer.zero_grad()
-        <loss>
-        <backward>
-        <step>
-        <after_step>
-    # the epoch is over
-    <after_epoch>
-<end>
 '''
-
-AFTER = '''\
-"""Points of three classes."""
-
-import torch
-import torch.nn.functional as F
-from crosstrain import Accelerator
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-<imports>
-
-<definitions>
-
+BODY = """\
 <options>
 <device>
 <data>
@@ -87,9 +57,17 @@ for epoch in range(2):
     # the epoch is over
     <after_epoch>
 <end>
-'''
+"""
+MAIN = """\
+def main():
+{}
+
+if __name__ == "__main__":
+    main()
+"""
 
 SLOTS = {
+    "accelerator": "",
     "imports": "",
     "definitions": "",
     "options": "",
@@ -101,6 +79,7 @@ SLOTS = {
     "test_data": "",
     "model": "model = nn.Linear(8, 3).to(device)",
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    "prepare": "",
     "setup": "",
     "epoch": "model.train()",
     "loop": "for x, y in train_loader:  # one epoch",
@@ -115,6 +94,7 @@ SLOTS = {
 
 CONVERTED = {
     **SLOTS,
+    "accelerator": "from crosstrain import Accelerator",
     "device": "accelerator = Accelerator()  # the fastest there is",
     "model": "model = nn.Linear(8, 3)",
     "prepare": "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
@@ -124,7 +104,7 @@ CONVERTED = {
 
 
 def fill(template: str, slots: Slots) -> str:
-    """The script with its slots filled, indented as they stand; an empty slot leaves no line."""
+    """The template with its slots filled, indented as they stand; an empty slot leaves no line."""
     lines: list[str] = []
     for line in template.split("\n"):
         slot = re.fullmatch(r"(\s*)<(\w+)>", line)
@@ -133,6 +113,12 @@ def fill(template: str, slots: Slots) -> str:
         elif slots[slot[2]]:
             lines += [slot[1] + inner if inner else "" for inner in slots[slot[2]].split("\n")]
     return "\n".join(lines)
+
+
+def script(slots: Slots, main: bool = False) -> str:
+    """The whole script: flat, or with everything but the definitions in a function `main`."""
+    body = fill(BODY, slots)
+    return fill(HEAD, slots) + (MAIN.format(textwrap.indent(body, "    ")) if main else body)
 
 
 @dataclass(frozen=True)
@@ -149,18 +135,19 @@ class Case:
     )
     findings: tuple[tuple[str, str], ...] = ()  # (code, part of its line): all of them
     refused: bool = False
+    main: bool = False  # everything but the definitions stands in `main`
     wrong: str = ""  # what the tool does today, where that is not this
 
     @property
     def script(self) -> str:
-        return fill(BEFORE, {**SLOTS, **self.before})
+        return script({**SLOTS, **self.before}, self.main)
 
     @property
     def expected(self) -> str:
         if self.refused:
             return self.script
         kept = {slot: text for slot, text in self.before.items() if slot not in self.after}
-        return fill(AFTER, {**CONVERTED, **kept, **self.after})
+        return script({**CONVERTED, **kept, **self.after}, self.main)
 
     def line(self, part: str) -> int:
         found = [number for number, line in enumerate(self.script.split("\n"), 1) if part in line]
@@ -233,14 +220,15 @@ def leaves(
     after: Slots | None = None,
     findings: Iterable[tuple[str, str]] = (),
     wrong: str = "",
+    main: bool = False,
 ) -> Case:
     """Code that looks like the rule's and is not, or must not be touched: the script is converted around it."""
-    return Case(rule, name, before, after or {}, False, findings=tuple(findings), wrong=wrong)
+    return Case(rule, name, before, after or {}, False, findings=tuple(findings), main=main, wrong=wrong)
 
 
-def refuses(rule: str, name: str, before: Slots, at: str, code: str = "", wrong: str = "") -> Case:
+def refuses(rule: str, name: str, before: Slots, at: str, main: bool = False, wrong: str = "") -> Case:
     """The whole script stays as it is, and a finding at the line that holds `at` says why."""
-    return Case(rule, name, before, {}, False, findings=((code or rule, at),), refused=True, wrong=wrong)
+    return Case(rule, name, before, {}, False, findings=((rule, at),), refused=True, main=main, wrong=wrong)
 
 
 def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:

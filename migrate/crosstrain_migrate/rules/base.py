@@ -169,6 +169,10 @@ class Context:
         sites = self.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
         if self.home.cls is not None and cls is self.home.cls:
             return True
+        if cls is not None and (
+            self.is_library_class(cls) or self.facts.interp.method(cls, "__init__") is None
+        ):
+            return False  # a library makes its objects, or nothing can receive the accelerator
         if not sites:
             return False
         return all(self._site_reaches(site, seen | {function}) for site in sites)

@@ -46,6 +46,18 @@ def _use_spmd() -> None:
         runtime.use_spmd()
 
 
+def _check_autograd(device: torch.device) -> None:
+    """The autograd engine counts the devices at its first backward pass, and never again."""
+    try:
+        torch.zeros((), device=device, requires_grad=True).backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise RuntimeError(
+            "a backward pass ran on the CPU before Accelerator() (or PartialState()) existed, and this process can "
+            "no longer train on XLA. Construct the Accelerator before anything is trained; in a notebook, restart "
+            "the kernel."
+        ) from error
+
+
 def _check_processes(world: int) -> bool:
     """Whether the processes are apart. RuntimeError if nothing would keep them from training separate copies."""
     joined = runtime.process_count()
@@ -66,6 +78,7 @@ class XlaComm:
     def __init__(self, hosts: TorchComm, *, apart: bool) -> None:
         self._hosts = hosts
         self.device: torch.device = torch_xla.device()
+        _check_autograd(self.device)
         self.rank, self.world = hosts.rank, hosts.world
         self.local_rank, self.local_world = hosts.local_rank, hosts.local_world
         chips = runtime.global_runtime_device_count()

@@ -43,6 +43,16 @@ def too_early() -> None:
     Accelerator()
 
 
+def test_a_backward_pass_before_the_accelerator_is_an_error_that_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"a backward pass ran on the CPU before Accelerator\(\)"):
+        on_xla(trained_too_early)
+
+
+def trained_too_early() -> None:
+    plain_training("mlp", "sgd", 4, 4)
+    Accelerator()
+
+
 def test_the_cpu_can_be_asked_for() -> None:
     assert on_xla(on_cpu) == "cpu"
 

@@ -286,7 +286,12 @@ class _Fill(cst.CSTTransformer):
         self.fillings = fillings
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        return self.fillings.get(updated_node.value, updated_node)
+        filling = self.fillings.get(updated_node.value)
+        if filling is None:
+            return updated_node
+        if updated_node.lpar and not filling.lpar:  # `({x}).backward()`: the template's own parentheses stay
+            return filling.with_changes(lpar=updated_node.lpar, rpar=updated_node.rpar)
+        return filling
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
         """A filling that is a whole argument needs no parentheses of its own."""

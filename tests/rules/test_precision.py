@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from crosstrain.verify import verify
@@ -174,16 +175,6 @@ POSITIVE = [
         {"backward": "accelerator.backward(loss, retain_graph=True)"},
     ),
     scaled(
-        "the scale's own options",
-        {"setup": "scaler = torch.cuda.amp.GradScaler(init_scale=1024.0, growth_interval=100)"},
-        {
-            "device": DEVICE.format(
-                CUDA + ", kwargs_handlers=[GradScalerKwargs(init_scale=1024.0, growth_interval=100)]"
-            )
-        },
-        at="GradScaler",
-    ),
-    scaled(
         "the scaler's state is kept and loaded",
         {
             "setup": 'scaler = torch.cuda.amp.GradScaler()\nscaler.load_state_dict(torch.load("scale.pt"))',
@@ -239,24 +230,20 @@ NEGATIVE = [
         "a dtype that is computed stays the author's",
         {
             "options": "half = torch.bfloat16 if torch.cuda.is_available() else torch.float16",
-            "loss": LOSS.format("torch.autocast(device.type, dtype=half)"),
+            "loss": LOSS.format('torch.autocast("cuda", dtype=half)'),
         },
-        {
-            "device": "accelerator = Accelerator()  # the fastest there is",
-            "loss": LOSS.format("torch.autocast(accelerator.device.type, dtype=half)"),
-        },
-        findings=[(RULE, "autocast")],
-        wrong="`device.type` of a device that goes is not followed into the region",
+        findings=[(RULE, "with torch.autocast")],
     ),
     leaves(
         RULE,
         "a region inside the model stays there",
         {
-            "definitions": "class Net(nn.Linear):\n    def forward(self, x):\n"
-            '        with torch.autocast("cuda", dtype=torch.bfloat16):\n            return super().forward(x)',
-            "model": "model = Net(8, 3).to(device)",
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layer = nn.Linear(8, 3)\n\n    def forward(self, x):\n"
+            '        with torch.autocast("cuda", dtype=torch.bfloat16):\n            return self.layer(x)',
+            "model": "model = Net().to(device)",
         },
-        {"model": "model = Net(8, 3)"},
+        {"model": "model = Net()"},
         findings=[(RULE, "with torch.autocast")],
     ),
     leaves(
@@ -336,6 +323,16 @@ def test_a_model_that_also_runs_outside_keeps_its_numbers() -> None:
     assert [f.rule for f in result.findings] == [RULE]
 
 
+def test_options_of_the_scale_are_passed_on() -> None:
+    setup = "scaler = torch.cuda.amp.GradScaler(init_scale=1024.0, growth_interval=100)"
+    result = migrate(scaled("options", {"setup": setup}, {}).script)
+    assert "from crosstrain.utils import GradScalerKwargs" in result.after
+    assert (
+        f"accelerator = Accelerator({CUDA}, kwargs_handlers=[GradScalerKwargs(init_scale=1024.0, growth_interval=100)])"
+        in result.after
+    )
+
+
 RUNS = {
     "the old spelling": OLD,
     "clipping": {
@@ -354,8 +351,12 @@ RUNS = {
 }
 
 
+@pytest.mark.parametrize("devices", ["absent", "present"])
 @pytest.mark.parametrize("name", RUNS)
-def test_one_process_computes_the_same_bits(name: str, tmp_path: Path) -> None:
+def test_one_process_computes_the_same_bits(
+    name: str, devices: Literal["absent", "present"], tmp_path: Path
+) -> None:
+    """Without a GPU, where torch leaves CUDA's autocast off, and with one (the CPU, computing in CUDA's precision)."""
     data = (
         "torch.manual_seed(3)\ntrain_set = TensorDataset(torch.randn(48, 8), torch.arange(48) % 3)\n"
         "train_loader = DataLoader(train_set, batch_size=8, shuffle=True)"
@@ -366,5 +367,5 @@ def test_one_process_computes_the_same_bits(name: str, tmp_path: Path) -> None:
     before, after = tmp_path / "before.py", tmp_path / "after.py"
     before.write_text(case.script)
     after.write_text(result.after)
-    report = verify(before, after, args=(), processes=(1,), expect="equal", timeout=120)
+    report = verify(before, after, args=(), processes=(1,), expect="equal", timeout=120, devices=devices)
     assert [run.verdict.value for run in report.runs] == ["identical"], report

@@ -153,6 +153,9 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
             current = sweep(current, rewrite(current, edits), kept_names(wish))
         except EditNotApplied as error:
             raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
+        except SyntaxError as error:
+            reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
+            raise refuse("CT001", stage.facts.tree, reason, "report this script to us") from error
         now = understand(ast.parse(current))
     else:
         raise refuse(

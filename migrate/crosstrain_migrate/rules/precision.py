@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, Function, Method
 
@@ -46,6 +47,7 @@ DTYPES = {
     "torch.half": "fp16",
     "torch.bfloat16": "bf16",
 }
+CALLED_BY_TORCH = frozenset({"torch.utils.data.Dataset", "torch.autograd.Function"})
 SCALING = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
 
@@ -144,7 +146,8 @@ def _region(stage: Stage, call: ast.Call) -> Region:
     if dtype is None:
         kind = "fp16" if device == "cuda" else None
     else:
-        kind = next((DTYPES[p] for p in stage.facts.paths(dtype) if p in DTYPES), None)
+        paths = stage.facts.paths(dtype)
+        kind = DTYPES.get(next(iter(paths))) if len(paths) == len(stage.facts.of(dtype)) == 1 else None
     if "cache_enabled" in given or (isinstance(switch, ast.Constant)):
         kind = None
     flag = canonical(stage, switch) if switch is not None else None
@@ -165,17 +168,12 @@ def _is_plain(stage: Stage, call: ast.Call) -> bool:
     if not isinstance(parent, ast.withitem) or parent.optional_vars is not None:
         return False
     for around in stage.facts.table.ancestors(item):
-        if isinstance(around, ast.ClassDef) and stage.facts.interp.inherits(
-            around, frozenset(_library_bases())
+        if isinstance(around, ast.ClassDef) and (
+            stage.facts.interp.inherits(around, api.MODULE_BASES)
+            or stage.facts.interp.inherits(around, CALLED_BY_TORCH)
         ):
             return False
     return True
-
-
-def _library_bases() -> set[str]:
-    from crosstrain_migrate.roles import torch_api as api
-
-    return {*api.MODULE_BASES, "torch.utils.data.Dataset", "torch.autograd.Function"}
 
 
 def _agree(stage: Stage, regions: list[Region], scaler: _Scaler | None) -> None:
@@ -733,7 +731,7 @@ def ask(context: Context) -> None:
         return
     condition = _available(context, wanted)
     terms = [condition] if condition else []
-    if wanted.cuda_only and "is_available" not in (condition or ""):
+    if wanted.cuda_only and not _asks_cuda(context, condition):
         if "cpu" in context.options:
             cpu = context.options["cpu"]
             terms.append(
@@ -765,6 +763,31 @@ def ask(context: Context) -> None:
         )
     if "torch" not in context.facts.table.root.names and any("torch." in t for t in terms):
         context.edits.append(e.AddImport(context.facts.tree, RULE, code="import torch"))
+
+
+def _asks_cuda(context: Context, condition: str | None) -> bool:
+    """Whether the script's own switch already is off where CUDA is not."""
+    if condition is None or "is_available" in condition:
+        return condition is not None
+    expression = ast.parse(condition, mode="eval").body
+    named = (
+        {n.id for n in ast.walk(expression) if isinstance(n, ast.Name)}
+        if isinstance(expression, ast.Name)
+        else set()
+    )
+    found = [
+        s.value
+        for s in ast.walk(context.facts.tree)
+        if isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id in named for t in s.targets)
+    ]
+    return len(found) == 1 and any(
+        isinstance(p, ast.Call) and ast.unparse(p.func) == "torch.cuda.is_available"
+        for p in (
+            found[0].values
+            if isinstance(found[0], ast.BoolOp) and isinstance(found[0].op, ast.And)
+            else [found[0]]
+        )
+    )
 
 
 def _available(context: Context, wanted: Precision) -> str | None:

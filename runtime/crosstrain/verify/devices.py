@@ -105,7 +105,10 @@ def install(*, available: bool) -> None:
         _wrap(torch.Tensor, name, _on_host)
     _replace_tensor_methods()
     _replace_module(available)
-    _replace_precision()
+    if (
+        available
+    ):  # otherwise torch itself leaves CUDA's autocast and loss scaling off, as it does without a GPU
+        _replace_precision()
     _replace_loading()
     _replace_distribution()
 

@@ -79,6 +79,7 @@ ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyp
 Fail = Annotated[
     list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
 ]
+NoCache = Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")]
 Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
 ListRules = Annotated[
     bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
@@ -140,6 +141,7 @@ def migrate(
     follow: Follow = None,
     config_file: ConfigFile = None,
     fail_on: Fail = None,
+    no_cache: NoCache = False,
     explain: Explain = None,
     list_rules: ListRules = False,
     emit: Emit = None,
@@ -181,6 +183,7 @@ def migrate(
                 _codes(select),
                 _codes(ignore),
                 _codes(extend_select),
+                cache=not no_cache,
             )
         except Unusable as problem:
             _end(_failed(problem))
@@ -252,6 +255,8 @@ def _configured(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend: tuple[str, ...],
+    *,
+    cache: bool,
 ) -> tuple[Request, tuple[FailOn, ...] | None]:
     """The command line over the configuration file over the defaults. Raises `Unusable`."""
     from crosstrain_migrate.command import Request
@@ -270,7 +275,7 @@ def _configured(
     )
     _check_codes((*chosen, *extended, *options.ignore))
     fail_on = None if config.fail_on is None else tuple(FailOn(name) for name in config.fail_on)
-    return Request(tuple(paths), options, mode, config.exclude), fail_on
+    return Request(tuple(paths), options, mode, config.exclude, cache), fail_on
 
 
 def _codes(given: Iterable[str] | None) -> tuple[str, ...]:

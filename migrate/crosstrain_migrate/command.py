@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from crosstrain_migrate import transaction
+from crosstrain_migrate.cache import Cache
 from crosstrain_migrate.discovery import discover
 from crosstrain_migrate.outcome import Migrated, Mode, Outcome
 from crosstrain_migrate.results import InputError
 from crosstrain_migrate.sources import STDIN, Source, Unusable, decode, may_train, read_bytes
-from crosstrain_migrate.workers import Migrate, migrate_all, migrate_one
+from crosstrain_migrate.workers import Migrate, checked, migrate_all, migrate_one
 
 if TYPE_CHECKING:
     from crosstrain_migrate.engine import Options
@@ -25,12 +27,13 @@ class Request:
     options: Options
     mode: Mode
     exclude: tuple[str, ...] = ()
+    cache: bool = True
 
 
 def run(request: Request, migrate: Migrate) -> Outcome:
     """Migrates every file that the request means; writes them, all or none, in write mode."""
     read, untouched = _read_all(request)
-    results = migrate_all([one for one in read if isinstance(one, Source)], request.options, migrate)
+    results = _results([one for one in read if isinstance(one, Source)], request, migrate)
     files: list[Migrated] = []
     errors: list[InputError] = []
     for one in read:
@@ -71,6 +74,29 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], int]:
         except Unusable as problem:
             read.append(problem.error)
     return read, untouched
+
+
+def _results(sources: list[Source], request: Request, migrate: Migrate) -> Iterator[Migrated | InputError]:
+    """Each file's result, in order: from an earlier run where the text, the options and the tool are the same."""
+    if not request.cache:
+        yield from migrate_all(sources, request.options, migrate)
+        return
+    cache = Cache(repr((request.options, migrate.__module__, migrate.__qualname__)))
+    known = [cache.get(source.path, source.text) for source in sources]
+    fresh = migrate_all(
+        [source for source, result in zip(sources, known, strict=True) if result is None],
+        request.options,
+        migrate,
+    )
+    for source, result in zip(sources, known, strict=True):
+        if result is not None:
+            yield checked(Migrated(source, result))
+            continue
+        file = next(fresh)
+        if isinstance(file, Migrated):
+            cache.put(file.result)
+        yield file
+    cache.sweep()
 
 
 def run_stdin(stream: BinaryIO, mode: Mode, options: Options, migrate: Migrate) -> tuple[Migrated, Outcome]:

@@ -51,10 +51,7 @@ def migrate_one(source: Source, options: Options, migrate: Migrate) -> Migrated 
         result = migrate(source.path, source.text, options)
         if result.error is not None:
             return result.error
-        file = Migrated(source, result)
-        _ = file.after  # must be writable in the file's own encoding
-    except Unusable as problem:
-        return problem.error
+        return checked(Migrated(source, result))
     except (SyntaxError, RecursionError, MemoryError) as error:
         return syntax_problem(source.path, source.text, error)
     except Exception as error:
@@ -62,6 +59,14 @@ def migrate_one(source: Source, options: Options, migrate: Migrate) -> Migrated 
         traceback.print_exc(file=sys.stderr)
         reason = f"migrate failed on this file ({type(error).__name__}: {error}); it was not changed"
         return InputError(source.path, reason, "Please report it with the traceback above.")
+
+
+def checked(file: Migrated) -> Migrated | InputError:
+    """The file, or why its new text cannot be written in the file's own encoding."""
+    try:
+        _ = file.after
+    except Unusable as problem:
+        return problem.error
     return file
 
 

@@ -69,6 +69,7 @@ def migrate(
     from crosstrain_migrate.cli import app
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
     def run(*arguments: str | Path) -> Ran:
         capfdbinary.readouterr()

@@ -128,7 +128,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
             step_scheduler_with_optimizer, step_with_optimizer
         )
         self.loss_reduction = loss_reduction
-        self._weighed: tuple[Callable[[], Tensor | None], float] = (lambda: None, 1.0)
+        self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
         self.log_with = choose(log_with)
@@ -380,8 +380,8 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
 
     def _weight_of(self, tensor: Any) -> float:
         """How much this rank's mean counts in a mean over ranks. The last loss keeps its weight after the loop."""
-        loss, weight = self._weighed
-        if self._gradients.active.current is None and tensor is loss():
+        weighed, weight = self._weighed
+        if self._gradients.active.current is None and weighed is not None and tensor is weighed():
             return weight
         return self._gradients.active.weight(self._comm.rank)
 

@@ -113,12 +113,12 @@ class Checkpoints:
     def save_state(self, output_dir: str | Path | None = None, safe_serialization: bool = True) -> str:
         """Save models, optimizers, schedulers, loaders, scaler, random streams and registered objects.
 
-        Every process calls it. The directory appears when it is complete, an older one of the name is replaced
+        Every process calls it; the main process's directory counts. It appears when it is complete, an older one of the name is replaced
         then. Without ``output_dir``: the next ``checkpoints/checkpoint_<n>`` of the project, with
         automatic_checkpoint_naming. Returns the directory.
         """
         config = self.project_configuration
-        target = self._save_target(output_dir)
+        target = self._mains_choice(lambda: self._save_target(output_dir))
         writer = self._comm.local_rank == 0 if config.save_on_each_node else self._comm.rank == 0
         try:
             self._together(lambda: directories.begin(target) if writer else None)
@@ -165,6 +165,13 @@ class Checkpoints:
             iteration=self.project_configuration.iteration,
             version=__version__,
         )
+
+    def _mains_choice(self, choose: Callable[[], Path]) -> Path:
+        """What the main process chooses, on all: paths may differ (`tempfile`), and so may what they see there."""
+        chosen: list[Path] = []
+        main = self._comm.rank == 0
+        self._together(lambda: chosen.append(choose()) if main else None)
+        return self._comm.broadcast_object(chosen[0] if main else Path())
 
     def _together(self, work: Callable[[], object]) -> None:
         """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang.
@@ -307,11 +314,8 @@ class Checkpoints:
 
     def _load_source(self, input_dir: str | Path | None) -> Path:
         """The checkpoint to load. What is wrong with its files is raised on every process."""
-        chosen: list[Path] = []
-        main = self._comm.rank == 0
-        self._together(lambda: chosen.append(self._choose_source(input_dir)) if main else None)
-        source = self._comm.broadcast_object(chosen[0] if main else Path())
-        own = self.project_configuration.save_on_each_node and self._comm.local_rank == 0 and not main
+        source = self._mains_choice(lambda: self._choose_source(input_dir))
+        own = self.project_configuration.save_on_each_node and self._comm.local_rank == 0 < self._comm.rank
         self._together(lambda: self._check_source(source) if own else None)
         return source
 
@@ -356,17 +360,16 @@ class Checkpoints:
         """Random streams, the accumulation window and the count of checkpoints."""
         states = source / f"random_states_{self._comm.rank}.pkl"
         same_world = manifest is None or manifest.world == self._comm.world
-        if same_world and states.is_file():
+        if same_world and all(self._comm.all_gather_object(states.is_file())):
             loaded = snapshot.load_random_states(states)
             if loaded is not None:
                 snapshot.restore_random_states(loaded, self._comm)
         else:
             saved = "another number of" if manifest is None else manifest.world
-            warnings.warn(
-                f"the checkpoint was saved by {saved} processes and is loaded by {self._comm.world}: random "
-                f"streams start from new seeds",
-                stacklevel=3,
-            )
+            reason = f"was saved by {saved} processes and is loaded by {self._comm.world}"
+            if same_world:
+                reason = "lacks the random states of some processes"
+            warnings.warn(f"the checkpoint {reason}: random streams start from new seeds", stacklevel=3)
             self._reseed()
         config = self.project_configuration
         if manifest is not None:

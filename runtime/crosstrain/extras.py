@@ -17,8 +17,20 @@ from crosstrain.data import skip_first_batches
 from crosstrain.join import join
 from crosstrain.model import is_sharded, sync_of
 from crosstrain.options import Handlers
-from crosstrain.state import RUN, AcceleratorState
+from crosstrain.precision import Precision
+from crosstrain.state import RUN, AcceleratorState, Gradients
 from crosstrain.utils.dataclasses import ProfileKwargs
+
+_PREPARED = (
+    "_models",
+    "_syncs",
+    "_optimizers",
+    "_gates",
+    "_schedulers",
+    "_dataloaders",
+    "_custom_objects",
+    "trackers",
+)
 
 
 class Extras:
@@ -28,6 +40,8 @@ class Extras:
     handlers: Handlers
     flag_tensor: torch.Tensor | None
     _comm: Comm
+    _gradients: Gradients
+    _precision: Precision
     _models: list[nn.Module]
     _dataloaders: list[DataLoader[Any]]
 
@@ -112,6 +126,22 @@ class Extras:
     @property
     def data_parallel_shard_rank(self) -> int:
         return self._comm.rank if self.is_fsdp2 else 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled Accelerator keeps its options; what was prepared stays behind."""
+        state = dict(self.__dict__)
+        for name in ("_comm", "_gradients", "_save_hooks", "_load_hooks"):
+            del state[name]
+        for name in _PREPARED:
+            state[name] = []
+        state["_weighed"] = (None, 1.0)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _save_hooks={}, _load_hooks={})
+        self._comm = RUN.start()
+        self._gradients = RUN.gradients
+        RUN.settle_precision(self._precision.name)
 
     def __getattr__(self, name: str) -> Any:
         """Members of Accelerate's that are not ours say what to use instead."""

@@ -41,7 +41,8 @@ ERRORS = (
     ("unscale_() is being called after step()", "unscaled-late"),
 )
 MEANS = {
-    "guarded-collective": "a call that all processes must make together stands where only some of them come",
+    "guarded-collective": "a call that all processes must make together is made by some of them only: it stands "
+    "under a guard, or after a decision that is not the same on all of them",
     "unseeded-split": "the processes hold other samples: a random split is drawn differently by each; make it after "
     "Accelerator(), or give it a seeded generator",
     "different-models": "the processes built different models",
@@ -192,21 +193,36 @@ def whole_batches(evidence: Evidence) -> Cause | None:
     return None
 
 
-def larger_batch(evidence: Evidence) -> Cause | None:
-    if evidence.world == 1 or evidence.frozen:
+def other_rows(evidence: Evidence) -> Cause | None:
+    """Another number of rows in a step than the original has in it."""
+    if evidence.frozen or evidence.quantity not in ("loss", "gradient norm", "batch", "weights", "order"):
         return None
     for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
         rows = [share.rows for share in shares]
         if batch.rows is None or None in rows:
             return None
         total = sum(row for row in rows if row is not None)
+        lines = (shares[0].place.rpartition(":")[0],)
+        if total != batch.rows and evidence.world == 1:
+            text = f"a batch has {total} rows where the original's has {batch.rows}: another batch size, or the last batch is dropped"
+            return Cause("other-batches", text, lines)
         if total != batch.rows:
-            lines = (shares[0].place.rpartition(":")[0],)
-            return Cause(
-                "global-batch",
-                f"the processes together take {total} rows in a step where the original takes {batch.rows}: another global batch",
-                lines,
-            )
+            text = f"the processes together take {total} rows in a step where the original takes {batch.rows}: another global batch"
+            return Cause("global-batch", text, lines)
+    return None
+
+
+def other_start(evidence: Evidence) -> Cause | None:
+    if evidence.quantity not in ("loss", "gradient norm", "weights", "weight norm"):
+        return None
+    first = evidence.values("step", position=1)[:1]
+    if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in first):
+        return Cause(
+            "other-start",
+            "the model starts from other weights: random numbers are drawn in another order, or from another "
+            "seed, than in the original",
+            _steps(evidence.ranks[0]),
+        )
     return None
 
 
@@ -240,7 +256,12 @@ def accumulation(evidence: Evidence) -> Cause | None:
             "gradient_accumulation_steps is another number, or the optimizer was not prepared",
             _steps(evidence.ranks[0]),
         )
-    return None
+    return Cause(
+        "other-length",
+        "training goes on for another number of steps: a loop's length, a break or early stopping is decided by "
+        "another number than in the original",
+        _steps(evidence.ranks[0]),
+    )
 
 
 def _window(trace: RankTrace) -> int:
@@ -259,9 +280,17 @@ def schedule(evidence: Evidence) -> Cause | None:
         return Cause(
             "scheduler-not-stepped", "the learning rate does not change: the scheduler is not stepped", place
         )
+    if evidence.frozen and _late(evidence):
+        return Cause(
+            "scheduler-late",
+            f"the schedule goes on by one step where {evidence.world} processes have done the work of "
+            f"{evidence.world}: the scheduler was not prepared",
+            place,
+        )
     for factor in FACTORS[:7]:
         jumped = ours[::factor][: len(theirs)]
-        if len(jumped) > 1 and all(_near(a, b) for a, b in zip(jumped, theirs, strict=False)):
+        skipped = len(jumped) > 1 and all(_near(a, b) for a, b in zip(jumped, theirs, strict=False))
+        if skipped or _power(ours, theirs, factor):
             return Cause(
                 "scheduler-per-process",
                 f"the schedule runs {factor} times as fast: the scheduler is stepped by every process, or was prepared although the script steps it by the epoch (step_scheduler_with_optimizer=False)",
@@ -275,6 +304,22 @@ def schedule(evidence: Evidence) -> Cause | None:
         "the scheduler is stepped at other moments, or with another value, than in the original",
         place,
     )
+
+
+def _late(evidence: Evidence) -> bool:
+    """Whether each of the larger steps has the learning rate of the original's step of that number."""
+    ours, theirs = learning_rates(evidence.original), learning_rates(evidence.ranks[0])
+    return len(set(theirs)) > 1 and all(_near(a, b) for a, b in zip(ours, theirs, strict=False))
+
+
+def _power(ours: list[tuple[float, ...]], theirs: list[tuple[float, ...]], factor: int) -> bool:
+    """Whether the first change is that of the original, `factor` times over."""
+    if len(ours) < 2 or len(theirs) < 2 or not _near(ours[0], theirs[0]):
+        return False
+    pairs = [
+        (a / start, b / start) for start, a, b in zip(ours[0], ours[1], theirs[1], strict=False) if start
+    ]
+    return bool(pairs) and all(math.isclose(a**factor, b, rel_tol=1e-9) for a, b in pairs)
 
 
 def _distinct(rates: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
@@ -327,6 +372,12 @@ def clipped_scaled(evidence: Evidence) -> Cause | None:
     if evidence.quantity != "gradient norm" or not max(rank.scale for rank in evidence.ranks):
         return None
     pairs = evidence.values("step")
+    if any(b > 1.5 * a for a, b in pairs):
+        return Cause(
+            "not-unscaled",
+            "steps are made with gradients that still carry the loss scale: the optimizer was not prepared",
+            _steps(evidence.ranks[0]),
+        )
     if any(b < a / 16 for a, b in pairs):
         return Cause(
             "clipped-before-unscale",
@@ -403,6 +454,15 @@ def printed(evidence: Evidence) -> Cause | None:
     before = NUMBER.findall(evidence.difference.original)
     after = NUMBER.findall(evidence.difference.migrated)
     changed = [(float(a), float(b)) for a, b in zip(before, after, strict=False) if a != b]
+    if _after_evaluation(evidence) and any(
+        a > 0 and math.isclose(b, a * evidence.world, rel_tol=CLOSE) for a, b in changed
+    ):
+        return Cause(
+            "evaluation-counted-twice",
+            "every process evaluates everything, and the results are gathered or summed all the same: "
+            "prepare the loader, or do not gather",
+            lines,
+        )
     if (
         any(a > 0 and a < b < 2 * a for a, b in changed)
         and evidence.quantity == "evaluation"
@@ -449,10 +509,11 @@ RULES: tuple[Callable[[Evidence], Cause | None], ...] = (
     ranks_apart,
     schedule,
     whole_batches,
-    larger_batch,
+    other_rows,
     accumulation,
     scaled_loss,
     clipped_scaled,
+    other_start,
     other_samples,
     printed,
     drawn_apart,

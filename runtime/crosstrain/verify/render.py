@@ -92,7 +92,7 @@ def _verdict(run: Run) -> str:
 
 def _numbers(run: Run) -> list[str]:
     errors = [f"{run.largest[name]:.1e}" if name in run.largest else "" for name in QUANTITIES]
-    return [str(run.steps), *errors, f"{run.seconds:.1f}"]
+    return [str(run.steps), *errors, f"{run.seconds:.0f}"]
 
 
 @contextmanager

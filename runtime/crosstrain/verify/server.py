@@ -154,7 +154,8 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     # Registered first, so it runs after every exit handler of the script.
     atexit.register(recorder.leave)
     target = Target(job["script"], is_module=False, arguments=tuple(job["args"]))
-    seed(job["seed"])
+    # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch.
+    seed(job["seed"] + 1000 * rank)
     stage = Stage(job, recorder.tracer)
     recorder.written = stage.written
     try:

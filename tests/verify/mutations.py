@@ -1,0 +1,256 @@
+"""Mistakes that people make when they convert a script by hand, made on purpose in the golden corpus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+TRAIN_SMALL = ("--epochs", "2", "--batch-size", "400", "--test-batch-size", "32", "--log-interval", "2")
+SAVING = (*TRAIN_SMALL, "--save-model")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake. `edits`: pattern and replacement, each of which must be found.
+
+    expect: which run shows it ("1 process", "2 processes", "2 processes, default launch") and by what rule
+    its cause is named.
+    """
+
+    case: str
+    edits: Mapping[str, str]
+    run: str
+    rule: str
+    args: tuple[str, ...] | None = None  # None: the case's own
+    cuda: bool = False
+    short: bool = False  # in the short set of CI
+    steps: int | None = field(default=None)
+
+    def apply(self, text: str) -> str:
+        for pattern, replacement in self.edits.items():
+            text, count = re.subn(pattern, replacement, text)
+            assert count, f"{self.case} has nothing like {pattern!r}"
+        return text
+
+
+ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
+
+MUTATIONS = {
+    "the_gather_of_predictions_dropped": Mutation(
+        "mnist_functions",
+        {r"output, target = accelerator\.gather_for_metrics\(\(output, target\)\)": "pass"},
+        TWO,
+        "evaluation-not-gathered",
+        TRAIN_SMALL,
+        short=True,
+    ),
+    "gathered_with_the_completion": Mutation(
+        "mnist_functions",
+        {r"accelerator\.gather_for_metrics\(\(output, target\)\)": "accelerator.gather((output, target))"},
+        LAUNCH,
+        "evaluation-not-gathered",
+        TRAIN_SMALL,
+        short=True,
+    ),
+    "gathered_from_a_loader_that_is_not_prepared": Mutation(
+        "mnist_functions",
+        {r"train_loader, test_loader, scheduler( =|\n)": r"train_loader, scheduler\1"},
+        TWO,
+        "evaluation-counted-twice",
+        TRAIN_SMALL,
+    ),
+    "evaluated_on_the_shard": Mutation(
+        "regression_mse",
+        {r"accelerator\.gather_for_metrics\((model\(inputs\)|targets)\)": r"\1"},
+        TWO,
+        "evaluation-not-gathered",
+    ),
+    "training_loader_not_prepared": Mutation(
+        "mnist_functions",
+        {r"train_loader, test_loader, scheduler( =|\n)": r"test_loader, scheduler\1"},
+        TWO,
+        "loader-not-prepared",
+        TRAIN_SMALL,
+        short=True,
+    ),
+    "model_not_prepared": Mutation(
+        "regression_mse",
+        {r"model, (optimizer, train_loader, val_loader, test_loader( =|\n))": r"\1"},
+        TWO,
+        "not-averaged",
+        short=True,
+    ),
+    "optimizer_not_prepared": Mutation(
+        "amp_gradscaler",
+        {r"model, optimizer, (train_loader, test_loader( =|\)))": r"model, \1"},
+        ONE,
+        "not-unscaled",
+        cuda=True,
+    ),
+    "scheduler_stepped_by_every_process": Mutation(
+        "mnist_functions",
+        {r"scheduler\.step\(\)": "[scheduler.step() for _ in range(accelerator.num_processes)]"},
+        TWO,
+        "scheduler-per-process",
+        TRAIN_SMALL,
+        short=True,
+    ),
+    "epoch_scheduler_prepared_as_a_step_scheduler": Mutation(
+        "mnist_functions",
+        {r", step_scheduler_with_optimizer=False": ""},
+        LAUNCH,
+        "scheduler-per-process",
+        (*TRAIN_SMALL, "--epochs", "4"),
+    ),
+    "scheduler_not_stepped": Mutation(
+        "mnist_functions", {r"scheduler\.step\(\)": "pass"}, ONE, "scheduler-not-stepped", TRAIN_SMALL
+    ),
+    "step_scheduler_not_prepared": Mutation(
+        "main_argparse",
+        {r"val_loader, scheduler( =|\n)": r"val_loader\1"},
+        LAUNCH,
+        "scheduler-late",
+    ),
+    "plateau_on_a_local_loss": Mutation(
+        "schedulers",
+        {r"plateau\.step\(val_loss\)": "plateau.step(val_loss / 10 ** (epoch * accelerator.process_index))"},
+        TWO,
+        "local-decision",
+        ("--epochs", "3", "--bs", "380"),
+    ),
+    "a_sum_averaged": Mutation("sum_loss", {r'loss_reduction="sum"': ""}, TWO, "sum-averaged", short=True),
+    "loss_divided_by_hand_and_by_backward": Mutation(
+        "accumulation",
+        {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},
+        ONE,
+        "divided-twice",
+        short=True,
+    ),
+    "another_accumulation": Mutation(
+        "accumulation", {r"\(i \+ 1\) % accum_steps": "(i + 1) % 2"}, ONE, "accumulation"
+    ),
+    "clipped_before_unscaling": Mutation(
+        "amp_gradscaler",
+        {r"accelerator\.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_"},
+        ONE,
+        "clipped-before-unscale",
+        cuda=True,
+        short=True,
+    ),
+    "clipping_forgotten": Mutation(
+        "main_argparse",
+        {r"accelerator\.clip_grad_value_\([^)]*\), args\.clip\)": "pass"},
+        ONE,
+        "gradient",
+        ("--epochs", "1", "--batch-size", "400", "--clip", "0.001"),
+    ),
+    "saved_by_every_process": Mutation(
+        "mnist_functions",
+        {r"accelerator\.save_model\(model, ": "torch.save(model.state_dict(), "},
+        TWO,
+        "unguarded-save",
+        SAVING,
+        short=True,
+    ),
+    "split_drawn_before_the_accelerator": Mutation(
+        "unseeded_split",
+        {
+            r"accelerator = Accelerator\(\)\n": "",
+            r"train_dl = DataLoader": "accelerator = Accelerator()\ntrain_dl = DataLoader",
+        },
+        TWO,
+        "unseeded-split",
+        short=True,
+    ),
+    "seeded_by_rank": Mutation(
+        "dropout_batchnorm",
+        {
+            r"    accelerator = Accelerator\(\)\n": "    accelerator = Accelerator()\n"
+            "    torch.manual_seed(5 + accelerator.process_index)\n"
+        },
+        TWO,
+        "per-rank-draws",
+    ),
+    "a_collective_under_a_guard": Mutation(
+        "mnist_functions",
+        {r"\n        test\(model": r"\n        if accelerator.is_main_process: test(model"},
+        TWO,
+        "guarded-collective",
+        TRAIN_SMALL,
+        short=True,
+    ),
+    "a_barrier_under_a_guard": Mutation(
+        "regression_mse",
+        {
+            r"model\.load_state_dict": "if accelerator.is_main_process: accelerator.wait_for_everyone()\nmodel.load_state_dict"
+        },
+        TWO,
+        "guarded-collective",
+    ),
+    "a_local_loss_printed": Mutation(
+        "mnist_functions",
+        {r'accelerator\.reduce\(loss, reduction="mean"\)\.item\(\)': "loss.item()"},
+        TWO,
+        "printed-local",
+        TRAIN_SMALL,
+    ),
+    "a_local_progress_printed": Mutation(
+        "mnist_functions",
+        {r"len\(accelerator\.gather_for_metrics\(target\)\)": "len(target)"},
+        TWO,
+        "printed-local",
+        TRAIN_SMALL,
+    ),
+    "learning_rate_times_processes": Mutation(
+        "regression_mse",
+        {r"lr=0\.02": "lr=0.02 * accelerator.num_processes"},
+        TWO,
+        "learning-rate-scaled",
+        short=True,
+    ),
+    "backward_without_the_accelerator": Mutation(
+        "regression_mse", {r"accelerator\.backward\(loss\)": "loss.backward()"}, TWO, "local-count"
+    ),
+    "gradients_not_cleared": Mutation(
+        "mnist_functions", {r"        optimizer\.zero_grad\(\)\n": ""}, ONE, "gradient", TRAIN_SMALL
+    ),
+    "batches_not_shared": Mutation(
+        "mnist_functions",
+        {
+            r"Accelerator\(cpu=args\.no_cuda, ": "Accelerator(cpu=args.no_cuda, split_batches=False, even_batches=True, "
+        },
+        TWO,
+        "global-batch",
+        TRAIN_SMALL,
+    ),
+    "last_batch_dropped": Mutation(
+        "mnist_functions",
+        {r"shuffle=True, \*\*loader_args": "shuffle=True, drop_last=True, **loader_args"},
+        ONE,
+        "other-batches",
+        TRAIN_SMALL,
+        short=True,
+    ),
+    "another_order": Mutation(
+        "mnist_functions",
+        {r"    model = Net\(\)": "    torch.rand(1)\n    model = Net()"},
+        ONE,
+        "other-start",
+        TRAIN_SMALL,
+    ),
+    "decided_by_one_process": Mutation(
+        "regression_mse",
+        {
+            r"        bad_epochs = 0\n": "        bad_epochs = 0\n        if accelerator.is_last_process: break\n"
+        },
+        TWO,
+        "guarded-collective",
+    ),
+    "stopped_early_by_the_global_batch": Mutation(
+        "regression_mse",
+        {r"range\(MAX_EPOCHS\)": "range(MAX_EPOCHS // accelerator.num_processes)"},
+        TWO,
+        "other-length",
+    ),
+}

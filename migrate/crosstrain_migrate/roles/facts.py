@@ -13,7 +13,7 @@ from . import calls
 from . import torch_api as api
 from .infer import Interpreter
 from .scopes import Scope, ScopeTable
-from .values import External, Instance, Member, Sequence, Shard, Symbol, Value, Values
+from .values import External, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
 
 Loop = ast.For | ast.AsyncFor
 
@@ -79,11 +79,14 @@ class Facts:
 
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
-        """Every use of a variable that what `backward` gets is computed from, in the function around it."""
+        """Every use of a variable that what `backward` gets is computed from, the script's own functions included."""
         found: set[ast.AST] = set()
+        entered: set[ast.AST] = set()
         work: list[ast.AST] = [loss for _, loss in self.backward_calls]
         while work:
             for name in ast.walk(work.pop()):
+                if isinstance(name, ast.Call):
+                    work.extend(self._returned_by(name, entered))
                 if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
                     continue
                 found.add(name)
@@ -96,6 +99,19 @@ class Facts:
                     ):
                         work.append(value)
         return frozenset(found)
+
+    def _returned_by(self, call: ast.Call, entered: set[ast.AST]) -> list[ast.AST]:
+        """What the script's own functions that `call` may run return; each function once."""
+        found: list[ast.AST] = []
+        for value in self.of(call.func):
+            function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function in entered:
+                continue
+            entered.add(function)
+            found.extend(
+                n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None
+            )
+        return found
 
     @cached_property
     def loss_shards(self) -> list[Shard]:

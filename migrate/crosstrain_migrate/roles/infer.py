@@ -663,9 +663,16 @@ class Interpreter:
             for generator in node.generators  # type: ignore[attr-defined]
             for v in self.of(generator.iter)
         )
-        if from_batch and shard.kind == "rows":
+        over = [v for generator in node.generators for v in self._iterated_shards(generator.iter)]  # type: ignore[attr-defined]
+        if not over and shard.kind in {"mean", "sum"}:
+            return shard  # `[criterion(out, y) for out in outputs]`
+        if (from_batch or not over) and shard.kind == "rows":
             return Shard("batch", shard.loader, shard.origins, shard.host)
         return tensors.other(shard, node)
+
+    def _iterated_shards(self, node: ast.expr) -> list[Shard]:
+        """The shards a comprehension iterates row by row: not those in a tuple or dict it goes over."""
+        return [v for v in self.of(node) if isinstance(v, Shard)]
 
     _eval_ListComp = _comprehension
     _eval_SetComp = _comprehension

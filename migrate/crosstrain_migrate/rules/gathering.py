@@ -112,6 +112,13 @@ class Gatherer:
                 self.context.collective.add(collapse.node)
                 continue
             for operand in collapse.operands:
+                if any(n in self.facts.loss_slice for n in ast.walk(operand)):
+                    raise refuse(
+                        self.rule,
+                        operand,
+                        f"the loss that is trained is computed from `{ast.unparse(operand)}`, so its rows cannot be gathered here",
+                        "compute the number that is read from a tensor of its own",
+                    )
                 accelerator = self.context.accelerator(operand)
                 leaf = self.cheaper_leaf(operand) if collapse.counts else None
                 suffix = ".cpu()" if collapse.to_cpu else ""

@@ -277,7 +277,7 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
     if call in facts.loss_origins or not isinstance(call, ast.Call):
         return False
     targets = _targets(facts, call)
-    if any(s.kind in PER_SAMPLE and not s.host for s in shards(facts, call)):
+    if any(s.kind in PER_SAMPLE and not s.host for s in _returned(facts, call)):
         return False  # it returns rows, which go on to the model or to a measure: no measure itself
     if not targets or any(t in facts.interp.touching or _in_module(facts, t) for t in targets):
         return False
@@ -289,6 +289,19 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
     return any(
         local_shards(facts, a, loaders) or local_shards(facts, a, loaders, host=True) for a in arguments
     )
+
+
+def _returned(facts: Facts, call: ast.Call) -> list[Shard]:
+    """The shards a call returns, those in tuples and dicts of theirs included."""
+    found: list[Shard] = []
+    work = [(value, 0) for value in facts.of(call)]
+    while work:
+        value, depth = work.pop()
+        if isinstance(value, Shard):
+            found.append(value)
+        elif isinstance(value, Sequence) and depth < 3:
+            work.extend((inner, depth + 1) for inner in facts.interp.element(value))
+    return found
 
 
 def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:

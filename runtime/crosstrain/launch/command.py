@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from crosstrain.launch.options import Resolved
+    from crosstrain.launch.options import LaunchOptions, Resolved
+    from crosstrain.launch.target import Target
 
 
 class Precision(str, Enum):
@@ -26,6 +27,12 @@ class Rendezvous(str, Enum):
 
     STATIC = "static"
     C10D = "c10d"
+
+
+class Scheduler(str, Enum):
+    """Values of `--emit`."""
+
+    SLURM = "slurm"
 
 
 # What `launch` and `test` share. None: not said here, so the environment and the files are asked.
@@ -133,6 +140,16 @@ def launch(
     config_file: ConfigFile = None,
     debug: Debug = None,
     print_config: PrintConfig = False,
+    emit: Annotated[
+        Scheduler | None, typer.Option(help="Write a job file for a cluster instead of running anything.")
+    ] = None,
+    job_option: Annotated[
+        list[str] | None,
+        typer.Option(help="With --emit, an option of the scheduler, such as time=04:00:00; may be repeated."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="With --emit, the file to write [default: standard output].")
+    ] = None,
 ) -> None:
     """Run a script on every device of this machine, or of several."""
     from crosstrain.launch.target import Target, TargetNotFoundError
@@ -142,6 +159,9 @@ def launch(
         run.check()
     except TargetNotFoundError as error:
         usage_error("launch", error)
+    if emit is not None:
+        _write_job(_layered(context), run, job_option or [], output)
+        return
     resolved = _resolve(context)
     if print_config:
         typer.echo(resolved.describe())
@@ -176,16 +196,26 @@ def test(
     sys.exit(agent.launch(resolved, Target("crosstrain.launch.selftest", is_module=True)))
 
 
-def _resolve(context: typer.Context) -> Resolved:
-    """The launch that the command's options describe, or an exit with the reason why it cannot be done."""
+def _layered(context: typer.Context) -> tuple[LaunchOptions, dict[str, str]]:
+    """The command's options over the environment's and the files', and where each is from; or an exit."""
     from crosstrain.launch.layers import KINDS, layered
-    from crosstrain.launch.options import UsageError, resolve
+    from crosstrain.launch.options import UsageError
 
-    command = str(context.info_name)
     said = {name: context.params.get(name) for name in KINDS}
     given = {name: value.value if isinstance(value, Enum) else value for name, value in said.items()}
     try:
-        options, origin = layered(given, context.params["config_file"])
+        return layered(given, context.params["config_file"])
+    except UsageError as error:
+        usage_error(str(context.info_name), error)
+
+
+def _resolve(context: typer.Context) -> Resolved:
+    """The launch that the command's options describe, or an exit with the reason why it cannot be done."""
+    from crosstrain.launch.options import UsageError, resolve
+
+    command = str(context.info_name)
+    options, origin = _layered(context)
+    try:
         from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
 
         resolved = resolve(options, agent.visible_devices(), origin=origin)
@@ -197,6 +227,25 @@ def _resolve(context: typer.Context) -> Resolved:
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     return resolved
+
+
+def _write_job(
+    layers: tuple[LaunchOptions, dict[str, str]], target: Target, job_options: list[str], output: Path | None
+) -> None:
+    from crosstrain.launch.emit import slurm
+    from crosstrain.launch.options import UsageError
+
+    try:
+        text = slurm(*layers, target, job_options)
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            output.write_text(text, encoding="utf-8")
+            typer.echo(f"wrote {output}")
+    except UsageError as error:
+        usage_error("launch", error)
+    except OSError as error:
+        usage_error("launch", f"--output {output}: {error.strerror}")
 
 
 def config(

@@ -151,6 +151,50 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(RULE, "where it is already", {"batch": "x = x.to(x.device)"}),
+    leaves(RULE, "where the output is", {"after_step": "labels = y.to(out.device)"}),
+    leaves(RULE, "a type by keyword", {"batch": "x = x.to(dtype=torch.float32)"}),
+    leaves(RULE, "a type by its name", {"batch": "x = x.type(torch.float32)"}),
+    leaves(RULE, "a type of another tensor", {"batch": "x = x.type_as(model.weight)"}),
+    leaves(RULE, "one dimension more and one less", {"batch": "x = x.unsqueeze(0).squeeze(0)"}),
+    leaves(RULE, "rows put together", {"batch": "x, y = torch.cat([x, x]), torch.cat([y, y])"}),
+    leaves(RULE, "parts that are picked", {"after_step": "labels = [t for t in (x, y) if t.dim() == 1]"}),
+    leaves(RULE, "a dictionary of the batch", {"after_step": 'seen = {"x": x, "y": y}'}),
+    leaves(RULE, "an image layout", {"batch": "x = x.contiguous(memory_format=torch.contiguous_format)"}),
+    leaves(
+        RULE,
+        "a data set that puts its items somewhere",
+        {
+            "definitions": (
+                "class Points(torch.utils.data.Dataset):\n"
+                "    def __init__(self, device):\n"
+                "        self.device = device\n"
+                "\n"
+                "    def __len__(self):\n"
+                "        return 48\n"
+                "\n"
+                "    def __getitem__(self, index):\n"
+                "        return torch.ones(8).to(self.device), 0\n"
+            ),
+            "data": "train_loader = DataLoader(Points(device), batch_size=8)",
+        },
+        {"device": ACCELERATOR},
+    ),
+    leaves(
+        RULE,
+        "items that a collate function puts somewhere",
+        {
+            "definitions": (
+                "def collate(rows):\n"
+                "    return torch.stack([r[0] for r in rows]).cpu(), torch.tensor([r[1] for r in rows])\n"
+            ),
+            "data": (
+                "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
+                "train_loader = DataLoader(train_set, batch_size=8, collate_fn=collate)"
+            ),
+        },
+    ),
+    leaves(RULE, "what the model gives back", {"after_step": "kept = out.detach().to(torch.float64)"}),
     leaves(RULE, "another type and no device", {"batch": "x = x.to(torch.float32)"}),
     leaves(RULE, "floats and longs", {"batch": "x, y = x.float(), y.long()"}),
     leaves(RULE, "the type of another tensor", {"batch": "x = x.to(y).type_as(model.weight)"}),

@@ -141,6 +141,13 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(MODEL, "weights that are counted", {"end": "size = sum(p.numel() for p in model.parameters())"}),
+    leaves(
+        MODEL,
+        "weights that are compared",
+        {"end": "same = model.state_dict().keys() == model.state_dict().keys()"},
+    ),
+    leaves(ANYTHING, "a file that is only named", {"options": 'path = "m.pt"'}),
     leaves(LOAD, "a file from before this run", {"setup": READ}),
     leaves(
         LOAD,

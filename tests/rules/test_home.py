@@ -145,6 +145,79 @@ POSITIVE = [
 NEGATIVE = [
     leaves(
         CONSTRUCT,
+        "a flag about something else",
+        {"options": OPTIONS.format(option='"--fast", action="store_true"').rstrip("\n")},
+    ),
+    leaves(
+        CONSTRUCT,
+        "a backend that is no device",
+        {"options": OPTIONS.format(option='"--backend", default="agg"').rstrip("\n")},
+    ),
+    leaves(CONSTRUCT, "another seed after it", {"setup": "torch.manual_seed(2)"}),
+    leaves(
+        CONSTRUCT,
+        "seeds of numpy stay first",
+        {"imports": "import numpy as np", "options": "np.random.seed(1)"},
+    ),
+    leaves(
+        CONSTRUCT,
+        "the environment is set first",
+        {"imports": "import os", "options": 'os.environ["OMP_NUM_THREADS"] = "1"'},
+    ),
+    leaves(
+        CONSTRUCT,
+        "warnings are silenced first",
+        {"imports": "import warnings", "options": 'warnings.filterwarnings("ignore")'},
+    ),
+    leaves(
+        CONSTRUCT,
+        "logging is set up first",
+        {"imports": "import logging", "options": "logging.basicConfig(level=logging.INFO)"},
+    ),
+    leaves(CONSTRUCT, "constant tensors before it", {"options": "classes = torch.arange(3)"}),
+    leaves(
+        CONSTRUCT,
+        "layers that are only defined",
+        {"definitions": "def layer():\n    return nn.Dropout(0.5)\n"},
+    ),
+    leaves(
+        CONSTRUCT,
+        "a host device beside it",
+        {"setup": 'host = torch.device("cpu")\nzero = torch.zeros(1, device=host)'},
+    ),
+    leaves(CONSTRUCT, "in a function of its own", {}, main=True),
+    leaves(
+        CONSTRUCT,
+        "in a function of its own, after the options",
+        {
+            "options": NO_CUDA.rstrip("\n"),
+            "device": 'device = torch.device("cpu" if args.no_cuda else "cuda")',
+        },
+        {"device": "accelerator = Accelerator(cpu=args.no_cuda)"},
+        main=True,
+    ),
+    leaves(
+        CONSTRUCT,
+        "an attribute of that name in a class",
+        {"definitions": "class Car:\n    def __init__(self):\n        self.accelerator = 1\n"},
+    ),
+    refuses(
+        CONSTRUCT,
+        "the class's name is taken",
+        {"definitions": "class Accelerator:\n    pass\n"},
+        at="Points of three classes",
+        wrong="the import is shadowed by the script's own class, and fails",
+    ),
+    leaves(
+        CONSTRUCT,
+        "options in a class",
+        {
+            "definitions": "class Options:\n    seed = 1\n    rate = 0.1\n",
+            "options": "torch.manual_seed(Options.seed)",
+        },
+    ),
+    leaves(
+        CONSTRUCT,
         "the CPU by the author's own word",
         {"device": 'device = "cpu"', "batch": "", "model": "model = nn.Linear(8, 3)"},
         {"device": 'device = "cpu"', "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)"},

@@ -283,6 +283,18 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(
+        RULE,
+        "the number of epochs",
+        {"after_epoch": "print(epoch + 1)"},
+        {"after_epoch": "accelerator.print(epoch + 1)"},
+    ),
+    leaves(
+        RULE,
+        "the value of a constant tensor",
+        {"setup": "one = torch.ones(())", "after_step": "assert one.item() == 1"},
+    ),
+    leaves(RULE, "a rate that decays", {"after_epoch": "rate = 0.1 * 0.5**epoch\nassert rate > 0"}),
     leaves(RULE, "a loss that nobody reads", {}),
     leaves(RULE, "the rate", {"after_step": 'rate = optimizer.param_groups[0]["lr"]'}),
     leaves(

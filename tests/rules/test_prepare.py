@@ -192,6 +192,23 @@ POSITIVE = [
 NEGATIVE = [
     leaves(
         RULE,
+        "a sampler",
+        {
+            "data": SET
+            + "order = torch.utils.data.SequentialSampler(train_set)\ntrain_loader = DataLoader(train_set, batch_size=8, sampler=order)"
+        },
+    ),
+    leaves(
+        RULE,
+        "a worker's function",
+        {
+            "definitions": "def seed(index):\n    torch.manual_seed(index)\n",
+            "data": SET + "train_loader = DataLoader(train_set, batch_size=8, worker_init_fn=seed)",
+        },
+    ),
+    leaves(RULE, "gradients switched off for a part", {"setup": "model.bias.requires_grad = True"}),
+    leaves(
+        RULE,
         "a teacher that is not trained",
         {
             "setup": "teacher = nn.Linear(8, 3).to(device)\nteacher.eval()",

@@ -66,6 +66,7 @@ class Comm(Protocol):
     backend: str | None
     gradient_group: Any  # the process group in which gradients are averaged
     averages: bool  # the processes compute apart, each on its own rows; False: one process, or one program
+    fixed_shapes: bool  # the device compiles for every shape of a batch
     landing: torch.device  # where tensors from other processes arrive before they are placed
 
     def all_gather(self, tensor: Tensor) -> Tensor:
@@ -179,6 +180,7 @@ class TorchComm:
         self.local_world = place.local_world
         self.distributed_type = _distributed_type(device, place.world)
         self.averages = place.world > 1
+        self.fixed_shapes = False
         self.landing = device
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group

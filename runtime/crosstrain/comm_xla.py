@@ -87,6 +87,7 @@ class XlaComm:
         self.backend: str | None = "xla"
         self.gradient_group = hosts.gradient_group
         self.averages = apart
+        self.fixed_shapes = True
         self.landing = torch.device("cpu")
         mesh = spmd.Mesh(np.arange(chips), (chips,), ("data",))
         local = self.replicas // self.world

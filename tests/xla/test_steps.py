@@ -185,3 +185,29 @@ def fall_back() -> tuple[int, dict[str, int], str]:
         x[row, 0].item()
     report = crosstrain.xla_report()
     return report.reads, report.fallbacks, str(report)
+
+
+def test_padded_sequences_stop_the_compiling() -> None:
+    plain, padded = on_xla(sequences, False), on_xla(sequences, True)
+    assert plain > padded
+    assert padded == 0
+
+
+def sequences(pad: bool) -> int:
+    """Graphs compiled after the third step, over batches of ten different lengths."""
+    from crosstrain.utils import pad_collate
+
+    accelerator = Accelerator()
+    module = torch.nn.Embedding(11, 4)
+    optim = torch.optim.SGD(module.parameters(), lr=0.1)
+    samples = [{"tokens": [row % 7] * (row // 4 % 10 + 3)} for row in range(40)]
+    collate = pad_collate(16, ["tokens"], everywhere=False) if pad else pad_collate(1, ["tokens"])
+    batches = torch.utils.data.DataLoader(samples, batch_size=1, collate_fn=collate)  # type: ignore[arg-type]
+    accelerator.prepare(module, optim)
+    counts = []
+    for batch in accelerator.prepare(batches):
+        optim.zero_grad()
+        accelerator.backward(module(batch["tokens"]).square().mean())
+        optim.step()
+        counts.append(compiled())
+    return counts[-1] - counts[2]

@@ -8,6 +8,7 @@ from crosstrain._lazy import homes, resolver
 
 if TYPE_CHECKING:
     from crosstrain.comm import DistributedType
+    from crosstrain.data.padding import pad_collate
     from crosstrain.frames import DistributedOperationException
     from crosstrain.memory import (
         clear_device_cache,
@@ -126,6 +127,7 @@ __all__ = [
     "merge_dicts",
     "model_has_dtensor",
     "pad_across_processes",
+    "pad_collate",
     "parse_choice_from_env",
     "parse_flag_from_env",
     "patch_environment",
@@ -155,6 +157,7 @@ __getattr__ = resolver(
             "ops": """broadcast broadcast_object_list concatenate convert_to_fp32 copy_tensor_to_devices
                 find_batch_size find_device gather gather_object pad_across_processes recursively_apply
                 reduce send_to_device slice_tensors""",
+            "data.padding": "pad_collate",
             "seeding": "set_seed synchronize_rng_state synchronize_rng_states",
             "utils.dataclasses": """AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration
                 DistributedDataParallelKwargs DynamoBackend FullyShardedDataParallelPlugin

@@ -285,6 +285,18 @@ POSITIVE = [
 NEGATIVE = [
     leaves(
         RULE,
+        "the name of a class",
+        {"setup": "names = ['a', 'b', 'c']", "after_epoch": "print(names[0])"},
+        {"after_epoch": "accelerator.print(names[0])"},
+    ),
+    leaves(
+        RULE,
+        "how many weights there are",
+        {"end": "print(sum(p.numel() for p in model.parameters()))"},
+        {"end": "accelerator.print(sum(p.numel() for p in model.parameters()))"},
+    ),
+    leaves(
+        RULE,
         "the number of epochs",
         {"after_epoch": "print(epoch + 1)"},
         {"after_epoch": "accelerator.print(epoch + 1)"},

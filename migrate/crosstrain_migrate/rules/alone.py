@@ -40,6 +40,9 @@ WRAPPERS = frozenset(
         "apex.parallel.DistributedDataParallel",
     }
 )
+# What mp.spawn passes first, once the started function is called like any other. It never reaches the result: where a
+# use of it has no counterpart, the name is bound nowhere, which is refused.
+SPAWNED_RANK = "__spawned_rank__"
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 
 
@@ -178,6 +181,8 @@ class Alone:
     _value_List = _value_Tuple
 
     def _value_Name(self, node: ast.Name) -> Known | None:
+        if node.id == SPAWNED_RANK:
+            return Known(0, True)
         scope = self.facts.table.of_node[node].resolve(node.id)
         if scope is None:
             return None

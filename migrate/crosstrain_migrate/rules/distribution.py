@@ -20,7 +20,7 @@ from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.values import Class, Function, Method, Shard
 
 from . import branches, replicas
-from .alone import DIST, LAUNCHED, SPAWN, Known, spawn_arguments
+from .alone import DIST, LAUNCHED, SPAWN, SPAWNED_RANK, Known, spawn_arguments
 from .base import refuse
 from .plain import Stage
 from .wish import MARK
@@ -99,7 +99,9 @@ def _spawn(stage: Stage, call: ast.Call) -> None:
         )
     holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(given)}}
     arguments = "".join(f", {{a{i}}}" for i in range(len(given)))
-    stage.replace(call, PROCESSES, "the launcher starts the processes", "{f}(0" + arguments + ")", **holes)
+    stage.replace(
+        call, PROCESSES, "the launcher starts the processes", "{f}(" + SPAWNED_RANK + arguments + ")", **holes
+    )
 
 
 # -- statements that go --------------------------------------------------------------------------------------

@@ -1,0 +1,357 @@
+"""CT303 to CT305, CT308 and CT309: a script that distributes itself becomes the plain one, then the accelerator's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crosstrain.verify import verify
+
+from .support import Case, Slots, check_invariants, converts, each, migrate, refuses
+
+GROUP, SAMPLER, DEVICE = "CT303", "CT304", "CT308"
+IMPORTS = "import os\n\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP"
+SAMPLING = IMPORTS + "\nfrom torch.utils.data.distributed import DistributedSampler"
+WORLD = 'world = int(os.environ.get("WORLD_SIZE", 1))'
+RANK = f'rank = int(os.environ.get("RANK", 0))\n{WORLD}'
+INIT = 'dist.init_process_group("gloo")'
+DATA = "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
+PLAIN = DATA + "train_loader = DataLoader(train_set, batch_size=8, shuffle=True)"
+WRAP = "model = DDP(model)"
+GONE = {"imports": "", "options": "", "setup": ""}
+
+
+def distributed(
+    name: str,
+    before: Slots,
+    after: Slots,
+    at: str,
+    rule: str = GROUP,
+    findings: tuple[tuple[str, str], ...] = (),
+) -> Case:
+    """A script that torchrun may start, or nobody."""
+    ordinary = {
+        "imports": IMPORTS,
+        "options": f"{RANK if 'rank' in str(before) else WORLD}\nif world > 1:\n    {INIT}",
+        "setup": f"if world > 1:\n    {WRAP}",
+    }
+    return converts(rule, name, {**ordinary, **before}, {**GONE, **after}, at=at, findings=findings)
+
+
+POSITIVE = [
+    distributed("the group and the wrapper", {}, {}, "if world > 1:"),
+    distributed(
+        "a rank test around a print",
+        {"after_epoch": 'if rank == 0:\n    print("done")'},
+        {"after_epoch": 'accelerator.print("done")'},
+        "if rank == 0",
+    ),
+    distributed(
+        "a rank test with more to it",
+        {
+            "epoch": "model.train()\nepochs = 3",
+            "after_epoch": 'if rank == 0 and epoch % epochs == 0:\n    print("done")',
+        },
+        {
+            "after_epoch": 'if epoch % epochs == 0:\n    accelerator.print("done")',
+            "epoch": "model.train()\nepochs = 3",
+        },
+        "if rank == 0",
+    ),
+    distributed(
+        "numbers of the main process alone become everybody's",
+        {"after_step": "if rank == 0:\n    print(loss.item())"},
+        {"after_step": 'accelerator.print(accelerator.reduce(loss, reduction="mean").item())'},
+        "if rank == 0",
+    ),
+    distributed(
+        "what only one process may do stays its own",
+        {
+            "imports": IMPORTS + "\nfrom tracker import Tracker",
+            "after_epoch": 'if rank == 0:\n    Tracker("run").finish()',
+        },
+        {
+            "imports": "\nfrom tracker import Tracker",
+            "after_epoch": 'if accelerator.is_main_process:\n    Tracker("run").finish()',
+        },
+        "if rank == 0",
+    ),
+    distributed(
+        "the other processes leave a function early",
+        {
+            "definitions": "def report(rank, text):\n    if rank != 0:\n        return\n    print(text)",
+            "after_epoch": 'report(rank, "done")',
+        },
+        {"definitions": "def report(text):\n    accelerator.print(text)", "after_epoch": 'report("done")'},
+        "if rank != 0",
+    ),
+    distributed(
+        "a reduction of a metric",
+        {
+            "epoch": "model.train()\ntotal = torch.zeros(1, device=device)",
+            "after_step": "total += loss.detach()",
+            "after_epoch": "if world > 1:\n    dist.all_reduce(total)\nprint((total / world).item())",
+        },
+        {
+            "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
+            "after_step": 'total += accelerator.reduce(loss.detach(), reduction="mean")',
+            "after_epoch": "accelerator.print(total.item())",
+        },
+        "if world > 1:",
+    ),
+    distributed(
+        "a barrier",
+        {"after_epoch": "if dist.is_initialized():\n    print(epoch)\ndist.barrier()"},
+        {"after_epoch": "accelerator.wait_for_everyone()"},
+        "dist.barrier",
+    ),
+    distributed(
+        "the number of processes in the learning rate",
+        {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * world)"},
+        {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * accelerator.num_processes)"},
+        "0.1 * world",
+    ),
+    distributed(
+        "a seed for each process",
+        {"setup": f"torch.manual_seed(5 + rank)\nif world > 1:\n    {WRAP}"},
+        {"setup": "torch.manual_seed(5 + accelerator.process_index)"},
+        "torch.manual_seed",
+    ),
+    distributed(
+        "a divided batch is shared",
+        {"data": DATA + "train_loader = DataLoader(train_set, batch_size=8 // world, shuffle=True)"},
+        {"device": "accelerator = Accelerator(split_batches=True)  # the fastest there is", "data": PLAIN},
+        "8 // world",
+        findings=((GROUP, "8 // world"),),
+    ),
+    distributed(
+        "a sampler for several processes",
+        {
+            "imports": SAMPLING,
+            "data": DATA + "sampler = DistributedSampler(train_set) if world > 1 else None\n"
+            "train_loader = DataLoader(train_set, batch_size=8, shuffle=sampler is None, sampler=sampler)",
+            "epoch": "if sampler is not None:\n    sampler.set_epoch(epoch)\nmodel.train()",
+        },
+        {"data": PLAIN, "epoch": "model.train()"},
+        "shuffle=sampler is None",
+        SAMPLER,
+    ),
+    distributed(
+        "a sampler always",
+        {
+            "imports": SAMPLING,
+            "data": DATA + "sampler = DistributedSampler(train_set)\n"
+            "train_loader = DataLoader(train_set, batch_size=8, shuffle=False, sampler=sampler)",
+            "epoch": "sampler.set_epoch(epoch)\nmodel.train()",
+        },
+        {"data": PLAIN, "epoch": "model.train()"},
+        "sampler=sampler",
+        SAMPLER,
+        findings=((SAMPLER, "DistributedSampler(train_set)"),),
+    ),
+    distributed(
+        "a sampler that keeps the order",
+        {
+            "imports": SAMPLING,
+            "data": DATA
+            + "train_loader = DataLoader(train_set, batch_size=8, sampler=DistributedSampler(train_set, shuffle=False))",
+            "epoch": "train_loader.sampler.set_epoch(epoch)\nmodel.train()",
+        },
+        {"data": DATA + "train_loader = DataLoader(train_set, batch_size=8)", "epoch": "model.train()"},
+        "sampler=DistributedSampler",
+        SAMPLER,
+    ),
+    distributed(
+        "a device for each process",
+        {
+            "options": f"{WORLD}\nif world > 1:\n    {INIT}",
+            "device": 'local_rank = int(os.environ.get("LOCAL_RANK", 0))\ntorch.cuda.set_device(local_rank)\n'
+            'device = torch.device(f"cuda:{local_rank}")',
+        },
+        {"device": "accelerator = Accelerator()"},
+        "torch.cuda.set_device",
+        DEVICE,
+    ),
+    distributed(
+        "addresses and ports",
+        {
+            "options": f'os.environ["MASTER_ADDR"] = "localhost"\nos.environ["MASTER_PORT"] = "12355"\n{WORLD}\nif world > 1:\n    {INIT}'
+        },
+        {},
+        "MASTER_PORT",
+    ),
+    distributed(
+        "synchronised batch statistics",
+        {"setup": f"if world > 1:\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)\n    {WRAP}"},
+        {
+            "prepare": "",
+            "setup": 'if accelerator.num_processes > 1 and accelerator.device.type == "cuda":\n'
+            "    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)\n"
+            "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
+        },
+        "if world > 1:",
+    ),
+]
+
+
+def refused(name: str, before: Slots, at: str, rule: str = GROUP) -> Case:
+    ordinary = {
+        "imports": IMPORTS,
+        "options": f"{RANK if 'rank' in str(before) else WORLD}\nif world > 1:\n    {INIT}",
+        "setup": f"if world > 1:\n    {WRAP}",
+    }
+    return refuses(rule, name, {**ordinary, **before}, at)
+
+
+REFUSED = [
+    refused(
+        "several processes train otherwise",
+        {"epoch": "model.train()\nif world > 1:\n    torch.nn.init.zeros_(model.weight)"},
+        "zeros_",
+    ),
+    refused(
+        "another learning rate on several processes",
+        {"options": f"{WORLD}\nlr = 0.1\nif world > 1:\n    {INIT}\n    lr = 0.4"},
+        "lr = 0.4",
+    ),
+    refused(
+        "a barrier for some",
+        {
+            "epoch": "if rank != 0:\n    dist.barrier()\nmodel.train()\nif rank == 0:\n    dist.barrier()  # go"
+        },
+        "# go",
+    ),
+    refused("messages", {"after_epoch": "dist.send(torch.ones(1), dst=0)"}, "dist.send"),
+    refused("a group of some", {"after_epoch": "dist.all_reduce(torch.ones(1), group=None)"}, "group=None"),
+    refused(
+        "a gather by hand",
+        {"after_epoch": "parts = [torch.ones(1)]\ndist.all_gather(parts, torch.ones(1))"},
+        "all_gather",
+    ),
+    refused(
+        "a broadcast of something else",
+        {"after_epoch": "flag = torch.ones(1)\ndist.broadcast(flag, 0)"},
+        "dist.broadcast",
+    ),
+    refused(
+        "a sampler whose order is decided elsewhere",
+        {
+            "imports": SAMPLING + "\nfrom options import mixed",
+            "data": DATA
+            + "train_loader = DataLoader(train_set, batch_size=8, sampler=DistributedSampler(train_set, shuffle=mixed))",
+        },
+        "shuffle=mixed",
+        SAMPLER,
+    ),
+]
+
+
+@each(POSITIVE, REFUSED)
+def test_distribution(case: Case) -> None:
+    case.check()
+
+
+RUNS = [
+    "a reduction of a metric",
+    "a sampler for several processes",
+    "numbers of the main process alone become everybody's",
+]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) -> None:
+    case = next(c for c in POSITIVE if c.name == name)
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(case.script)
+    after.write_text(migrate(case.script).after)
+    report = verify(before, after, args=(), processes=(1, 2), expect="equal", timeout=120)
+    verdicts = [run.verdict.value for run in report.runs]
+    assert verdicts[0] == "identical", report
+    assert verdicts[1] in {"equal", "identical"}, report
+
+
+SPAWNED = """\
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def setup(rank, world_size):
+    os.environ["MASTER_ADDR"] = "localhost"
+    os.environ["MASTER_PORT"] = "12355"
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(rank)
+
+
+def cleanup():
+    dist.destroy_process_group()
+
+
+def train(rank, world_size, epochs):
+    setup(rank, world_size)
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(40, 8), torch.zeros(40, dtype=torch.long))
+    loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+    model = DDP(nn.Linear(8, 3).to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for x, y in loader:
+            x, y = x.to(rank), y.to(rank)
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if rank == 0:
+            print(f"epoch {epoch} on rank {rank}")
+    if rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    cleanup()
+
+
+if __name__ == "__main__":
+    world_size = torch.cuda.device_count()
+    mp.spawn(train, args=(world_size, 2), nprocs=world_size, join=True)
+"""
+CALLED = """\
+import torch
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train(epochs):
+    torch.manual_seed(0)
+    accelerator = Accelerator()
+    data = TensorDataset(torch.randn(40, 8), torch.zeros(40, dtype=torch.long))
+    loader = DataLoader(data, batch_size=8)
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for epoch in range(epochs):
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+        accelerator.print(f"epoch {epoch} on rank {accelerator.process_index}")
+    accelerator.save_model(model, "model.pt")
+
+
+if __name__ == "__main__":
+    train(2)
+"""
+
+
+def test_processes_that_the_script_starts_become_a_call() -> None:
+    result = migrate(SPAWNED)
+    assert result.after == CALLED
+    check_invariants(SPAWNED, result)

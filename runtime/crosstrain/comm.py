@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from crosstrain.config import Place, read_place
 from crosstrain.frames import Frames, to_bytes
+from crosstrain.watch import Watch, Watched
 from crosstrain.xla.chips import xla_wanted
 
 T = TypeVar("T")
@@ -172,7 +173,15 @@ class TorchComm:
     own on the CPU, so that a rank which averages gradients never meets a rank which gathers metrics.
     """
 
-    def __init__(self, device: torch.device, place: Place, *, owns_group: bool, grouped: bool) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        place: Place,
+        *,
+        owns_group: bool,
+        grouped: bool,
+        timeout: timedelta | None = None,
+    ) -> None:
         self.device = device
         self.rank = place.rank
         self.world = self.replicas = place.world
@@ -187,8 +196,11 @@ class TorchComm:
         self._device_types = _group_device_types() if grouped else {device.type}
         self.gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
+        self._watch: Watch | None = None
+        if self.world > 1:
+            self._watch = Watch(self.rank, self.world, lambda: self._frames.operation)
         if self.world > 1 and device.type == "cpu":
-            self.gradient_group = dist.new_group(backend=self.backend)
+            self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
 
     @classmethod
     def start(
@@ -211,7 +223,7 @@ class TorchComm:
         if place.world == 1:
             return cls(device, place, owns_group=False, grouped=False)
         _start_group(device, place, backend, init_method, timeout)
-        return cls(device, place, owns_group=True, grouped=True)
+        return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         source = tensor.detach().contiguous()
@@ -292,7 +304,21 @@ class TorchComm:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
-        return cast("Pending", work)
+        return Watched(work, self._averaged)
+
+    def _averaged(self, wait: Callable[[], object]) -> object:
+        self._frames.operation = "the averaging of gradients"
+        result = self._explained(wait)
+        self._frames.operation = ""
+        return result
+
+    def _explained(self, work: Callable[[], object]) -> object:
+        try:
+            return work()
+        except RuntimeError as error:
+            if self._watch is None:
+                raise
+            raise self._watch.explain(error) from None
 
     def placer(self, non_blocking: bool, source: str) -> Callable[[Any], Any] | None:
         from crosstrain.data.place import Placer, host  # the data room imports this module
@@ -335,7 +361,7 @@ class TorchComm:
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
         if "cpu" in self._device_types:
-            _gather_single(out, mine)
+            self._explained(lambda: _gather_single(out, mine))
         else:
             there = out.to(self.device)
             _gather_single(there, mine.to(self.device))

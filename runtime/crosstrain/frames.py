@@ -34,6 +34,7 @@ class Frames:
     """One frame per rank and call; ``gather`` is the backend's all_gather of equal byte buffers."""
 
     def __init__(self, rank: int, world: int, gather: Gather) -> None:
+        self.operation = ""  # what this rank is in the middle of
         self._rank = rank
         self._world = world
         self._gather = gather
@@ -71,7 +72,9 @@ class Frames:
         frame[:24].view(torch.int64).copy_(torch.tensor([code, signature, size]))
         frame[HEADER : HEADER + min(size, CAPACITY)] = payload[:CAPACITY]
         table = torch.empty(self._world, FRAME, dtype=torch.uint8)
+        self.operation = f"{operation} {describe}".rstrip()
         self._gather(table.view(-1), frame)
+        self.operation = ""
         headers = table[:, :24].contiguous().view(torch.int64).view(self._world, 3).tolist()
         if any(head[0] != code or head[1] != signature for head in headers):
             self._complain(operation, describe)
@@ -94,9 +97,9 @@ class Frames:
         )
 
 
-def caller() -> str:
-    """The innermost source line outside this package and torch: what the user wrote."""
-    frame: Any = sys._getframe()
+def caller(frame: Any = None) -> str:
+    """The innermost source line (of a thread's ``frame``, or here) outside this package and torch: the user's."""
+    frame = frame or sys._getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_USER):
         frame = frame.f_back
     return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

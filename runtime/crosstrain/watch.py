@@ -1,0 +1,91 @@
+"""Where every rank is, when one of them has waited too long."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed.distributed_c10d import _get_default_store
+
+from crosstrain.frames import caller
+
+PATIENCE = timedelta(seconds=5)
+_ASKED = "crosstrain/asked"
+_PLACE = "crosstrain/place/"
+
+
+class Watch:
+    """A thread of each rank that sleeps until somebody asks, and then says what the rank's main thread does.
+
+    ``operation``: the collective that this rank is in, "" outside.
+    """
+
+    def __init__(self, rank: int, world: int, operation: Callable[[], str]) -> None:
+        self._rank = rank
+        self._world = world
+        self._operation = operation
+        store: Any = _get_default_store()
+        # A thread that waits holds its connection: each side has one of its own.
+        self._mouth, self._ears = store.clone(), store.clone()
+        threading.Thread(target=self._answer, name="crosstrain-watch", daemon=True).start()
+
+    def _answer(self) -> None:
+        try:
+            self._ears.wait([_ASKED], timedelta(days=365))
+            self._ears.set(f"{_PLACE}{self._rank}", self._here())
+        except RuntimeError:  # the run is over
+            return
+
+    def _here(self) -> str:
+        frame: Any = sys._current_frames().get(threading.main_thread().ident or 0)
+        operation = self._operation()
+        line = caller(frame)
+        return f"waits in {operation} at {line}" if operation else f"in no collective, at {line}"
+
+    def explain(self, error: Exception) -> RuntimeError:
+        """The error of a collective, with what every rank is doing and which ones did not come."""
+        mine = self._operation()
+        places = self._ask()
+        missing = [rank for rank, place in enumerate(places) if f"waits in {mine} at " not in place]
+        lines = "\n".join(f"  rank {rank}: {place}" for rank, place in enumerate(places))
+        who = (
+            f"missing: {', '.join(f'rank {rank}' for rank in missing)}"
+            if missing
+            else "nobody is missing now"
+        )
+        return RuntimeError(
+            f"rank {self._rank} waited in vain in {mine} ({who}):\n{lines}\nEvery rank must reach the same "
+            f"collective calls: look at the lines above for a branch that only some ranks take, a loop with "
+            f"different numbers of batches, or work that takes longer than the time-out "
+            f"(InitProcessGroupKwargs(timeout=...), `crosstrain launch --timeout`).\nThe backend said: {error}"
+        )
+
+    def _ask(self) -> list[str]:
+        try:
+            self._mouth.set(_ASKED, "1")
+        except RuntimeError:
+            return [
+                "cannot be asked any more: the process that keeps the ranks' store has ended"
+            ] * self._world
+        return [self._place_of(rank) for rank in range(self._world)]
+
+    def _place_of(self, rank: int) -> str:
+        try:
+            self._mouth.wait([f"{_PLACE}{rank}"], PATIENCE)
+            return bytes(self._mouth.get(f"{_PLACE}{rank}")).decode()
+        except RuntimeError:
+            return "does not answer: its process has ended, or its machine cannot be reached"
+
+
+class Watched:
+    """A collective that has been started, whose failure is explained."""
+
+    def __init__(self, work: Any, wait: Callable[[Callable[[], object]], object]) -> None:
+        self._work = work
+        self._wait = wait
+
+    def wait(self) -> object:
+        return self._wait(self._work.wait)

@@ -1,0 +1,63 @@
+"""A rank that waits for one that does not come says who is missing, and where everybody is."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from crosstrain import Accelerator, InitProcessGroupKwargs
+from torch import nn
+
+from tests.support.ranks import run_ranks
+
+
+def _alone(kind: str) -> str:
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
+    model = accelerator.prepare(nn.Linear(2, 1))
+    if accelerator.process_index == 1:
+        time.sleep(8)  # busy
+        return ""
+    try:
+        if kind == "gather":
+            accelerator.gather(torch.ones(3))
+        else:
+            accelerator.backward(model(torch.ones(1, 2)).sum())
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [("gather", "all_gather of (3,) float32"), ("backward", "the averaging of gradients")],
+)
+def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> None:
+    """torch says only that a time-out passed; accelerate hangs for thirty minutes first."""
+    text = run_ranks(_alone, 2, kind)[0]
+    assert f"rank 0 waited in vain in {operation} (missing: rank 1)" in text
+    assert f"rank 0: waits in {operation} at {__file__}:" in text
+    lines = Path(__file__).read_text().splitlines()
+    busy = next(number for number, line in enumerate(lines, 1) if line.endswith("  # busy"))
+    assert f"rank 1: in no collective, at {__file__}:{busy}" in text
+    assert "Timed out" in text
+
+
+def _gone() -> str:
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=30))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
+    if accelerator.process_index == 1:
+        return ""
+    try:
+        accelerator.wait_for_everyone()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_a_rank_that_has_ended_is_named_at_once() -> None:
+    text = run_ranks(_gone, 2)[0]
+    assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in text

@@ -212,7 +212,7 @@ class Checkpoints:
             if module in parts:
                 from crosstrain.sharded_checkpoint import save_parts
 
-                save_parts(module, self._gates, folder / f"sharded_{index}")
+                save_parts(module, self._gates, folder / f"sharded_{index}", writer)
         states = [
             (folder / _numbered(name, index, suffix), self._comm.to_host(obj.state_dict()))
             for name, suffix, objects in self._parts()
@@ -264,6 +264,14 @@ class Checkpoints:
         """Inside an accumulation window the micro-batches so far are part of the training's state."""
         if self._gradients.sync_gradients:
             return
+        if any(models.is_sharded(module) for module in self._models):
+            warnings.warn(
+                "save_state inside an accumulation window: the gradients that a sharded model has gathered in it "
+                "are not saved; a training that goes on from here starts the window anew. Save where "
+                "accelerator.sync_gradients is true to continue exactly.",
+                stacklevel=4,
+            )
+            return
         waiting = [
             {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
             for module in self._models
@@ -281,6 +289,10 @@ class Checkpoints:
         Every process calls it, with the same objects prepared and registered. Without ``input_dir``: the project's
         newest checkpoint that is complete and unchanged. Raises FileNotFoundError where there is none, and
         CorruptCheckpointError with the names of files that are missing or not what was saved.
+
+        Two things go on otherwise than without the interruption: numbers that the workers of a loader draw in the
+        rest of an epoch that was interrupted in its middle, and a sharded model's accumulation window (which
+        warns).
 
         Nothing in the files is run, unless ``allow_pickle`` says that whoever wrote them is trusted: then states
         of registered objects may hold any object.

@@ -11,6 +11,7 @@ from torch.distributed.checkpoint import state_dict as dcp_state
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.optim import Optimizer
 
+from crosstrain import snapshot
 from crosstrain.fsdp import full_optimizer_state, load_full_optimizer_state
 from crosstrain.optimizer import Gate
 from crosstrain.sharded_reader import SafePlanner, check_indexes
@@ -33,28 +34,65 @@ def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
     return owners[0]
 
 
-def save_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
-    """Every process writes its part of the model and its optimizers (collective)."""
-    state_dict_saver.save(_parts(model, gates), checkpoint_id=str(folder))
+def save_parts(model: nn.Module, gates: Sequence[Gate], folder: Path, writer: bool) -> None:
+    """Every process writes its part of the model and its optimizers (collective); one the groups of those
+    optimizers that have no state yet."""
+    mine = gates_of(model, gates)
+    state_dict_saver.save(_parts(model, mine), checkpoint_id=str(folder))
+    for index, gate in enumerate(mine):
+        if writer and not gate.optimizer.state:
+            snapshot.save(groups_of(gate.optimizer), folder / f"groups_{index}.bin")
 
 
 def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
     """Read what `save_parts` wrote, with any number of processes (collective)."""
-    state = _parts(model, gates)
+    mine = gates_of(model, gates)
+    for index, gate in enumerate(mine):
+        fresh = folder / f"groups_{index}.bin"
+        if fresh.is_file():
+            start_anew(gate.optimizer, snapshot.load(fresh))
+        elif not gate.optimizer.state:
+            make_state(model, gate)
+    state = _parts(model, mine)
     check_indexes(folder)
     state_dict_loader.load(state, checkpoint_id=str(folder), planner=SafePlanner())
     dcp_state.set_model_state_dict(model, state["model"])
-    for index, gate in enumerate(gates_of(model, gates)):
-        with gate.bypassed():
-            dcp_state.set_optimizer_state_dict(model, gate.optimizer, state[f"optimizer_{index}"])
+    for index, gate in enumerate(mine):
+        if f"optimizer_{index}" in state:
+            with gate.bypassed():
+                dcp_state.set_optimizer_state_dict(model, gate.optimizer, state[f"optimizer_{index}"])
 
 
 def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+    """The model and those optimizers that have a state.
+
+    torch gives the others one on the way, by a step with gradients of zero: their next step, then their
+    second, would be corrected for less bias than without the checkpoint.
+    """
     state: dict[str, Any] = {"model": dcp_state.get_model_state_dict(model)}
-    for index, gate in enumerate(gates_of(model, gates)):
-        with gate.bypassed():
-            state[f"optimizer_{index}"] = dcp_state.get_optimizer_state_dict(model, gate.optimizer)
+    for index, gate in enumerate(gates):
+        if gate.optimizer.state:
+            with gate.bypassed():
+                state[f"optimizer_{index}"] = dcp_state.get_optimizer_state_dict(model, gate.optimizer)
     return state
+
+
+def make_state(model: nn.Module, gate: Gate) -> None:
+    """A state to load into (collective)."""
+    with gate.bypassed():
+        dcp_state.get_optimizer_state_dict(model, gate.optimizer)
+
+
+def groups_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The options of every group, without its parameters."""
+    return [{name: v for name, v in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
+def start_anew(optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
+    """No state, and these options."""
+    optimizer.state.clear()
+    for group, options in zip(optimizer.param_groups, groups, strict=True):
+        group.update(options)
 
 
 class WholeOptimizer:
@@ -65,11 +103,16 @@ class WholeOptimizer:
         self._model = model_of(gate.optimizer, models)
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole state on rank 0 (collective)."""
+        """The whole state on rank 0 (collective); only the groups where there is no state yet."""
+        if not self._gate.optimizer.state:
+            return {"groups": groups_of(self._gate.optimizer)}
         with self._gate.bypassed():
             return full_optimizer_state(self._model, self._gate.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take this process's part of it (collective)."""
+        if "groups" in state:
+            start_anew(self._gate.optimizer, state["groups"])
+            return
         with self._gate.bypassed():
             load_full_optimizer_state(self._model, self._gate.optimizer, state)

@@ -105,9 +105,8 @@ def install(*, available: bool) -> None:
         _wrap(torch.Tensor, name, _on_host)
     _replace_tensor_methods()
     _replace_module(available)
-    if (
-        available
-    ):  # otherwise torch itself leaves CUDA's autocast and loss scaling off, as it does without a GPU
+    # Otherwise torch itself leaves CUDA's autocast and loss scaling off, as it does without a GPU.
+    if available:
         _replace_precision()
     _replace_loading()
     _replace_distribution()

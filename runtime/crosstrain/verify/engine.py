@@ -170,6 +170,10 @@ class Comparing:
             notes.append(
                 "torch.cuda.is_available() was false in all runs; what names a CUDA device got the CPU"
             )
+            if b"autocast" in self._before.read_bytes():
+                notes.append(
+                    "what the script does in mixed precision on a GPU was not run: --cuda present does"
+                )
         if request.launched:
             notes.append("the original asks for a launcher: it ran as the only process of one")
         return tuple(notes)

@@ -242,7 +242,7 @@ class Stage:
         if job["confined"]:
             self._confined.install()
         if job["data"] == "synthetic":
-            synthetic.install()
+            synthetic.install(Path(job["script"]).parent)
         with shared or contextlib.nullcontext():
             yield
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,11 +42,15 @@ MISSING = (RuntimeError, OSError, ImportError, ValueError)
 DATA = "_synthetic_data"
 
 
-def install() -> None:
-    """Replace what torchvision.datasets offers, if it is installed at all."""
-    if importlib.util.find_spec("torchvision") is None:
-        return
-    datasets: Any = importlib.import_module("torchvision.datasets")
+def install(folder: Path) -> None:
+    """Replace what torchvision.datasets offers, if a script in `folder` could import it at all."""
+    sys.path.insert(0, str(folder))
+    try:
+        if importlib.util.find_spec("torchvision") is None:
+            return
+        datasets: Any = importlib.import_module("torchvision.datasets")
+    finally:
+        sys.path.remove(str(folder))
     for name, kind in KINDS.items():
         if hasattr(datasets, name):
             _replace(getattr(datasets, name), kind)

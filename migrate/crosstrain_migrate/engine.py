@@ -16,8 +16,11 @@ from .rules.base import Refusal
 from .rules.plain import Plain
 from .rules.sweep import tidy
 from .rules.wish import Wish
+from .rules.xla import advise
 from .sources import may_train, syntax_problem
 from .suppress import skips_file, suppressions
+
+XLA_ADVICE = "CT7"  # spoken only when it is asked for: a script that never sees a TPU can do without
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,15 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         return FileResult(path, text, text)
     facts = understand(tree)
     policy = Policy(comments, options.select, options.ignore)
+    result = _converted(path, text, facts, options, policy)
+    if not any(code.startswith(XLA_ADVICE) for code in options.select):
+        return result
+    advice = (one for one in advise(facts) if policy.allows(one.rule, one.line))
+    findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
+    return replace(result, findings=tuple(findings))
+
+
+def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
     try:
         unwound = unwind(facts, text, options.runtime)
     except Refusal as refusal:

@@ -33,6 +33,7 @@ from . import (
     schedulers,
     speak,
     subject,
+    xla,
 )
 from .base import Allows, Context, Home, Refusal, everywhere
 from .wish import Wish
@@ -55,6 +56,7 @@ PAGES = (
     distribution,
     precision,
     marks,
+    xla,
 )
 
 

@@ -1,0 +1,396 @@
+"""CT701 to CT709: what XLA, which compiles each step of a training for its shapes, does slowly or not at all.
+
+What:   Shapes and branches that depend on values, values read every step, lengths that follow the batch, loops and
+        slices that follow a Python number, recurrent layers, autocast for a named device, rates times processes, ties.
+Why:    A new shape is a new compilation: seconds on a CPU, up to minutes on a TPU. A value that Python reads stops the
+        device until it is there. The costs were counted on XLA's CPU client, over eight steps of a small model.
+Before: `x[x > 0] = 0`
+After:  `x = torch.where(x > 0, 0, x)`
+Advice only: nothing is changed, and a script that never sees a TPU can do without. Ask with `--select CT7`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import Shard
+
+from .base import finding
+
+SHAPES, BRANCHES, READS = "CT701", "CT702", "CT703"
+LENGTHS, COUNTS, RECURRENT = "CT704", "CT705", "CT706"
+AUTOCAST, RATES, TIES = "CT707", "CT708", "CT709"
+
+_BY_VALUE = {
+    "nonzero": ("torch.where with a value for the other places", 7),
+    "argwhere": ("torch.where with a value for the other places", 7),
+    "masked_select": ("multiplication by the mask", 8),
+    "unique": ("torch.bincount with a fixed minlength, or a sum of one_hot", 1),
+}
+_READERS = frozenset({"item", "tolist", "cpu", "numpy"})
+_PRINTERS = frozenset({"builtins.print", "builtins.float", "builtins.int", "builtins.bool"})
+_RECURRENT = ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
+_PACKED = "torch.nn.utils.rnn.pack_padded_sequence"
+_RAGGED = "torch.nn.utils.rnn.pad_sequence"
+_CUDA_AUTOCAST = ("torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast")
+_ANY_AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
+_SIZES = ("torch.distributed.get_world_size", "torch.cuda.device_count")
+_RANDOM = (
+    "random.randint",
+    "random.randrange",
+    "numpy.random.randint",
+    "random.choice",
+    "numpy.random.choice",
+)
+
+
+def advise(facts: Facts) -> list[Finding]:
+    """Every note of this family, in the order of the script; one for each place, reads one for each loop."""
+    found: list[Finding] = []
+    for search in (_shapes, _branches, _reads, _lengths, _counts, _recurrent, _autocast, _rates, _ties):
+        found.extend(search(facts))
+    return sorted(dict.fromkeys(found), key=lambda one: (one.line, one.column, one.rule))
+
+
+def _note(rule: str, node: ast.AST, reason: str, remedy: str) -> Finding:
+    return finding(rule, node, reason, remedy, Severity.NOTE)
+
+
+# -- what is where -----------------------------------------------------------------------------------------------
+
+
+def _each_step(facts: Facts, node: ast.AST) -> bool:
+    """Whether the code runs once a batch: in a loop over batches, in what such a loop calls, or in a module."""
+    return facts.in_batch_loop(node) or facts.in_module(node)
+
+
+def _is_tensor(facts: Facts, node: ast.AST) -> bool:
+    return any(isinstance(value, Shard) and not value.host for value in facts.of(node))
+
+
+def _is_mask(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
+    """Whether the expression is a tensor of truths: a comparison of a tensor, and what & | ~ make of such."""
+    if isinstance(node, ast.Compare):
+        plain = all(not isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in node.ops)
+        return plain and any(_may_be_tensor(facts, side) for side in (node.left, *node.comparators))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return _is_mask(facts, node.operand, depth)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
+        return _is_mask(facts, node.left, depth) and _is_mask(facts, node.right, depth)
+    if isinstance(node, ast.Name) and depth < 3:
+        values = [_assigned(facts, definition) for definition in facts.interp.reaching.get(node, frozenset())]
+        return bool(values) and all(v is not None and _is_mask(facts, v, depth + 1) for v in values)
+    return False
+
+
+def _assigned(facts: Facts, definition: ast.AST) -> ast.expr | None:
+    statement = facts.table.statement_of(definition)
+    if isinstance(statement, ast.Assign) and statement.targets[0] is definition:
+        return statement.value
+    return None
+
+
+def _may_be_tensor(facts: Facts, node: ast.AST) -> bool:
+    """A tensor of the batch; in a module's forward, whatever the author indexes is one."""
+    return _is_tensor(facts, node) or (isinstance(node, ast.Name) and facts.in_module(node))
+
+
+def _text(node: ast.AST) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 50 else text[:47] + "..."
+
+
+# -- CT701: shapes -----------------------------------------------------------------------------------------------
+
+
+def _shapes(facts: Facts) -> Iterator[Finding]:
+    for node in ast.walk(facts.tree):
+        if isinstance(node, ast.Subscript) and _each_step(facts, node):
+            if _is_mask(facts, node.slice) and _may_be_tensor(facts, node.value):
+                yield _indexing(facts, node)
+        elif isinstance(node, ast.Call) and _each_step(facts, node):
+            name = _shape_by_value(facts, node)
+            if name is not None:
+                instead, count = _BY_VALUE[name]
+                yield _note(
+                    SHAPES,
+                    node,
+                    f"the size of {name}'s result depends on values: XLA leaves it to the CPU, and what follows was "
+                    f"compiled {count} times in 8 steps",
+                    f"use {instead}, which keeps the shape",
+                )
+
+
+def _indexing(facts: Facts, node: ast.Subscript) -> Finding:
+    base, mask = _text(node.value), _text(node.slice)
+    statement = facts.table.statement_of(node)
+    if isinstance(statement, ast.Assign) and statement.targets == [node]:
+        scalar = isinstance(statement.value, ast.Constant | ast.UnaryOp)
+        fix = f"{base} = torch.where({mask}, {_text(statement.value)}, {base})"
+        return _note(
+            SHAPES,
+            node,
+            f"assigning to {base}[{mask}] was compiled 9 times in 8 steps: the number of places differs",
+            f"write {fix}"
+            if scalar
+            else f"choose with torch.where({mask}, ..., {base}), which keeps the shape",
+        )
+    return _note(
+        SHAPES,
+        node,
+        f"{base}[{mask}] has another shape for every batch: it was compiled 8 times in 8 steps",
+        f"keep all rows: multiply by the mask, or use torch.where({mask}, {base}, 0), and divide sums by ({mask}).sum()",
+    )
+
+
+def _shape_by_value(facts: Facts, call: ast.Call) -> str | None:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _BY_VALUE:
+        return None
+    name = call.func.attr
+    if f"torch.{name}" in facts.paths(call.func):
+        return name
+    return name if _may_be_tensor(facts, call.func.value) else None
+
+
+# -- CT702, CT703: what Python wants to know -----------------------------------------------------------------------
+
+
+def _branches(facts: Facts) -> Iterator[Finding]:
+    for node in ast.walk(facts.tree):
+        if not isinstance(node, ast.If | ast.While | ast.IfExp) or not _each_step(facts, node):
+            continue
+        if any(_decides(facts, part) for part in _conditions(node.test)):
+            yield _note(
+                BRANCHES,
+                node.test,
+                f"`{_text(node.test)}` is known only when the device has finished: the step becomes two graphs with a "
+                f"wait between them",
+                "choose with torch.where, or decide once in many steps",
+            )
+
+
+def _conditions(test: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _conditions(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _conditions(test.operand)
+    else:
+        yield test
+
+
+def _decides(facts: Facts, test: ast.expr) -> bool:
+    """Whether the truth of the expression is a tensor's."""
+    if isinstance(test, ast.Compare):
+        plain = all(not isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in test.ops)
+        return plain and any(_is_tensor(facts, side) for side in (test.left, *test.comparators))
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
+        return test.func.attr in ("any", "all", "equal", "allclose") and _is_tensor(facts, test)
+    return _is_tensor(facts, test)
+
+
+def _reads(facts: Facts) -> Iterator[Finding]:
+    """One note for each loop: at its first read, with the number of them."""
+    loops: dict[ast.AST, list[ast.Call]] = {}
+    for call in facts.calls:
+        if _reads_value(facts, call) and facts.in_batch_loop(call) and not _rarely(facts, call):
+            around = facts.batch_loop_around(call) or facts.enclosing_function(call)
+            if around is not None:
+                loops.setdefault(around, []).append(call)
+    for calls in loops.values():
+        count = f"{len(calls)} values are" if len(calls) > 1 else f"`{_text(calls[0])}` is"
+        yield _note(
+            READS,
+            calls[0],
+            f"{count} read from the device in every step: each read waits until the step is computed",
+            "add up on the device (total += loss.detach()) and read once, after the loop or every hundred steps",
+        )
+
+
+def _reads_value(facts: Facts, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _READERS:
+        return _is_tensor(facts, call.func.value)
+    if facts.paths(call.func) & _PRINTERS or (
+        isinstance(call.func, ast.Name) and call.func.id in ("print", "float")
+    ):
+        return any(_is_tensor(facts, part) for argument in call.args for part in _shown(argument))
+    return False
+
+
+def _shown(argument: ast.expr) -> list[ast.expr]:
+    if isinstance(argument, ast.JoinedStr):
+        return [part.value for part in argument.values if isinstance(part, ast.FormattedValue)]
+    return [argument]
+
+
+def _rarely(facts: Facts, node: ast.AST) -> bool:
+    """Whether it stands under `if step % n == 0` or the like."""
+    for around in facts.table.ancestors(node):
+        if isinstance(around, ast.If) and any(
+            isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in ast.walk(around.test)
+        ):
+            return True
+        if isinstance(around, ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef):
+            return False
+    return False
+
+
+# -- CT704, CT705: sizes that follow Python ----------------------------------------------------------------------
+
+
+def _lengths(facts: Facts) -> Iterator[Finding]:
+    remedy = "pad to a few lengths: collate_fn=crosstrain.utils.pad_collate(multiple_of=64, fields=[...])"
+    for call in facts.calls:
+        if any(_to_longest(keyword) for keyword in call.keywords):
+            yield _note(
+                LENGTHS,
+                call,
+                "padding to the longest of each batch makes a new shape nearly every step: 40 steps of lengths 5 to "
+                "128 were compiled 32 times, 5 times with multiples of 32",
+                'use padding="max_length", or pad_to_multiple_of with truncation',
+            )
+    for call in facts.calls_to(_RAGGED):
+        yield _note(
+            LENGTHS,
+            call,
+            "pad_sequence makes each batch as long as its longest sequence: a new shape nearly every step",
+            remedy,
+        )
+
+
+def _to_longest(keyword: ast.keyword) -> bool:
+    value = keyword.value
+    return (
+        keyword.arg == "padding"
+        and isinstance(value, ast.Constant)
+        and (value.value is True or value.value == "longest")
+    )
+
+
+def _counts(facts: Facts) -> Iterator[Finding]:
+    for loop in ast.walk(facts.tree):
+        if not isinstance(loop, ast.For) or loop in facts.loops or not isinstance(loop.target, ast.Name):
+            continue
+        if not _each_step(facts, loop) or not _is_range(loop.iter):
+            continue
+        if _random_size(facts, loop.iter):
+            yield _note(
+                COUNTS,
+                loop,
+                "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
+                "draw from a few fixed numbers, or run the longest loop and mask what is too much",
+            )
+    for node in ast.walk(facts.tree):
+        if not isinstance(node, ast.Slice) or not _each_step(facts, node):
+            continue
+        if any(end is not None and _random_size(facts, end) for end in (node.lower, node.upper)):
+            yield _note(
+                COUNTS,
+                node.lower or node.upper or node,
+                "the slice starts or ends at another number each step, and each number is a graph of its own",
+                "index with a tensor (torch.index_select, x[offset + torch.arange(n)]), which is one graph",
+            )
+
+
+def _is_range(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range"
+
+
+def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and facts.paths(part.func) & set(_RANDOM):
+            return True
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < 3:
+            for definition in facts.interp.reaching.get(part, frozenset()):
+                value = _assigned(facts, definition)
+                if value is not None and _random_size(facts, value, depth + 1):
+                    return True
+    return False
+
+
+# -- CT706 to CT709: layers, devices, processes, ties --------------------------------------------------------------
+
+
+def _recurrent(facts: Facts) -> Iterator[Finding]:
+    for call in facts.calls_to(*_RECURRENT):
+        if "torch.nn.GRU" in facts.paths(call.func):
+            continue  # torch_xla brings a GRU of its own that is compiled once
+        yield _note(
+            RECURRENT,
+            call,
+            "XLA unrolls the layer over time: one compilation of 16 s for 8 steps of a sequence, 117 s for 64, for "
+            "every length",
+            "use few, short lengths (pad_collate), or a GRU, which torch_xla compiles as a loop",
+        )
+    for call in facts.calls_to(_PACKED):
+        yield _note(
+            RECURRENT,
+            call,
+            "packed sequences do not run on XLA at all: their batch sizes depend on values",
+            "pad to a fixed length and mask the outputs",
+        )
+
+
+def _autocast(facts: Facts) -> Iterator[Finding]:
+    for call in facts.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
+        named = (
+            call.args[0]
+            if call.args
+            else next((k.value for k in call.keywords if k.arg == "device_type"), None)
+        )
+        cuda = facts.paths(call.func) & set(_CUDA_AUTOCAST)
+        if cuda or (isinstance(named, ast.Constant) and named.value == "cuda"):
+            yield _note(
+                AUTOCAST,
+                call,
+                "this autocast is for CUDA and has no effect, or raises, on any other device",
+                'use accelerator.autocast() with Accelerator(mixed_precision="bf16"): TPUs compute in bfloat16',
+            )
+
+
+def _rates(facts: Facts) -> Iterator[Finding]:
+    for node in ast.walk(facts.tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div):
+            continue
+        sides = (node.left, node.right)
+        if any(_process_count(facts, side) for side in sides) and any(_is_rate(side) for side in sides):
+            yield _note(
+                RATES,
+                node,
+                "on a TPU host one process drives all chips: the number of processes says nothing about the batch",
+                "use accelerator.num_replicas, which counts chips there and processes elsewhere",
+            )
+
+
+def _process_count(facts: Facts, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return bool(facts.paths(node.func) & set(_SIZES))
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("num_processes", "world_size")
+    if isinstance(node, ast.Name):
+        return node.id == "world_size"
+    return False
+
+
+def _is_rate(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in ("lr", "learning_rate", "base_lr", "rate") or name.endswith(("_lr", "_learning_rate"))
+
+
+def _ties(facts: Facts) -> Iterator[Finding]:
+    for node in ast.walk(facts.tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        if not isinstance(target, ast.Attribute) or not isinstance(value, ast.Attribute):
+            continue
+        if target.attr == value.attr == "weight" and ast.dump(target.value) != ast.dump(value.value):
+            yield _note(
+                TIES,
+                node,
+                f"{_text(target)} and {_text(value)} are one parameter, and a plain .to(device) on XLA makes two of it",
+                "let prepare move the model, which keeps ties, and leave out other moves",
+            )

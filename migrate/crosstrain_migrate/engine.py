@@ -66,15 +66,14 @@ def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Po
     try:
         unwound = unwind(facts, text, options.runtime)
     except Refusal as refusal:
-        return FileResult(
-            path, text, text, findings=(refusal.finding,), roles=facts.roles, trains=_trains(facts)
-        )
+        findings = policy.allowed([refusal.finding]) + policy.comments.reports(unused=False)
+        return FileResult(path, text, text, findings=findings, roles=facts.roles, trains=_trains(facts))
     if unwound is not None and unwound.text != text:
         return _from_plain(path, text, unwound, options, policy)
     wish = unwound.wish if unwound is not None else None
     after, planned = _planned(text, facts, options.runtime, policy, wish)
     if unwound is not None:
-        planned = replace(planned, findings=(*unwound.findings, *planned.findings))
+        planned = replace(planned, findings=(*policy.allowed(unwound.findings), *planned.findings))
     return FileResult(
         path,
         text,
@@ -94,10 +93,11 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
     from .checks import check_result
 
-    kept_away = policy.refusals(plain.edits)
+    kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
     after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.wish)
-    findings = (*plain.findings, *(_at(f, plain.lines(f.line)) for f in planned.findings), *kept_away)
+    inner_findings = (_at(f, plain.lines(f.line)) for f in planned.findings)
+    findings = (*policy.allowed(plain.findings), *inner_findings, *kept_away)
     refused = any(f.severity is Severity.REFUSED for f in findings)
     changes: tuple[Change, ...] = ()
     if refused or after == plain.text:
@@ -139,7 +139,7 @@ def _planned(
         return policy.allows(rule, getattr(node, "lineno", 1))
 
     planned = plan(facts, text, runtime, allows, wish)
-    findings = tuple(one for one in planned.findings if policy.allows(one.rule, one.line))
+    findings = policy.allowed(planned.findings)
     wanted = planned.edits if policy.converts else ()
     refusals = policy.refusals(wanted)
     after, planned = _rewritten(text, Plan(() if refusals else wanted, findings + refusals))

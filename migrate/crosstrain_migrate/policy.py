@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from crosstrain_migrate.edits import AddImport, Edit, InsertAfter, InsertAtStart, InsertBefore
-from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.suppress import Suppressions
+from crosstrain_migrate.results import Change, Finding, Severity
+from crosstrain_migrate.suppress import Region, Suppressions
 
 KEPT_AWAY = "CT003"
 # Rules about the tool's own work: they speak whatever is selected.
@@ -50,38 +50,56 @@ class Policy:
     def is_everything(self) -> bool:
         return not self.select and not self.ignore
 
-    def refusals(self, edits: Iterable[Edit]) -> tuple[Finding, ...]:
-        """Why the conversion that consists of `edits` must not be made: one finding for each thing in its way."""
+    def allowed(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """The findings that nothing keeps away."""
+        return tuple(one for one in findings if self.allows(one.rule, one.line))
+
+    def refusals(self, edits: Iterable[Edit], changes: Iterable[Change] = ()) -> tuple[Finding, ...]:
+        """Why the conversion that consists of `edits` must not be made: one finding for each thing in its way.
+
+        `changes` are those of a conversion in several passes, whose later edits name nodes of other texts.
+        """
+        if not self.converts:
+            return ()
+        parts = [
+            (
+                one.rule,
+                getattr(one.node, "lineno", 1),
+                getattr(one.node, "col_offset", 0) + 1,
+                isinstance(one, _BESIDE),
+            )
+            for one in edits
+        ]
+        parts += [(one.rule, one.line, 1, False) for one in changes]
         found: dict[object, Finding] = {}
-        for edit in edits:
-            line = getattr(edit.node, "lineno", 1)
-            column = getattr(edit.node, "col_offset", 0) + 1
-            if not self.selected(edit.rule):
-                reason = (
-                    f"{edit.rule} is left out by select or ignore, and the conversion of this script needs it: "
-                    "nothing was changed"
-                )
-                remedy = f"Let {edit.rule} in, or leave the file alone with # migrate: skip-file"
-                found.setdefault(edit.rule, _refused(line, column, reason, remedy))
+        for rule, line, column, beside in parts:
+            if not self.selected(rule):
+                found.setdefault(rule, _left_out(rule, line, column))
                 continue
-            region = self.comments.keeping_away(line, edit.rule, beside=isinstance(edit, _BESIDE))
+            region = self.comments.keeping_away(line, rule, beside=beside)
             if region is not None:
-                reason = (
-                    f"`{region.comment}` (line {region.line}) keeps {edit.rule} away from here, and a script is "
-                    "converted whole or not at all: nothing was changed"
-                )
-                remedy = "Remove the comment, or leave the whole file alone with # migrate: skip-file"
-                found.setdefault((region.line, edit.rule), _refused(line, column, reason, remedy))
+                found.setdefault((region.line, rule), _kept_away(region, rule, line, column))
         return tuple(found.values())
+
+
+def _left_out(rule: str, line: int, column: int) -> Finding:
+    reason = f"{rule} is left out by select or ignore, and the conversion of this script needs it: nothing was changed"
+    remedy = f"Let {rule} in, or leave the file alone with # migrate: skip-file"
+    return Finding(KEPT_AWAY, line, column, reason, remedy, Severity.REFUSED)
+
+
+def _kept_away(region: Region, rule: str, line: int, column: int) -> Finding:
+    reason = (
+        f"`{region.comment}` (line {region.line}) keeps {rule} away from here, and a script is converted whole or "
+        "not at all: nothing was changed"
+    )
+    remedy = "Remove the comment, or leave the whole file alone with # migrate: skip-file"
+    return Finding(KEPT_AWAY, line, column, reason, remedy, Severity.REFUSED)
 
 
 def stands_alone(code: str) -> bool:
     """Whether the rule `code` may stay away without a word about the rest of the conversion."""
     return not code.startswith(_CONVERSION)
-
-
-def _refused(line: int, column: int, reason: str, remedy: str) -> Finding:
-    return Finding(KEPT_AWAY, line, column, reason, remedy, Severity.REFUSED)
 
 
 def _longest(code: str, prefixes: tuple[str, ...]) -> int:

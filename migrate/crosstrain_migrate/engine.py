@@ -8,6 +8,7 @@ import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .launching import launch_facts
 from .policy import Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
@@ -82,6 +83,7 @@ def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Po
         findings=planned.findings,
         roles=facts.roles,
         trains=_trains(facts),
+        extras=launch_facts(facts, options.runtime) if after != text else {},
     )
 
 
@@ -117,6 +119,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
         findings=tuple(sorted(dict.fromkeys(findings), key=lambda f: (f.line, f.column, f.rule))),
         roles=tuple(_role_at(r, plain) for r in plain.facts.roles),
         trains=_trains(plain.facts),
+        extras=launch_facts(plain.facts, options.runtime) if after != text else {},
     )
 
 

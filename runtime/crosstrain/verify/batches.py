@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, SequentialSampler
 
 from crosstrain.verify.alone import NUMBER
 from crosstrain.verify.places import place
@@ -44,7 +44,7 @@ class Watched:
         return getattr(self._batches, name)
 
     def __next__(self) -> Any:
-        self._watch.opening = self._watch.number(self._loader) if self._first else None
+        self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
         with self._watch.reading(self._loader, self._first):
             batch = next(self._batches)
         self._watch.opening = None
@@ -63,7 +63,7 @@ class Watch:
     def __init__(self, events: Callable[[], int], reading: Callable[[Any, bool], Any]) -> None:
         self.batches: list[Batch] = []
         self.rows: int | None = None
-        self.opening: int | None = None  # the loader whose pass begins
+        self.opening: int | None = None  # the loader that is about to draw its order
         self.reading = reading
         self._events = events
         self._unnumbered = 0
@@ -85,7 +85,7 @@ class Watch:
             # What a prepared loader reads from inside itself is not what the script sees.
             if self._inside or (hasattr(loader, "_crosstrain") and not prepared_kind):
                 return real(loader)
-            self.opening = self.number(loader)
+            self.opening = self.draws_order(loader)
             batches = Guarded(self, real, loader) if prepared_kind else real(loader)
             self.opening = None
             return Watched(batches, self, loader)
@@ -100,6 +100,12 @@ class Watch:
             number = -self._unnumbered
             setattr(loader, NUMBER, number)
         return int(number)
+
+    def draws_order(self, loader: Any) -> int | None:
+        """The loader's number, if its order is drawn; None if it is always the same."""
+        sampler = getattr(loader, "sampler", None)
+        fixed = sampler is None or isinstance(sampler, (SequentialSampler, list, tuple, range))
+        return None if fixed else self.number(loader)
 
     def saw(self, loader: Any, batch: Any, first: bool) -> None:
         """Note a batch that the script has just been given."""

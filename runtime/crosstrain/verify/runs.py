@@ -195,7 +195,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         trace,
         lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
         error=short(trace.error).replace(str(cwd), "."),
-        stack=trace.stack.replace(str(cwd), "."),
+        stack=short(trace.stack).replace(str(cwd), "."),
         events=tuple(replace(event, place=short(event.place)) for event in trace.events),
         batches=tuple(replace(batch, place=short(batch.place)) for batch in trace.batches),
         printed=tuple(replace(line, place=short(line.place)) for line in trace.printed),

@@ -233,8 +233,10 @@ class Stage:
             double.install()
         shared = None
         if job["shares"] > 1:
-            watch, whole = self._tracer.watch, set(job["whole"])
-            shared = SharedDraws(job["shares"], lambda: watch.rows, lambda: watch.opening not in whole)
+            watch, whole = self._tracer.watch, job["whole"]
+            shared = SharedDraws(
+                job["shares"], lambda: watch.rows, lambda: watch.opening not in {None, *whole}
+            )
             share_statistics(shared.shares)
         if job["frozen"]:
             frozen.install()

@@ -1,0 +1,248 @@
+"""What tells a mistake from what may differ: draws per share, double precision, frozen runs, noise, stalls."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from crosstrain.verify import Report, verify
+from crosstrain.verify.batches import checksum
+from crosstrain.verify.curves import sparkline, svg
+from crosstrain.verify.draws import SharedDraws, row_dimension
+from crosstrain.verify.evaluation import aligned, pattern
+from crosstrain.verify.report import Run, Verdict
+from torch import nn
+
+PLAIN = """
+import random, torch
+from torch import nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+{start}
+torch.manual_seed(1)
+X, Y = torch.randn(70, 6), torch.arange(70) % 3
+VX, VY = torch.randn(24, 6), torch.arange(24) % 3
+model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.4), nn.Linear(16, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+train = DataLoader(TensorDataset(X, Y), batch_size=16, shuffle=True)
+valid = DataLoader(TensorDataset(VX, VY), batch_size=8)
+{prepare}
+def evaluate():
+    model.eval()
+    hits = 0
+    with torch.no_grad():
+        for x, y in valid:
+            hit = model(x).argmax(1) == y
+            hits += {gathered}.sum().item()
+    {say}("hits", hits)
+for epoch in range(3):
+    model.train()
+    for x, y in train:
+        loss = F.cross_entropy(model(x) + 0.1 * torch.randn(len(x), 3), y)
+        optimizer.zero_grad()
+        {backward}
+        optimizer.step()
+    scheduler.step()
+    evaluate()
+"""
+BEFORE = PLAIN.format(start="", prepare="", gathered="hit", say="print", backward="loss.backward()")
+
+
+def after(**changes: str) -> str:
+    parts = {
+        "start": "from crosstrain import Accelerator\n"
+        "accelerator = Accelerator(step_scheduler_with_optimizer=False)",
+        "prepare": "model, optimizer, train, valid, scheduler = accelerator.prepare(\n"
+        "    model, optimizer, train, valid, scheduler)",
+        "gathered": "accelerator.gather_for_metrics(hit)",
+        "say": "accelerator.print",
+        "backward": "accelerator.backward(loss)",
+    }
+    return PLAIN.format(**(parts | changes))
+
+
+def run(place: Path, /, migrated: str, original: str = BEFORE, **options: object) -> Report:
+    (place / "before.py").write_text(original)
+    (place / "after.py").write_text(migrated)
+    options = {"timeout": 60.0, "processes": [2]} | options
+    return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
+
+
+def test_dropout_noise_and_batch_statistics_are_verified_exactly(tmp_path: Path) -> None:
+    """70 rows in batches of 16 leave 6: with 3 processes the states of the random streams drift apart, too."""
+    report = run(tmp_path, after(), processes=[1, 2, 3], default_launch=True)
+    assert [one.verdict.value for one in report.runs] == ["identical", "equal", "equal", "agree"], report
+    assert "random draws and batch statistics" in report.runs[1].against
+    assert report.runs[3].largest["evaluation lines"] == 3
+    assert "16 x 3 = 48 rows" in report.runs[3].notes[-1]
+    assert [one.launch.split("--num-processes ")[1] for one in report.runs] == [
+        "1 after.py",
+        "2 --split-batches after.py",
+        "3 --split-batches after.py",
+        "3 after.py",
+    ]
+
+
+def test_a_mistake_under_dropout_is_no_noise(tmp_path: Path) -> None:
+    scaled = run(tmp_path, after(backward="accelerator.backward(loss * 1.5)")).runs[0]
+    assert scaled.verdict is Verdict.DIFFERENT
+    assert scaled.difference is not None and scaled.difference.step == 1
+    seeded = after(
+        prepare="torch.manual_seed(5 + accelerator.process_index)\n"
+        + "model, optimizer, train, valid, scheduler = accelerator.prepare(model, optimizer, train, valid, scheduler)"
+    )
+    report = run(
+        tmp_path, seeded, original=BEFORE.replace("def evaluate", "torch.manual_seed(5)\ndef evaluate")
+    )
+    run_ = report.runs[0]
+    assert run_.verdict in (Verdict.NOISE, Verdict.DIFFERENT)
+    if run_.verdict is Verdict.NOISE:
+        assert any("spread of" in note for note in run_.notes)
+
+
+def test_completed_rows_in_a_metric_show_only_in_the_default_launch(tmp_path: Path) -> None:
+    report = run(tmp_path, after(gathered="accelerator.gather(hit)"), default_launch=True)
+    shared, launched = report.runs
+    assert shared.verdict is Verdict.EQUAL
+    assert launched.verdict is Verdict.DIFFERENT
+    assert launched.difference is not None and launched.difference.quantity == "evaluation"
+    assert launched.cause is not None and launched.cause.rule == "evaluation-not-gathered"
+    number = after().splitlines().index('    accelerator.print("hits", hits)') + 1
+    assert launched.cause.lines == (f"after.py:{number}",)
+
+
+def test_rounding_that_training_amplifies_is_told_apart_in_double_precision(tmp_path: Path) -> None:
+    """The same sum in another order, and a branch on its last bit: no tolerance can judge that."""
+    script = (
+        "import os, torch\nimport torch.distributed as dist\n"
+        "world = int(os.environ.get('WORLD_SIZE', 1))\nif world > 1: dist.init_process_group('gloo')\n"
+        "torch.manual_seed(0)\nX = torch.rand(5000, 3)\n"
+        "w = torch.nn.Parameter(torch.full((3,), 0.5)); o = torch.optim.SGD([w], lr=0.01)\n"
+        "for step in range(4):\n"
+        "    o.zero_grad()\n"
+        "    rows = X * w\n"
+        "    loss = ORDER\n"
+        "    exact = (X.double() * w.detach().double()).sum()\n"
+        "    error = (loss.detach() - exact.to(w.dtype)).abs() > 1e-8 * exact.abs()\n"
+        "    (loss * (1.01 if error else 1.0)).backward(); o.step()\n"
+    )
+    before = script.replace("ORDER", "rows.double().sum().to(w.dtype) if world else 0")
+    other = script.replace("ORDER", "rows.flip(0).cumsum(0)[-1].sum()")
+    report = run(tmp_path, other, original=before)
+    assert report.runs[0].verdict is Verdict.EQUAL, report
+    assert any("rounding was amplified in float32" in note for note in report.runs[0].notes)
+    wrong = other.replace("1.0)).backward", "1.02)).backward")
+    assert run(tmp_path, wrong, original=before).runs[0].verdict is Verdict.DIFFERENT
+
+
+def test_noise_of_an_original_that_differs_from_itself(tmp_path: Path) -> None:
+    """Seeded by the clock: two runs of the original differ, and the migrated script no more than they do."""
+    noisy = BEFORE.replace("torch.manual_seed(1)", "import time; torch.manual_seed(time.time_ns())")
+    report = run(tmp_path, noisy, original=noisy, processes=[1])
+    verdict = report.runs[0].verdict
+    assert verdict in (Verdict.NOISE, Verdict.DIFFERENT), report
+    far = noisy.replace("loss.backward()", "(loss * 50).backward()")
+    assert run(tmp_path, far, original=noisy, processes=[1]).runs[0].verdict is Verdict.DIFFERENT
+
+
+def test_ranks_that_wait_for_each_other_are_found_before_the_time_is_up(tmp_path: Path) -> None:
+    stuck = after(
+        start="from crosstrain import Accelerator\nimport torch.distributed as dist\naccelerator = Accelerator()"
+    ) + ("if accelerator.is_main_process:\n    dist.barrier()\n")
+    started = time.monotonic()
+    report = run(tmp_path, stuck, timeout=300.0)
+    assert time.monotonic() - started < 150
+    assert report.runs[0].verdict is Verdict.HUNG
+    assert report.runs[0].error.startswith("every rank waits for another")
+    cause = report.runs[0].cause
+    assert cause is not None and cause.rule == "guarded-collective"
+    assert cause.lines[0].startswith("rank 0 waits at ") and cause.lines[0].endswith(
+        f" after.py:{len(stuck.splitlines())}"
+    )
+    assert cause.lines[1] == "rank 1 is done"
+
+
+def test_shared_draws_are_those_of_the_processes() -> None:
+    """7 rows for 3 processes: 3, 2 and 2. Each draws a mask for its rows from the state that it has."""
+    rows: list[int | None] = [7]
+    torch.manual_seed(3)
+    start = torch.get_rng_state()
+    with SharedDraws(3, lambda: rows[0], lambda: True):
+        first = nn.functional.dropout(torch.ones(7, 5), 0.5)
+        second = torch.randn(7, 20)
+        scalar = torch.rand(())
+    for rank, (low, high) in enumerate([(0, 3), (3, 5), (5, 7)]):
+        torch.set_rng_state(start)
+        assert torch.equal(first[low:high], nn.functional.dropout(torch.ones(high - low, 5), 0.5))
+        assert torch.equal(second[low:high], torch.randn(high - low, 20))
+        if rank == 0:
+            assert torch.equal(scalar, torch.rand(()))
+
+
+def test_row_dimensions() -> None:
+    assert row_dimension((7, 7), 7) == 0
+    assert row_dimension((5, 7), 7) == 1
+    assert row_dimension((28, 3), 7) == 0
+    assert row_dimension((28,), 7) is None
+    assert row_dimension((), 7) is None
+
+
+def test_checksums_of_shares_add_up_in_any_order() -> None:
+    x, y = torch.randn(11, 3), torch.arange(11)
+    rows, whole = checksum([x, y])
+    assert (rows, whole) == (11, checksum({"a": x, "b": y})[1])
+    parts = [checksum([x[i], y[i]])[1] or 0 for i in torch.randperm(11).split(4)]
+    assert sum(parts) % (1 << 64) == whole
+    assert checksum([x.flip(0), y])[1] != whole
+    assert checksum([x, y], real=5) == checksum([x[:5], y[:5]])
+    names = [f"n{i}" for i in range(11)]
+    assert checksum([x, names]) != checksum([x, names[::-1]])
+    assert checksum([x, 3]) == (None, None)
+    assert checksum([x, y[:4]]) == (None, None)
+    assert checksum(torch.zeros(0, 3)) == (0, 0)
+
+
+def test_lines_are_aligned_by_their_words() -> None:
+    assert pattern("epoch 3: acc 0.512") == pattern("epoch 12: acc 1") == "epoch # : acc #"
+    ours = ["step 1 loss 2", "epoch 1 acc 3", "step 2 loss 2", "epoch 2 acc 3"]
+    assert aligned(ours, ["epoch 1 acc 4", "epoch 2 acc 4"]) == [(1, 0), (3, 1)]
+
+
+def test_curves_stand_missing_and_infinite_values() -> None:
+    assert sparkline([1.0, 0.0], 10, 0.0, 1.0) == "█▁"
+    assert sparkline([float("nan"), 1.0, 1.0], 10, 1.0, 1.0) == "×▁▁"
+    assert len(sparkline([1.0] * 95, 10, 0.0, 1.0)) == 10
+    path = Path("<script>.py")
+    original = Run(1, Verdict.RAN, losses=(1.0, float("inf"), 0.5))
+    figure = svg(Report(path, path, original, (Run(2, Verdict.EQUAL, name="<b>", losses=(1.0, 0.5)),)))
+    assert figure.count("<polyline") == 2 and "&lt;b&gt;" in figure and "inf" not in figure
+    assert svg(Report(path, path, Run(1, Verdict.FAILED), ())) == ""
+
+
+def test_the_report_is_json(tmp_path: Path) -> None:
+    report = run(tmp_path, after(backward="accelerator.backward(2 * loss)"), processes=[1])
+    data = json.loads(json.dumps(report.to_json()))
+    (one,) = data["runs"]
+    assert (one["verdict"], one["cause"]["rule"], one["frozen"]) == ("different", "loss-scaled", False)
+    assert one["meaning"] and one["losses"] and data["figure"].startswith("<svg")
+
+
+@pytest.mark.parametrize("processes", [[1], [2]])
+def test_progress_is_told(tmp_path: Path, processes: list[int]) -> None:
+    told: list[tuple[str, int]] = []
+    run(
+        tmp_path,
+        after(),
+        processes=processes,
+        steps=2,
+        progress=lambda name, steps: told.append((name, steps)),
+    )
+    assert ("original", 0) in told
+    assert {name for name, _ in told} >= {
+        "original",
+        f"{processes[0]} process{'es' if processes != [1] else ''}",
+    }

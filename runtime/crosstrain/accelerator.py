@@ -361,6 +361,12 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         if self._window != 1:
             loss = loss / self._window
         if self._comm.averages:
+            if not self._models:
+                raise RuntimeError(
+                    "backward was called, but no model was prepared: every process would train a model of its own. "
+                    "Pass the model to `prepare` (and the optimizer and the loader with it), or call "
+                    "loss.backward() where processes are meant to differ."
+                )
             loss = self._weigh(loss, given)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:

@@ -105,7 +105,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     if refused or after == plain.text:
         after = text
     else:
-        after = tidy(after)
+        after = tidy(plain.text, after)
         problems = check_result(text, after, plain.lost)
         inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))
         changes = tuple(sorted({*plain.changes, *inner_changes}, key=lambda c: (c.line, c.rule, c.reason)))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from crosstrain.verify import verify
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.results import Severity
 
 from .support import Case, Slots, check_invariants, converts, each, migrate, refuses
 
@@ -355,3 +357,36 @@ def test_processes_that_the_script_starts_become_a_call() -> None:
     result = migrate(SPAWNED)
     assert result.after == CALLED
     check_invariants(SPAWNED, result)
+
+
+REFERENCE = Path(__file__).parent.parent / "fixtures" / "reference_style.py"
+
+
+def test_a_function_that_decides_whether_to_distribute(tmp_path: Path) -> None:
+    """In the style of torchvision's reference scripts: options are set by a function that most environments leave early."""
+    before = REFERENCE.read_text()
+    result = migrate(before)
+    assert not result.refused, result.findings
+    assert "dist" not in result.after.replace("dist-url", "").replace("distributed", "")
+    assert "sampler = torch.utils.data.RandomSampler(ds)" in result.after
+    assert "accelerator.save(" in result.after
+    check_invariants(before, result)
+    old, new = tmp_path / "before.py", tmp_path / "after.py"
+    old.write_text(before)
+    new.write_text(result.after)
+    report = verify(old, new, args=("--device", "cpu"), processes=(1, 2), expect="equal", timeout=120)
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report
+
+
+def test_a_second_name_for_the_model_is_refused_for_accelerate() -> None:
+    """There `prepare` returns another object, and training through the second name would not be synchronised."""
+    text = next(c for c in POSITIVE if c.name == "a barrier").script.replace(WRAP, "ddp = DDP(model)")
+    text = (
+        text.replace("if world > 1:\n    ddp", "ddp")
+        .replace("    ddp = DDP", "ddp = DDP")
+        .replace("model(x)", "ddp(x)")
+    )
+    text = text.replace("if world > 1:\nddp", "ddp")
+    assert not migrate(text).refused
+    result = migrate_text(Path("train.py"), text, Options(runtime="accelerate"))
+    assert [f.rule for f in result.findings if f.severity is Severity.REFUSED] == ["CT302"]

@@ -14,6 +14,7 @@ from crosstrain_migrate.results import Finding
 from crosstrain_migrate.roles.facts import Facts
 
 from . import (
+    apex,
     backward,
     checkpoints,
     clipping,
@@ -55,6 +56,7 @@ PAGES = (
     replicas,
     distribution,
     precision,
+    apex,
     marks,
     xla,
 )
@@ -75,7 +77,7 @@ def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
         or gate.foreign(facts)
     ):
         return None
-    planners = (distribution.started, distribution.plan, distribution.devices, precision.plan)
+    planners = (distribution.started, distribution.plan, distribution.devices, apex.plan, precision.plan)
     return plain.unwind(facts, text, runtime, planners)
 
 

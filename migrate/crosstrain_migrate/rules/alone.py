@@ -522,6 +522,12 @@ class Alone:
                 body = child is around.body if isinstance(around, ast.IfExp) else child in around.body
                 if test is not None and test.truth is not body:
                     return True
+            if (
+                isinstance(around, ast.Try)
+                and isinstance(child, ast.ExceptHandler)
+                and self._imports_apex(around)
+            ):
+                return True
             if isinstance(child, ast.stmt) and self._behind_exit(child, around):
                 return True
             if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -529,17 +535,31 @@ class Alone:
             child = around
         return False
 
+    @staticmethod
+    def _imports_apex(node: ast.Try) -> bool:
+        """What stands in for apex where it is not installed is needed no more than apex."""
+        return any(
+            (isinstance(s, ast.ImportFrom) and (s.module or "").split(".")[0] == "apex")
+            or (isinstance(s, ast.Import) and any(a.name.split(".")[0] == "apex" for a in s.names))
+            for s in node.body
+        )
+
     def _behind_exit(self, statement: ast.stmt, around: ast.AST) -> bool:
-        """An earlier `if` of the same suite is always taken and ends in return."""
+        """An earlier statement of the same suite is one that a single process always leaves by."""
         body = getattr(around, "body", None)
         if not isinstance(body, list) or statement not in body:
             return False
-        for earlier in body[: body.index(statement)]:
-            if isinstance(earlier, ast.If) and earlier.body and isinstance(earlier.body[-1], ast.Return):
-                test = self.by_hand(earlier.test)
-                if test is not None and test.truth:
-                    return True
-        return False
+        return any(self.leaves(earlier) for earlier in body[: body.index(statement)])
+
+    def leaves(self, statement: ast.stmt) -> bool:
+        """Whether one process always leaves the function at `statement`, because of how it is distributed."""
+        if not isinstance(statement, ast.If):
+            return False
+        test = self.by_hand(statement.test)
+        if test is None:
+            return False
+        taken = statement.body if test.truth else statement.orelse
+        return any(isinstance(s, ast.Return | ast.Raise) or self.leaves(s) for s in taken)
 
 
 def option_name(call: ast.Call) -> str:

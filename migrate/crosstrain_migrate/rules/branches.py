@@ -173,8 +173,7 @@ def _drop(
             lose_comments(stage, body)
     reason = "what one process does, prepare does on all"
     stage.edits.append(e.Fold(node, RULE, reason, arms=tuple(fates)))
-    taken = next((body for (_, body), fate in zip(arms, fates, strict=True) if fate == "always"), None)
-    if taken is not None and fates[0] == "always" and isinstance(taken[-1], ast.Return):
+    if stage.alone.leaves(node):
         _never_reached(stage, node)
 
 

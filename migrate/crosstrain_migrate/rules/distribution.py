@@ -79,7 +79,7 @@ def _distributes(stage: Stage) -> bool:
         "torch.nn.parallel.",
         "torch.nn.DataParallel",
         "torch.utils.data.distributed.",
-        "apex.parallel",
+        "apex.",
     )
     return any(p.startswith(wanted) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
 
@@ -443,13 +443,15 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     """The DistributedSampler(...) that surely is the sampler, also when one process trains."""
     if stage.alone.known(node) is not None:
         return None
-    found = made_samplers(stage, node)
-    alive = [c for c in found if not stage.alone.dead(c)]
+    values: list[ast.expr] = [node] if isinstance(node, ast.Call | ast.IfExp) else []
+    if isinstance(node, ast.Name | ast.Attribute):
+        values = [v for v in stage.alone.sources(node) if not stage.alone.dead(v)]
+    found = [c for value in values for c in made_samplers(stage, value)]
     if not found:
         return None
-    if len(alive) != 1:
+    if len(values) != 1 or len(found) != 1:
         raise refuse(SAMPLER, node, "which sampler this is cannot be told", "give each loader one sampler")
-    return alive[0]
+    return found[0]
 
 
 def _restore_order(

@@ -85,7 +85,22 @@ def _unwrap(stage: Stage, call: ast.Call) -> None:
             f"the wrapper is made with {names}, which prepare has no counterpart for",
             "leave it out",
         )
+    _same_name(stage, call, model, rule)
     stage.replace(call, rule, "prepare does it", "{m}" if _simple(model) else "({m})", m=model)
+
+
+def _same_name(stage: Stage, call: ast.Call, model: ast.expr, rule: str) -> None:
+    """Accelerate's prepare makes another object, which a second name for the model would not be."""
+    parent = stage.parent(call)
+    if stage.runtime != "accelerate" or not isinstance(model, ast.Name | ast.Attribute):
+        return
+    if isinstance(parent, ast.Assign) and any(ast.unparse(t) != ast.unparse(model) for t in parent.targets):
+        raise refuse(
+            rule,
+            call,
+            f"the wrapped model has a name of its own beside `{ast.unparse(model)}`, and Accelerate prepares one of them",
+            "use one name for the model, or migrate with --runtime crosstrain",
+        )
 
 
 def _simple(node: ast.expr) -> bool:

@@ -10,7 +10,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts, understand
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
-from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance
+from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
 
 from .alone import default_of, passed
 
@@ -32,17 +32,40 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> str:
     return after
 
 
-def tidy(text: str) -> str:
-    """The converted script without branches that have nothing to do any more."""
+def tidy(before: str, text: str) -> str:
+    """The converted script without branches and functions that have nothing to do any more, but had `before`."""
     from crosstrain_migrate.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):
         tree = ast.parse(text)
-        edits = [edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)]
+        edits = [
+            edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)
+        ][:1]
+        edits = edits or _idle_helper(ast.parse(before), tree)
         if not edits:
             return text
-        text = rewrite(text, edits[:1])
+        text = rewrite(text, edits)
     return text
+
+
+def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
+    """A function of which nothing but `pass` is left, and the calls of it."""
+    busy = {s.name for s in before.body if isinstance(s, ast.FunctionDef) and not _idle(s.body)}
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef) or function.name not in busy or not _idle(function.body):
+            continue
+        uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
+        calls = [
+            s
+            for s in ast.walk(tree)
+            if isinstance(s, ast.Expr)
+            and isinstance(s.value, ast.Call)
+            and s.value.func in uses
+            and all(_effectless(a) for a in (*s.value.args, *(k.value for k in s.value.keywords)))
+        ]
+        if len(calls) == len(uses) and not function.decorator_list:
+            return [e.RemoveStatement(s, RULE) for s in (function, *calls)]
+    return []
 
 
 def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
@@ -80,7 +103,16 @@ class _Uses:
         self.names: set[str] = set()
         self.attributes: set[str] = set()
         self.calls: set[str] = set()
+        self._twins = {
+            ast.dump(n)
+            for n in ast.walk(tree)
+            if isinstance(n, ast.If) and _dumps(n.body) == _dumps(n.orelse)
+        }
         self._visit(tree, "", [])
+
+    def has_same_branches(self, node: ast.If) -> bool:
+        """Whether the author wrote two equal branches."""
+        return ast.dump(node) in self._twins
 
     def _visit(self, node: ast.AST, path: str, around: list[str]) -> None:
         for child in ast.iter_child_nodes(node):
@@ -133,8 +165,21 @@ class _Sweeper:
     def _empty_blocks(self) -> None:
         """`if verbose: pass` where the author wrote no pass."""
         for node in ast.walk(self.facts.tree):
-            if isinstance(node, ast.If) and _idle(node.body) and not node.orelse and _quiet(node.test):
+            if isinstance(node, ast.If | ast.Try) and _idle(node.body) and _nothing_else(node):
                 self._remove(node)
+            elif isinstance(node, ast.If) and self._same_branches(node):
+                self.found.append(e.Fold(node, RULE, arms=("always", "drop")))
+                return
+
+    def _same_branches(self, node: ast.If) -> bool:
+        """Two branches that taking something out made equal (and no comment tells them apart)."""
+        if not node.orelse or not _quiet(node.test):
+            return False
+        if _dumps(node.body) != _dumps(node.orelse):
+            return False
+        lines = self.text.split("\n")[node.orelse[0].lineno - 2 : node.orelse[-1].end_lineno]
+        is_elif = isinstance(node.orelse[0], ast.If) and lines[1].lstrip().startswith("elif")
+        return not is_elif and not any("#" in line for line in lines) and not self.old.has_same_branches(node)
 
     def _empty_functions(self) -> None:
         for node in ast.walk(self.facts.tree):
@@ -251,7 +296,24 @@ class _Sweeper:
                 scope is not None and self._was_read(scope, target.id) and not self._is_read(scope, target.id)
             )
         if isinstance(target, ast.Attribute):
+            if self._shown_whole(target.value):
+                return False
             return target.attr in self.old.attributes and not self._attribute_read(target.attr)
+        return False
+
+    def _shown_whole(self, owner: ast.expr) -> bool:
+        """`print(args)`: what the object holds is seen without its attributes being named."""
+        text = ast.unparse(owner)
+        for node in ast.walk(self.facts.tree):
+            if not isinstance(node, ast.Name | ast.Attribute) or ast.unparse(node) != text:
+                continue
+            parent = self.facts.table.parents.get(node)
+            if isinstance(parent, ast.FormattedValue):
+                return True
+            if isinstance(parent, ast.Call) and parent.func is not node:
+                values = self.facts.of(parent.func)
+                if not values or not all(isinstance(v, Function | Method | Class) for v in values):
+                    return True
         return False
 
     def _was_read(self, scope: Scope, name: str) -> bool:
@@ -386,11 +448,21 @@ class _Sweeper:
         )
 
 
+def _dumps(body: list[ast.stmt]) -> list[str]:
+    return [ast.dump(s) for s in body]
+
+
 def _idle(body: list[ast.stmt]) -> bool:
     return all(
         isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
         for s in body
     )
+
+
+def _nothing_else(node: ast.If | ast.Try) -> bool:
+    if isinstance(node, ast.Try):
+        return not node.orelse and not node.finalbody
+    return not node.orelse and _quiet(node.test)
 
 
 def _quiet(node: ast.expr) -> bool:

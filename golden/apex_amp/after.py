@@ -1,0 +1,66 @@
+import argparse
+
+import torch
+import torch.nn as nn
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument('--epochs', type=int, default=10)
+parser.add_argument('--bs', type=int, default=64)
+parser.add_argument('--fp16', action='store_true', help='mixed precision with apex')
+parser.add_argument('--opt_level', type=str, default='O1', help="apex: 'O0', 'O1', 'O2' or 'O3'")
+parser.add_argument('--local_rank', type=int, default=-1)
+args = parser.parse_args()
+
+
+def loaders():
+    data, target = load_digits(return_X_y=True)
+    data, target = torch.Tensor(data).div(16), torch.LongTensor(target)
+    train = TensorDataset(data[:1391], target[:1391])
+    test = TensorDataset(data[1391:], target[1391:])
+    return DataLoader(train, args.bs, shuffle=True), DataLoader(test, args.bs)
+
+
+def main():
+    torch.manual_seed(27)
+    train_loader, test_loader = loaders()
+
+    accelerator = Accelerator(mixed_precision="fp16" if args.fp16 and args.opt_level != "O0" and torch.cuda.is_available() else "no")
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, train_loader, test_loader = accelerator.prepare(
+        model, optimizer, train_loader, test_loader
+    )
+
+    # the order matters: amp first, then the wrapper
+
+    for epoch in range(args.epochs):
+        model.train()
+        tr_loss, steps = 0.0, 0
+        for batch in train_loader:
+            x, y = tuple(t for t in batch)
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            tr_loss += accelerator.reduce(loss, reduction="mean").item()
+            steps += 1
+
+        model.eval()
+        right = 0
+        for batch in test_loader:
+            x, y = tuple(t for t in batch)
+            with torch.no_grad():
+                right += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
+
+        accelerator.print('epoch %d loss %.4f accuracy %.4f' % (epoch, tr_loss / steps, right / len(test_loader.dataset)))
+
+    model_to_save = model
+    accelerator.save_model(model_to_save, 'digits.bin')
+
+
+if __name__ == '__main__':
+    main()

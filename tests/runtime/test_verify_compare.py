@@ -11,6 +11,7 @@ import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
 from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree, same_line
+from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.scratch import TooLargeError, copy_project
 from crosstrain.verify.tolerance import Tolerance, same
 from crosstrain.verify.traces import Event, Parameter, RankTrace
@@ -113,6 +114,21 @@ def test_nan_equals_nan_and_nothing_else() -> None:
     assert compare(trace([math.nan]), [trace([math.nan])]).difference is None
     assert compare(trace([1.0]), [trace([math.nan])] * 2).difference is not None
     assert compare(trace([1.0]), [trace([1.0], [math.nan, 2.0])] * 2).difference is not None
+
+
+def test_noise_is_judged_by_the_originals_own_spread() -> None:
+    members = [trace([1.0, 0.9], [1.0, 2.0]), trace([1.1, 0.7], [1.2, 2.0]), trace([1.05, 0.8], [1.1, 2.1])]
+    assert beyond_noise(members, [trace([1.2, 0.5], [1.3, 2.1])]) is None
+    far = beyond_noise(members, [trace([1.2, 3.0], [1.3, 2.1])])
+    assert far is not None
+    assert (far.quantity, far.step) == ("loss", 2)
+    moved = beyond_noise(members, [trace([1.2, 0.5], [4.0, 2.1])])
+    assert moved is not None
+    assert moved.quantity == "weights"
+    shorter = beyond_noise(members, [trace([1.0])])
+    assert shorter is not None
+    assert shorter.quantity == "order"
+    assert beyond_noise(members[:1] * 2, [trace([1.0, 0.9000001], [1.0, 2.0])]) is not None
 
 
 def test_zero_and_minus_zero_are_other_bits() -> None:

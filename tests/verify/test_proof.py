@@ -1,0 +1,78 @@
+"""`migrate --verify` as a user runs it: the project stays as it is, the answer is in the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from crosstrain_migrate.command import Request, run
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.outcome import Mode
+from crosstrain_migrate.reports import html
+
+from tests.golden.cases import GOLDEN
+
+ARGUMENTS = ("--epochs", "2", "--batch-size", "400", "--test-batch-size", "32", "--log-interval", "2")
+
+
+def migrate(place: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "crosstrain_migrate.cli", *options]
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_a_migration_is_proven_reported_and_only_then_written(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    script = project / "src" / "train.py"
+    shutil.copy(GOLDEN / "mnist_functions" / "before.py", script)
+    before = contents(project)
+    options = ("src/train.py", "--verify", "--verify-steps", "8", "--output-format", "json")
+    done = migrate(project, *options, "--", *ARGUMENTS, "--save-model")
+    assert done.returncode == 0, done.stderr
+    assert contents(project) == before
+    proof = json.loads(done.stdout)["verify"]
+    assert proof["ok"] is True
+    assert [one["verdict"] for one in proof["runs"]] == ["identical", "equal", "agree"]
+    assert [one["steps"] for one in proof["runs"]] == [8, 8, 4]
+    assert proof["runs"][1]["launch"] == "crosstrain launch --num-processes 2 --split-batches train.py"
+    _page_shows(proof, script)
+
+    quick = ("--verify-steps", "2", "--verify-processes", "1", "--write")
+    done = migrate(project, "src/train.py", "--verify", *quick, "--", *ARGUMENTS)
+    assert done.returncode == 0, done.stderr
+    assert "identical" in done.stdout and "crosstrain launch --num-processes 1" in done.stdout
+    assert set(contents(project)) >= set(before)
+    assert script.read_text() == (GOLDEN / "mnist_functions" / "after.py").read_text()
+
+
+def _page_shows(proof: dict[str, object], script: Path) -> None:
+    outcome = run(Request((script,), Options(), Mode.PREVIEW), migrate_text)
+    assert "Verified by training" not in html.render(outcome)
+    page = html.render(dataclasses.replace(outcome, proof=proof))
+    assert "Verified by training" in page and "<polyline" in page and "--split-batches" in page
+
+
+def test_what_cannot_be_proven_is_said(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('no training')\n")
+    shutil.copy(GOLDEN / "hogwild" / "before.py", tmp_path / "refused.py")
+    nothing = migrate(tmp_path, "plain.py", "--verify")
+    assert nothing.returncode == 2 and "nothing to verify" in nothing.stderr
+    refused = migrate(tmp_path, "refused.py", "--verify")
+    assert refused.returncode == 2 and "was not converted" in refused.stderr
+    several = migrate(tmp_path, "plain.py", "refused.py", "--verify")
+    assert several.returncode == 2 and "one script" in several.stderr
+
+
+def test_arguments_after_the_dashes_are_paths_without_verify(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("print('no training')\n")
+    done = migrate(tmp_path, "--check", "--", "plain.py")
+    assert done.returncode == 0, done.stderr
+    assert "1 untouched" in done.stderr

@@ -187,6 +187,28 @@ def fall_back() -> tuple[int, dict[str, int], str]:
     return report.reads, report.fallbacks, str(report)
 
 
+def test_a_number_in_the_batch_is_not_compiled_into_the_step() -> None:
+    assert on_xla(numbered) == ([10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0], 0)
+
+
+def numbered() -> tuple[list[float], int]:
+    accelerator = Accelerator()
+
+    def collate(rows: list[Tensor]) -> dict[str, Tensor]:
+        return {"x": torch.stack(rows), "scale": rows[0][0] * 0 + next(numbers)}
+
+    numbers = iter(range(5, 50))
+    batches = torch.utils.data.DataLoader(torch.ones(16, 1), batch_size=2, collate_fn=collate)  # type: ignore[arg-type]
+    accelerator.dataloader_config.split_batches = True
+    accelerator.dataloader_config.even_batches = "weighted"
+    sums, counts = [], []
+    for batch in accelerator.prepare(batches):
+        sums.append((batch["x"] * batch["scale"]).sum())
+        accelerator._comm.step_done()
+        counts.append(compiled())
+    return [total.item() for total in sums], counts[-1] - counts[2]
+
+
 def test_padded_sequences_stop_the_compiling() -> None:
     plain, padded = on_xla(sequences, False), on_xla(sequences, True)
     assert plain > padded

@@ -76,4 +76,6 @@ class SpreadPlacer(Placer):
         leaf = leaf.to(self._dtypes.get(leaf.dtype, leaf.dtype))
         if leaf.dim() and leaf.shape[0] and leaf.shape[0] == self._rows:
             return self._spread.rows(leaf)
+        if not leaf.dim():  # a scalar on its own would be compiled into the graph, and each value be a graph
+            return leaf.reshape(1).to(self._device).reshape(())
         return leaf.to(self._device)

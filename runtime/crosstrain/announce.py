@@ -43,7 +43,8 @@ def describe(accelerator: Accelerator) -> str:
             parts.append(f"{world} {share}")
         if steps > 1:
             parts.append(f"{steps} accumulated")
-        batch = f"global batch = {' x '.join(parts)} = {total * steps}"
+        product = f" = {total * steps}" if len(parts) > 1 else ""
+        batch = f"global batch = {' x '.join(parts)}{product}"
     try:
         epoch = f"; {-(-len(loader) // steps)} steps per epoch"
     except TypeError:

@@ -1,0 +1,130 @@
+"""Decisions of the contract that have no file of their own: files, devices, noise, tied weights, the line at prepare."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.announce import describe
+from crosstrain.comm import TorchComm
+from crosstrain.utils import set_seed
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+
+class Tied(nn.Module):
+    """The head's weight is the embedding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.words(x))
+
+
+def _files(folder: str) -> list[Any]:
+    accelerator = Accelerator(cpu=True)
+    model = Tied()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    accelerator.backward(model(torch.arange(7)).square().mean())
+    optimizer.step()
+    if accelerator.is_main_process:  # nothing here communicates
+        for suffix in (".pt", ".bin", ".safetensors"):
+            accelerator.save_model(model, Path(folder) / f"model{suffix}")
+        accelerator.save(accelerator.get_state_dict(model), Path(folder) / "state.pt")
+    accelerator.save_model(model, Path(folder) / "shards")
+    accelerator.wait_for_everyone()
+    plain = torch.load(Path(folder) / "model.pt", map_location=accelerator.device)
+    fresh = Tied()
+    fresh.load_state_dict(plain)
+    again = accelerator.unwrap_model(model)
+    return [
+        str(accelerator.device),
+        sorted(plain),
+        torch.equal(fresh.head.weight, model.words.weight),
+        again is model,
+    ]
+
+
+def test_files_of_weights_are_written_by_the_main_process_alone(tmp_path: Path) -> None:
+    """accelerate: keys begin with ``module.`` where the script forgets to unwrap, `save_model` writes a directory,
+    and ``map_location=accelerator.device`` raises because the device of the second process is ``cpu:1``."""
+    assert run_ranks(_files, 2, str(tmp_path)) == [["cpu", ["head.weight", "words.weight"], True, True]] * 2
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["model.bin", "model.pt", "model.safetensors", "shards", "state.pt"]
+    assert [path.name for path in (tmp_path / "shards").iterdir()] == ["model.safetensors"]
+
+
+def test_tied_weights_survive_prepare_and_a_checkpoint(tmp_path: Path) -> None:
+    """Plain safetensors raises on tied weights, and a strict load misses the name that was dropped."""
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(Tied())
+    assert model.head.weight is model.words.weight
+    accelerator.save_state(tmp_path / "state")
+    before = model.words.weight.detach().clone()
+    nn.init.zeros_(model.words.weight)
+    accelerator.load_state(tmp_path / "state")
+    assert torch.equal(model.head.weight, before)
+    assert model.head.weight is model.words.weight
+
+
+def _noise() -> list[float]:
+    accelerator = Accelerator(cpu=True)
+    set_seed(3)
+    alike = torch.rand(1).item()
+    set_seed(3, device_specific=True)
+    return [alike, torch.rand(1).item(), accelerator.num_processes]
+
+
+def test_noise_is_alike_on_all_processes_unless_seeded_by_device() -> None:
+    zero, one = run_ranks(_noise, 2)
+    assert zero[0] == one[0]
+    assert zero[1] == zero[0]
+    assert one[1] != zero[1]
+
+
+def _line() -> str:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(64, 1)), batch_size=4))
+    accelerator.prepare(nn.Linear(1, 1))
+    assert len(loader) == 8
+    return describe(accelerator)
+
+
+def test_one_line_tells_what_nobody_can_remember(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = "global batch = 4 x 2 ranks x 2 accumulated = 16; 4 steps per epoch; gloo on cpu; precision no"
+    assert run_ranks(_line, 2) == [expected] * 2
+    monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
+    with caplog.at_level(logging.INFO, logger="crosstrain"):
+        accelerator = Accelerator(cpu=True)
+        accelerator.prepare(DataLoader(torch.zeros(8, 1), batch_size=4), nn.Linear(1, 1))
+        accelerator.prepare(nn.Linear(1, 1))
+    assert [r.message for r in caplog.records if "global batch" in r.message] == [
+        "global batch = 4; 2 steps per epoch; one process on cpu; precision no"
+    ]
+
+
+def test_a_process_without_a_device_of_its_own_says_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda")
+    )
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    for name, value in {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        RuntimeError, match="process 2 of this machine has no device of its own: there are 2 of type"
+    ):
+        TorchComm.start()

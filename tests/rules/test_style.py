@@ -107,7 +107,6 @@ def bare(text: str) -> str:
     return ast.dump(Strip().visit(ast.parse(text)))
 
 
-@pytest.mark.xfail(strict=True, reason="a device, and what is moved, in an annotated assignment is not seen")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_annotations_change_nothing(name: str) -> None:
     text = ast.unparse(ast.fix_missing_locations(Annotate().visit(ast.parse(original(name))))) + "\n"

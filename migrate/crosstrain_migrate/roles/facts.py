@@ -324,7 +324,25 @@ class Facts:
 
 
 def understand(tree: ast.Module) -> Facts:
+    _without_annotations(tree)
     table = ScopeTable(tree)
     interp = Interpreter(tree, table)
     interp.run()
     return Facts(tree, table, interp)
+
+
+def _without_annotations(tree: ast.Module) -> None:
+    """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            continue
+        for name in ("body", "orelse", "finalbody"):
+            suite = getattr(node, name, None)
+            if isinstance(suite, list):
+                suite[:] = [_plain(s) if isinstance(s, ast.AnnAssign) else s for s in suite]
+
+
+def _plain(node: ast.AnnAssign) -> ast.stmt:
+    if node.value is None:
+        return node
+    return ast.copy_location(ast.Assign([node.target], node.value), node)

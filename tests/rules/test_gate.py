@@ -45,16 +45,6 @@ REFUSED = [
         at="mp.Process",
     ),
     refuses(
-        APEX,
-        "apex",
-        {
-            "imports": "from apex import amp",
-            "setup": "model, optimizer = amp.initialize(model, optimizer)",
-            "backward": "with amp.scale_loss(loss, optimizer) as scaled:\n    scaled.backward()",
-        },
-        at="amp.initialize",
-    ),
-    refuses(
         NO_LOADER,
         "no loader",
         {

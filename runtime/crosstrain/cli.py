@@ -156,6 +156,23 @@ def verify(
     raise typer.Exit(report.exit_code)
 
 
+@main.command("merge-weights")
+def merge_weights(
+    source: Annotated[Path, typer.Argument(help="A folder that save_model or save_state wrote.")],
+    target: Annotated[Path, typer.Argument(help="The file to write: .safetensors, .pt, .pth or .bin.")],
+) -> None:
+    """Put the weights of a sharded checkpoint together in one file."""
+    try:
+        from crosstrain.launch.merge import merge
+    except ModuleNotFoundError as error:
+        usage_error("merge-weights", f"{error.name} is not installed: pip install 'crosstrain[torch]'")
+    try:
+        number = merge(source, target)
+    except (OSError, ValueError, RuntimeError) as error:
+        usage_error("merge-weights", error)
+    typer.echo(f"wrote {target}: {number} tensors, {target.stat().st_size:,} bytes")
+
+
 @main.command()
 def env() -> None:
     """Describe this machine and installation, to paste into a bug report."""

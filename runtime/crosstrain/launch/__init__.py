@@ -6,7 +6,8 @@
 * `worker`: the entry point of every rank;
 * `agent`: the process that starts the ranks, waits for them and ends them;
 * `cores`: which processor cores a rank is bound to;
-* `failure`: which rank failed first, and what the user is told about it.
+* `failure`: which rank failed first, and what the user is told about it;
+* `emit`: a launch as a job file; `network`: how machines reach each other; `merge`: weights as one file.
 
-Only `agent` and `selftest` import torch.
+Only `agent`, `selftest` and `merge` import torch.
 """

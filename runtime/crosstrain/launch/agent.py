@@ -10,9 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
+    RendezvousError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
@@ -21,7 +23,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from crosstrain.launch import failure, loopback, worker
+from crosstrain.launch import failure, loopback, network, worker
 from crosstrain.launch.options import DEFAULT_PORT, Devices, LaunchOptions, Resolved, UsageError
 from crosstrain.launch.target import Target
 from crosstrain.xla.chips import xla_wanted
@@ -62,7 +64,7 @@ def launch(resolved: Resolved, target: Target) -> int:
     """
     if not resolved.options.debug:
         quiet()
-    os.environ.update(resolved.environment)
+    os.environ.update(_interface(resolved.options) | resolved.environment)
     prepare_torch_tpu(resolved)
     arguments = [
         "-u",
@@ -80,11 +82,29 @@ def launch(resolved: Resolved, target: Target) -> int:
         failures = failure.order_of_failure(error.failures)
         print(failure.describe(failures, resolved.world_size), file=sys.stderr)
         return failures[0].process_exit_code()
+    except (RendezvousError, DistError) as error:
+        options = resolved.options
+        print(
+            f"crosstrain launch: the {options.num_machines} machines did not come together at "
+            f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}, or one of them was lost "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no more is known'})",
+            file=sys.stderr,
+        )
+        return 1
     except (SignalException, KeyboardInterrupt) as error:
         number = int(error.sigval) if isinstance(error, SignalException) else 2
         print("crosstrain launch: stopped; every rank was ended.", file=sys.stderr)
         return 128 + number
     return 0
+
+
+def _interface(options: LaunchOptions) -> dict[str, str]:
+    """Where gloo listens for the other machines, unless the user has said it."""
+    if options.num_machines == 1 or "GLOO_SOCKET_IFNAME" in os.environ:
+        return {}
+    address = network.address_towards(options.main_process_ip or "")
+    name = network.interface_of(address) if address else None
+    return {"GLOO_SOCKET_IFNAME": name} if name else {}
 
 
 def quiet() -> None:
@@ -119,6 +139,7 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
         return common
     # Machines that are to start again together have to tell each other, which a static rendezvous cannot.
     common.rdzv_backend = options.rdzv_backend or ("c10d" if options.max_restarts else "static")
+    common.local_addr = network.address_towards(options.main_process_ip or "")
     common.rdzv_endpoint = f"{options.main_process_ip}:{options.main_process_port or DEFAULT_PORT}"
     if options.timeout is not None:
         common.rdzv_configs |= {"timeout": int(options.timeout), "join_timeout": int(options.timeout)}

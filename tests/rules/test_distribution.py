@@ -108,6 +108,26 @@ POSITIVE = [
         "dist.barrier",
     ),
     distributed(
+        "gradients averaged by hand",
+        {
+            "imports": "import os\n\nimport torch.distributed as dist",
+            "setup": "",
+            "step": "if world > 1:\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n"
+            "        p.grad /= world\noptimizer.step()",
+        },
+        {"step": "optimizer.step()"},
+        "if world > 1:",
+    ),
+    distributed(
+        "weights sent to all",
+        {
+            "imports": "import os\n\nimport torch.distributed as dist",
+            "setup": "for p in model.parameters():\n    dist.broadcast(p.data, 0)",
+        },
+        {},
+        "dist.broadcast",
+    ),
+    distributed(
         "the number of processes in the learning rate",
         {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * world)"},
         {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * accelerator.num_processes)"},
@@ -224,6 +244,31 @@ REFUSED = [
         "# go",
     ),
     refused("messages", {"after_epoch": "dist.send(torch.ones(1), dst=0)"}, "dist.send"),
+    refused(
+        "the largest of all processes",
+        {"after_epoch": "top = torch.ones(1)\ndist.all_reduce(top, op=dist.ReduceOp.MAX)"},
+        "ReduceOp.MAX",
+    ),
+    refused(
+        "weights that are averaged now and then",
+        {"after_epoch": "for p in model.parameters():\n    dist.all_reduce(p.data)\n    p.data /= world"},
+        "all_reduce(p.data)",
+    ),
+    refused(
+        "gradients that are summed",
+        {"step": "for p in model.parameters():\n    dist.all_reduce(p.grad)\noptimizer.step()"},
+        "all_reduce(p.grad)",
+    ),
+    refused(
+        "something that only several processes exchange",
+        {"after_epoch": "if world > 1:\n    flag = torch.ones(1)\n    dist.broadcast(flag, 0)"},
+        "flag = torch",
+    ),
+    refused(
+        "the largest, in a branch",
+        {"after_epoch": "top = torch.ones(1)\nif world > 1:\n    dist.all_reduce(top, op=dist.ReduceOp.MAX)"},
+        "ReduceOp.MAX",
+    ),
     refused("a group of some", {"after_epoch": "dist.all_reduce(torch.ones(1), group=None)"}, "group=None"),
     refused(
         "a gather by hand",
@@ -390,3 +435,30 @@ def test_a_second_name_for_the_model_is_refused_for_accelerate() -> None:
     assert not migrate(text).refused
     result = migrate_text(Path("train.py"), text, Options(runtime="accelerate"))
     assert [f.rule for f in result.findings if f.severity is Severity.REFUSED] == ["CT302"]
+
+
+def test_a_function_that_averages_gradients_goes() -> None:
+    function = "def average(model, world):\n    for p in model.parameters():\n        dist.all_reduce(p.grad.data)\n        p.grad.data /= world"
+    before = {"definitions": function, "setup": "", "step": "average(model, world)\noptimizer.step()"}
+    case = distributed(
+        "by hand", {**before, "imports": "import os\n\nimport torch.distributed as dist"}, {}, ""
+    )
+    result = migrate(case.script)
+    assert result.changed
+    assert "average" not in result.after and "dist" not in result.after
+
+
+def test_a_switch_for_the_device_is_no_switch_for_processes() -> None:
+    """`--gpu` is off by default, and must not be read as never given."""
+    parser = 'parser = argparse.ArgumentParser()\nparser.add_argument("--gpu", action="store_true")\nargs = parser.parse_args()'
+    case = distributed(
+        "a switch",
+        {
+            "imports": "import argparse\n" + IMPORTS,
+            "options": f"{parser}\n{WORLD}\nif world > 1:\n    {INIT}",
+            "device": 'device = torch.device("cuda" if args.gpu else "cpu")',
+        },
+        {},
+        "",
+    )
+    assert "accelerator = Accelerator(cpu=not args.gpu)" in migrate(case.script).after

@@ -29,6 +29,7 @@ OPTION = re.compile(
     r"|(node_|local_)?rank|nr|world_?size|dist_(url|backend)|backend|init_method|n?nodes|nproc_per_node"
     r"|(n|n_|num_)?gpus?(_per_node)?|gpu_ids?|device_ids?|master_(addr|port)|n_?gpus?)$"
 )
+SWITCH = re.compile(r"ddp|dp|dist|parallel|multi")
 SIZE_OPTION = re.compile(r"^(world_?size|n?nodes|nproc_per_node|(n|n_|num_)gpus?(_per_node)?|gpus)$")
 WRAPPERS = frozenset(
     {
@@ -347,6 +348,8 @@ class Alone:
                 return found
             value = found.value
         elif isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
+            if SWITCH.search(name) is None:
+                return None  # `--gpu` alone asks for a device, not for several processes
             value = action.value == "store_false"
         else:
             value = None

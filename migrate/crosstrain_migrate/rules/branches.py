@@ -11,7 +11,16 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import External, Function, Instance, Member, Method, Shard, Unknown
+from crosstrain_migrate.roles.values import (
+    External,
+    Function,
+    Instance,
+    Member,
+    Method,
+    Parameters,
+    Shard,
+    Unknown,
+)
 
 from .alone import DIST, LAUNCHED, SPAWN, WRAPPERS
 from .base import refuse
@@ -400,6 +409,8 @@ def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
         return True
     if isinstance(statement, ast.Return):
         return statement.value is None or _plain_value(stage, statement.value)
+    if isinstance(statement, ast.For):
+        return all(_is_dispensable(stage, s) for s in statement.body) and _plain_value(stage, statement.iter)
     if isinstance(statement, ast.If):
         return all(_is_dispensable(stage, s) for s in (*statement.body, *statement.orelse))
     if isinstance(statement, ast.Expr):
@@ -417,7 +428,14 @@ def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
 
 
 def _plain_value(stage: Stage, node: ast.expr) -> bool:
-    return not any(isinstance(n, ast.Call) and not _asks(stage, n) for n in ast.walk(node))
+    return not any(
+        isinstance(n, ast.Call)
+        and not _asks(stage, n)
+        and not (
+            isinstance(n.func, ast.Attribute) and n.func.attr in {"parameters", "named_parameters", "buffers"}
+        )
+        for n in ast.walk(node)
+    )
 
 
 def _asks(stage: Stage, call: ast.Call) -> bool:
@@ -428,9 +446,18 @@ def _asks(stage: Stage, call: ast.Call) -> bool:
 
 
 def _dispensable_call(stage: Stage, call: ast.Call) -> bool:
+    from . import distribution
+
     paths = stage.facts.paths(call.func)
+    if paths & distribution.REDUCERS:
+        distribution.check_reduction(stage, call)
+        return True
+    if any(p.startswith(DIST) for p in paths):
+        return bool(paths & (distribution.SETUP | {"torch.distributed.barrier"})) or shares_weights(
+            stage, call
+        )
     if any(
-        p.startswith((DIST, "torch.cuda.", "torch.backends.", "torch.accelerator.", "logging.", "warnings."))
+        p.startswith(("torch.cuda.", "torch.backends.", "torch.accelerator.", "logging.", "warnings."))
         for p in paths
     ):
         return True
@@ -446,6 +473,16 @@ def _dispensable_call(stage: Stage, call: ast.Call) -> bool:
         if name in {"cuda", "to"} and _is_module(stage, call.func.value):
             return True
     return _own_function(stage, call)
+
+
+def shares_weights(stage: Stage, call: ast.Call) -> bool:
+    """`dist.broadcast(p.data, 0)` of a model's parameters, which prepare does."""
+    if "torch.distributed.broadcast" not in stage.facts.paths(call.func) or not call.args:
+        return False
+    tensor = call.args[0]
+    if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
+        tensor = tensor.value
+    return any(isinstance(v, Parameters) for v in stage.facts.of(tensor))
 
 
 def _is_module(stage: Stage, node: ast.expr) -> bool:

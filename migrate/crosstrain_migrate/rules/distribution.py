@@ -182,6 +182,8 @@ def _call_statement(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
         _barrier(stage, node, call)
     elif paths & REDUCERS:
         _reduction(stage, node, call)
+    elif branches.shares_weights(stage, call):
+        stage.remove(node, GROUP, "prepare gives all processes the same weights")
     elif (
         isinstance(call.func, ast.Attribute)
         and call.func.attr == "set_epoch"
@@ -218,12 +220,57 @@ def _reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
         raise refuse(
             GROUP, call, "this reduction is among some of the processes only", "reduce over all processes"
         )
+    check_reduction(stage, call)
     stage.remove(node, GROUP, "every number is made global where it is computed")
+
+
+def check_reduction(stage: Stage, call: ast.Call) -> None:
+    """Sums and means of numbers are global already; gradients are averaged. What else is reduced is not known."""
+    given = next((k.value for k in call.keywords if k.arg == "op"), None)
+    operation = given or (call.args[1] if len(call.args) > 1 else None)
+    name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
+    tensor = next((k.value for k in call.keywords if k.arg == "tensor"), call.args[0] if call.args else None)
+    if name not in {"SUM", "AVG"} or tensor is None:
+        raise refuse(
+            GROUP,
+            call,
+            f"{name} over the processes has no counterpart that is known to be the same number",
+            "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now",
+        )
+    if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
+        inner = tensor.value
+        if not (isinstance(inner, ast.Attribute) and inner.attr == "grad"):
+            raise refuse(
+                GROUP,
+                call,
+                "this may average weights, which is another algorithm than averaging gradients in every step",
+                "take it out and run migrate again, if gradients averaged in every step are what you want",
+            )
+    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(tensor))
+    if gradient and name == "SUM" and not _divided(stage, tensor):
+        raise refuse(
+            GROUP,
+            call,
+            "gradients are summed over the processes here, and prepare averages them",
+            "average them",
+        )
+
+
+def _divided(stage: Stage, tensor: ast.expr) -> bool:
+    text = ast.unparse(tensor).removesuffix(".data")
+    return any(
+        isinstance(n, ast.AugAssign)
+        and isinstance(n.op, ast.Div)
+        and ast.unparse(n.target).removesuffix(".data") == text
+        and stage.alone.by_hand(n.value) is not None
+        for n in ast.walk(stage.facts.tree)
+    )
 
 
 def reduced(stage: Stage) -> set[str]:
     """The tensors that the script reduces itself, by source."""
-    return {ast.unparse(c.args[0]) for c in stage.facts.calls_to(*REDUCERS) if c.args}
+    found = {ast.unparse(c.args[0]) for c in stage.facts.calls_to(*REDUCERS) if c.args}
+    return found | {t.removesuffix(".data") for t in found} | {f"{t}.data" for t in found}
 
 
 def _synchronised_layers(stage: Stage, node: ast.Assign, call: ast.Call) -> None:

@@ -165,7 +165,7 @@ class _Sweeper:
     def _empty_blocks(self) -> None:
         """`if verbose: pass` where the author wrote no pass."""
         for node in ast.walk(self.facts.tree):
-            if isinstance(node, ast.If | ast.Try) and _idle(node.body) and _nothing_else(node):
+            if isinstance(node, ast.If | ast.Try | ast.For) and _idle(node.body) and _nothing_else(node):
                 self._remove(node)
             elif isinstance(node, ast.If) and self._same_branches(node):
                 self.found.append(e.Fold(node, RULE, arms=("always", "drop")))
@@ -459,7 +459,9 @@ def _idle(body: list[ast.stmt]) -> bool:
     )
 
 
-def _nothing_else(node: ast.If | ast.Try) -> bool:
+def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
+    if isinstance(node, ast.For):
+        return not node.orelse and _quiet(node.iter)
     if isinstance(node, ast.Try):
         return not node.orelse and not node.finalbody
     return not node.orelse and _quiet(node.test)
@@ -491,6 +493,8 @@ _HARMLESS = frozenset(
         "format",
         "dict",
         "tuple",
+        "parameters",
+        "named_parameters",
         "get_rank",
         "get_world_size",
         "is_initialized",

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
 
 # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, ...), without the data set.
-WORKERS_POSITION = 4
+SAMPLER_POSITION, WORKERS_POSITION = 2, 4
 NUMBER = "_verify_number"  # of a loader, by construction
 
 
@@ -43,9 +43,9 @@ def _replace_loader(leave_out: Mapping[int, int]) -> None:
     @functools.wraps(real_init)
     def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
         number = next(numbers)
-        if number in leave_out:
-            dataset = shortened(dataset, leave_out[number])
         positional = list(args)
+        if number in leave_out:
+            dataset = _leave_out(leave_out[number], dataset, positional, kwargs)
         if len(positional) > WORKERS_POSITION:
             positional[WORKERS_POSITION] = 0
         if kwargs.get("num_workers"):
@@ -58,6 +58,30 @@ def _replace_loader(leave_out: Mapping[int, int]) -> None:
     DataLoader.__init__ = init  # type: ignore[method-assign]
 
 
+def _leave_out(rows: int, dataset: Any, positional: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The data set to load from; where a sampler chooses from it, the sampler is shortened instead."""
+    for name, position in (("sampler", SAMPLER_POSITION), ("batch_sampler", SAMPLER_POSITION + 1)):
+        place: Any = kwargs if name in kwargs else positional
+        key: Any = name if name in kwargs else position
+        sampler = place[key] if name in kwargs or position < len(positional) else None
+        if sampler is None:
+            continue
+        if type(sampler) is SubsetRandomSampler:
+            kept = list(sampler.indices)[: max(1, len(sampler.indices) - rows)]
+            place[key] = SubsetRandomSampler(kept, generator=sampler.generator)
+        return dataset
+    return shortened(dataset, rows)
+
+
+class Shortened(Subset[Any]):
+    """The first samples of a data set, with the attributes of all of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if "dataset" not in self.__dict__:  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
 def shortened(dataset: Any, rows: int) -> Any:
     """The data set without its last `rows` samples, but with its first; unchanged where it has no length."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
@@ -67,4 +91,4 @@ def shortened(dataset: Any, rows: int) -> Any:
         return TensorDataset(*(tensor[:count] for tensor in dataset.tensors))
     if type(dataset) is Subset:
         return Subset(dataset.dataset, list(dataset.indices)[:count])
-    return Subset(dataset, range(count))
+    return Shortened(dataset, range(count))

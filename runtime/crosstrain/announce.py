@@ -6,6 +6,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from crosstrain import summary
 from crosstrain.state import quiet
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ def announce_setup(accelerator: Accelerator) -> None:
     if accelerator._announced or not accelerator._dataloaders or not accelerator._models:
         return
     accelerator._announced = True
+    if accelerator.is_main_process:
+        summary.begin(accelerator)
     if quiet() or not accelerator.is_main_process:
         return
     lines = describe(accelerator)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from crosstrain import checkpoint_dir as directories
 from crosstrain import model as models
-from crosstrain import snapshot
+from crosstrain import snapshot, summary
 from crosstrain.checkpoint_dir import CorruptCheckpointError, Manifest
 from crosstrain.comm import Comm
 from crosstrain.optimizer import Gate
@@ -133,6 +133,8 @@ class Checkpoints:
             if writer and config.total_limit is not None:
                 directories.prune(target.parent.parent, config.total_limit)
         self._comm.barrier()
+        if self._comm.rank == 0:
+            summary.saved(target)
         return str(target)
 
     def _save_target(self, output_dir: str | Path | None) -> Path:

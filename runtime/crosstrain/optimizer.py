@@ -33,6 +33,7 @@ class Gate:
     ) -> None:
         self.optimizer = optimizer
         self.pending = False
+        self.steps = 0
         self.unscaled = False
         self._gradients = gradients
         self._loss_scale = loss_scale
@@ -75,6 +76,7 @@ class Gate:
         else:
             result = self._raw_step(*args, **kwargs)
         self.pending = False
+        self.steps += 1
         if self._after_step is not None:
             self._after_step()
         return result

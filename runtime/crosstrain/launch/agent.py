@@ -6,6 +6,8 @@ import logging
 import os
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,9 +25,11 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from crosstrain import summary
 from crosstrain.launch import failure, loopback, network, worker
 from crosstrain.launch.options import DEFAULT_PORT, Devices, LaunchOptions, Resolved, UsageError
 from crosstrain.launch.target import Target
+from crosstrain.state import quiet as quiet_run
 from crosstrain.xla.chips import xla_wanted
 
 LOCAL_BACKEND = "crosstrain-local"
@@ -64,7 +68,7 @@ def launch(resolved: Resolved, target: Target) -> int:
     """
     if not resolved.options.debug:
         quiet()
-    os.environ.update(_interface(resolved.options) | resolved.environment)
+    os.environ.update(_between_machines(resolved.options) | resolved.environment)
     prepare_torch_tpu(resolved)
     arguments = [
         "-u",
@@ -75,7 +79,7 @@ def launch(resolved: Resolved, target: Target) -> int:
         *target.arguments,
     ]
     try:
-        with TemporaryDirectory(prefix="crosstrain-") as scratch:
+        with TemporaryDirectory(prefix="crosstrain-") as scratch, _told_at_the_end(resolved, Path(scratch)):
             config = launch_config(resolved, Path(resolved.options.log_dir or scratch))
             elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
@@ -98,13 +102,30 @@ def launch(resolved: Resolved, target: Target) -> int:
     return 0
 
 
-def _interface(options: LaunchOptions) -> dict[str, str]:
-    """Where gloo listens for the other machines, unless the user has said it."""
-    if options.num_machines == 1 or "GLOO_SOCKET_IFNAME" in os.environ:
+@contextmanager
+def _told_at_the_end(resolved: Resolved, scratch: Path) -> Iterator[None]:
+    """One line on stderr, however it ends, with what the training came to; on the main machine."""
+    path = scratch / "summary.jsonl"
+    os.environ[summary.VARIABLE] = str(path)
+    try:
+        yield
+    finally:
+        line = summary.describe(path, resolved.world_size)
+        if line and not quiet_run():
+            print(f"crosstrain: {line}", file=sys.stderr)
+
+
+def _between_machines(options: LaunchOptions) -> dict[str, str]:
+    """Variables with which several machines meet, unless the user has set them."""
+    if options.num_machines == 1:
         return {}
+    # With a store that agents and ranks share, torch announces its address in the first round only: a machine
+    # that comes back after a restart would wait for it in vain.
+    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     address = network.address_towards(options.main_process_ip or "")
-    name = network.interface_of(address) if address else None
-    return {"GLOO_SOCKET_IFNAME": name} if name else {}
+    if name := network.interface_of(address) if address else None:
+        variables["GLOO_SOCKET_IFNAME"] = name
+    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def quiet() -> None:

@@ -128,6 +128,22 @@ POSITIVE = [
         "dist.broadcast",
     ),
     distributed(
+        "sizes that a dictionary carries",
+        {
+            "options": f'settings = {{"world": int(os.environ.get("WORLD_SIZE", 1))}}\n{INIT}',
+            "setup": WRAP,
+            "epoch": "model.train()\ntotal = torch.zeros(1, device=device)",
+            "after_step": "total += loss.detach()",
+            "after_epoch": 'dist.all_reduce(total)\ntotal /= settings["world"]\nprint(total.item())',
+        },
+        {
+            "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
+            "after_step": 'total += accelerator.reduce(loss.detach(), reduction="mean")',
+            "after_epoch": "accelerator.print(total.item())",
+        },
+        "dist.all_reduce",
+    ),
+    distributed(
         "the number of processes in the learning rate",
         {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * world)"},
         {"optimizer": "optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * accelerator.num_processes)"},
@@ -268,6 +284,16 @@ REFUSED = [
         "the largest, in a branch",
         {"after_epoch": "top = torch.ones(1)\nif world > 1:\n    dist.all_reduce(top, op=dist.ReduceOp.MAX)"},
         "ReduceOp.MAX",
+    ),
+    refused(
+        "a divisor that may be the number of processes",
+        {
+            "imports": IMPORTS + "\nfrom settings import nprocs",
+            "epoch": "model.train()\ntotal = torch.zeros(1, device=device)",
+            "after_step": "total += loss.detach()",
+            "after_epoch": "dist.all_reduce(total)\nprint((total / nprocs).item())",
+        },
+        "total / nprocs",
     ),
     refused("a group of some", {"after_epoch": "dist.all_reduce(torch.ones(1), group=None)"}, "group=None"),
     refused(

@@ -313,7 +313,16 @@ class Alone:
         found = [self._definition(a) for a in alive]
         if self.is_namespace(node.value):
             found.append(self._option(node.attr))
+        else:
+            found += self._fields(node)
         return self._beside_dead(_join(found), len(alive) < len(stores))
+
+    def _fields(self, node: ast.Attribute) -> list[Known | None]:
+        """`config.world_size` of a `Config(world_size=...)` whose class has no constructor of its own."""
+        if not isinstance(node.value, ast.Name | ast.Attribute):
+            return []
+        made = [o for o in self._origins(node.value) if isinstance(o, ast.Call)]
+        return [self._value(k.value) for c in made for k in c.keywords if k.arg == node.attr]
 
     def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
         if ast.unparse(a) == ast.unparse(b) or (self.is_namespace(a) and self.is_namespace(b)):
@@ -464,7 +473,41 @@ class Alone:
             if node.slice.value in RANKS:
                 return Known("0", True)
             return Known("1", True) if node.slice.value in SIZES else None
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return self._entry(node.value, node.slice.value)
         return self._pure(lambda a, b: a[b], [node.value, node.slice])
+
+    def _entry(self, owner: ast.expr, key: str) -> Known | None:
+        """`options["world_size"]` of a dictionary that the script writes out."""
+        written: list[ast.expr] = [owner] if isinstance(owner, ast.Dict) else []
+        if isinstance(owner, ast.Name | ast.Attribute):
+            written = self._origins(owner)
+        found: list[Known | None] = []
+        for value in written:
+            if not isinstance(value, ast.Dict):
+                return None
+            found += [
+                self._value(v)
+                for k, v in zip(value.keys, value.values, strict=True)
+                if isinstance(k, ast.Constant) and k.value == key
+            ]
+        for node in ast.walk(self.facts.tree):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if (
+                        isinstance(target, ast.Subscript)
+                        and isinstance(target.slice, ast.Constant)
+                        and target.slice.value == key
+                    ):
+                        found.append(self._value(node.value))
+        return _join(found)
+
+    def _origins(self, node: ast.expr, depth: int = 5) -> list[ast.expr]:
+        """What a name stands for in the end, through parameters and other names."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not depth:
+            return [node]
+        sources = self.sources(node)
+        return [o for s in sources for o in self._origins(s, depth - 1)] if sources else [node]
 
     def _value_Compare(self, node: ast.Compare) -> Known | None:
         if len(node.ops) != 1:

@@ -337,6 +337,8 @@ def _needs_all(stage: Stage, call: ast.Call) -> bool:
 def _is_foreign(stage: Stage, call: ast.Call) -> bool:
     """A call whose effect should happen once, and which no other rule is known to guard."""
     paths = stage.facts.paths(call.func)
+    if any(p.startswith("torch.utils.tensorboard") for p in paths):
+        return True
     if any(
         p in SPEAKING | WRITERS or p.startswith(("builtins.", "torch.", "os.path.", "time.", "numpy."))
         for p in paths

@@ -12,6 +12,7 @@ Refuses: a branch that only several processes take and that does something else 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from crosstrain_migrate import edits as e
@@ -49,6 +50,7 @@ SYNC_BATCH_NORM = frozenset(
         "apex.parallel.convert_syncbn_model",
     }
 )
+SIZE_WORDS = re.compile(r"world|n_?gpus?|nprocs|num_proc|replicas", re.IGNORECASE)
 REDUCERS = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
 
 
@@ -221,7 +223,29 @@ def _reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
             GROUP, call, "this reduction is among some of the processes only", "reduce over all processes"
         )
     check_reduction(stage, call)
+    _no_unknown_size(stage, node)
     stage.remove(node, GROUP, "every number is made global where it is computed")
+
+
+def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
+    """A sum over processes is often divided by their number. Where that number cannot be followed, nothing is done."""
+    function = stage.facts.enclosing_function(node) or stage.facts.tree
+    for other in ast.walk(function):
+        divisor: ast.expr | None = None
+        if isinstance(other, ast.BinOp | ast.AugAssign) and isinstance(other.op, ast.Div | ast.FloorDiv):
+            divisor = other.right if isinstance(other, ast.BinOp) else other.value
+        if divisor is None or stage.alone.known(divisor) is not None:
+            continue
+        if SIZE_WORDS.search(ast.unparse(divisor)) and not any(
+            isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and stage.alone.by_hand(n)
+            for n in ast.walk(divisor)
+        ):
+            raise refuse(
+                GROUP,
+                divisor,
+                f"`{ast.unparse(divisor)}` may be the number of processes, and where it comes from cannot be followed",
+                "write `dist.get_world_size()` here and run migrate again",
+            )
 
 
 def check_reduction(stage: Stage, call: ast.Call) -> None:

@@ -52,7 +52,12 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
-    leaves(RULE, "before the Accelerator exists", {"options": 'print("reading the options")'}),
+    leaves(
+        RULE,
+        "before the Accelerator exists",
+        {"options": 'print("reading the options")'},
+        findings=[(RULE, "reading the options")],
+    ),
     leaves(RULE, "to a file", {"imports": "import sys", "end": 'print("oh no", file=sys.stderr)'}),
     leaves(
         RULE,

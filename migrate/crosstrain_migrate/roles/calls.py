@@ -680,6 +680,9 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
             return UNKNOWN
         return _of_unknown(interp, node)
     if isinstance(owner, External) and api.is_optimizer_class(owner.path):
+        closures = [v.node for a in node.args for v in interp.of(a) if isinstance(v, Function)]
+        if name == "step" and closures:
+            return frozenset(v for closure in closures for v in interp.returns[closure])
         return UNKNOWN
     if name == "parse_args":
         return frozenset({External("argparse.Namespace", node)})

@@ -450,10 +450,17 @@ class Interpreter:
         if isinstance(target, ast.Subscript | ast.Attribute):
             return not any(isinstance(v, Shard) for v in self.of(target.value))
         loop = self.batch_loop_around(at)
+        if isinstance(target, ast.Name) and self._is_of_outer_scope(target):
+            return True
         if loop is None or not isinstance(target, ast.Name):
             return False
         reaching = self.reaching.get(target, frozenset())
         return any(not self.inside(d, loop) for d in reaching) or not reaching
+
+    def _is_of_outer_scope(self, name: ast.Name) -> bool:
+        """Declared `global` or `nonlocal`: the variable outlives the function, and every batch."""
+        scope = self.table.of_node[name]
+        return name.id in scope.globals or name.id in scope.nonlocals
 
     def accumulated(self, node: ast.Assign) -> ast.expr | None:
         """`x` of `total = total + x` or `total = torch.cat([total, x])`, where `total` outlives the batch."""

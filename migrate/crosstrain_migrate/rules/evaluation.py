@@ -17,6 +17,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import Length, Member, Shard, Value
 
 from .base import Context, Refusal
+from .collate import changes_rows
 from .gathering import Gatherer
 from .numbers import Globaliser
 from .shares import SinkFinder, inside, inside_opaque, shards
@@ -69,6 +70,12 @@ def _groups(context: Context) -> list[list[Value]]:
 
 
 def _must_be_held(context: Context, loader: Value) -> None:
+    disorder = changes_rows(context, loader)
+    if disorder is not None:
+        raise NotProven(
+            disorder,
+            "its collate function may reorder or drop rows, so those that fill up the last batch cannot be told",
+        )
     for scope in context.facts.table.scopes.values():
         if stores(context.facts, scope, loader):
             return

@@ -140,6 +140,7 @@ class Gatherer:
         position = self._first_common(statements)
         if position is None or not inside(self.facts, position, around):
             return None
+        position = self._out_of_inner_loops(position, around)
         cut = _Cut(position)
         for collapse in group:
             for operand in collapse.operands:
@@ -156,6 +157,15 @@ class Gatherer:
         last = common_position(self.facts, statements)
         suite = suite_of(self.facts, last)
         return next((s for s in suite if any(inside(self.facts, x, s) for x in statements)), None)
+
+    def _out_of_inner_loops(self, position: ast.stmt, around: ast.AST) -> ast.stmt:
+        """Rows are gathered once a batch, however often a loop inside goes over them."""
+        for outer in self.facts.table.ancestors(position):
+            if outer is around:
+                break
+            if isinstance(outer, ast.For | ast.AsyncFor | ast.While):
+                position = outer
+        return position
 
     def _add_operand(self, cut: _Cut, collapse: Collapse, operand: ast.expr) -> bool:
         if collapse.counted:

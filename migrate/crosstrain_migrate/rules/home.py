@@ -62,9 +62,27 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
     module_level = [d for d in definitions if facts.table.of_node[d].parent is None and _top_level(facts, d)]
     if module_level and scope.parent is not None:
         scope, cls = scope.module, None
+    elif cls is None:
+        scope = _where_all_is_made(facts, subject)
     home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
     home.statement = _statement(facts, subject, scope, definitions)
     return home
+
+
+def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
+    """The scope that prepares, or, when it is given a model or a loader, its caller that makes them: the Accelerator
+    must exist before they draw random numbers."""
+    values = [*subject.models, *subject.train_loaders]
+    scope, seen = subject.scope, {subject.scope}
+    while not all(stores(facts, scope, v) for v in values):
+        callers = {facts.table.of_node[site] for site in facts.callers.get(scope.node, ())}
+        if len(callers) != 1:
+            return subject.scope if scope is subject.scope else scope
+        scope = callers.pop()
+        if scope in seen or isinstance(facts.table.parents.get(scope.node), ast.ClassDef):
+            return subject.scope
+        seen.add(scope)
+    return scope
 
 
 def mentions_accelerator(statement: ast.stmt) -> bool:
@@ -91,6 +109,11 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     )
     if scope is subject.scope:
         suite = suite_of(facts, _outermost(facts, first_store, scope))
+    elif scope.parent is not None or not mine:
+        first_store = min(
+            _made_in(facts, subject, scope), key=lambda s: s.lineno, default=facts.tree.body[-1]
+        )
+        suite = suite_of(facts, _outermost(facts, first_store, scope))
     else:
         suite = facts.tree.body
     anchor = next((_in_suite(facts, d, suite) for d in mine), None)
@@ -102,6 +125,17 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     if not candidates:
         return _in_suite(facts, first_store, suite) or first_store
     return min(candidates, key=lambda s: s.lineno)
+
+
+def _made_in(facts: Facts, subject: Subject, scope: Scope) -> list[ast.stmt]:
+    """The statements of `scope` that hold what is prepared, or call the function that prepares it."""
+    found = [
+        h.stores[0]
+        for v in (*subject.models, *subject.optimizers, *subject.train_loaders)
+        for h in stores(facts, scope, v)
+    ]
+    calls = [c for c in facts.callers.get(subject.scope.node, ()) if facts.table.of_node[c] is scope]
+    return found + [facts.table.statement_of(c) for c in calls]
 
 
 def _outermost(facts: Facts, statement: ast.stmt, scope: Scope) -> ast.stmt:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.values import Shard, Value
+from crosstrain_migrate.roles.values import Method, Shard, Value
 
 from .base import Context, refuse
+from .collate import changes_rows
 from .gathering import MIXED, Collapse, Gatherer, inside_module
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards
 
@@ -26,6 +28,9 @@ UNGATHERED = {
     "rows": "a loop goes over its rows one by one and keeps something of them",
     "state": "a module keeps it from batch to batch, so the processes' modules would part ways",
 }
+HOOKS = frozenset(
+    {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_hook"}
+)
 READERS = frozenset({"cpu", "numpy", "tolist", "item"})
 
 
@@ -34,6 +39,60 @@ def plan(context: Context) -> None:
     gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
     _Training(context, loaders, gatherer).run()
     gatherer.emit()
+    for loader in loaders if gatherer.collapses else ():
+        _check_collate(context, loader)
+    _report_hooks(context)
+
+
+def _check_collate(context: Context, loader: Value) -> None:
+    node = changes_rows(context, loader)
+    if node is None:
+        return
+    if not isinstance(node, ast.Call) or ast.unparse(node.func).endswith("filter"):
+        raise refuse(
+            RULE,
+            node,
+            "the collate function may drop rows, so the processes would hold different numbers of them, and what "
+            "training counts could not be gathered",
+            "leave bad samples out in the data set, before batches are made",
+        )
+    context.note(
+        RULE,
+        node,
+        "the collate function reorders the rows of a batch, so the few rows that fill up the last global batch are "
+        "counted in what training prints",
+        "launch with --split-batches for exact counts, or sort in the sampler",
+        Severity.NOTE,
+    )
+
+
+def _report_hooks(context: Context) -> None:
+    for call in context.facts.calls:
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in HOOKS
+            and _keeps_something(context, call)
+        ):
+            context.note(
+                RULE,
+                call,
+                "what a hook reads or keeps is computed from this process's share of the batch alone",
+                "gather or reduce it outside of the hook before it is printed or decided by",
+            )
+
+
+def _keeps_something(context: Context, call: ast.Call) -> bool:
+    """Whether the hook that is registered appends, adds up, stores or prints."""
+    for value in (v for a in call.args for v in context.facts.of(a)):
+        function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+        for node in ast.walk(function) if isinstance(function, ast.AST) else ():
+            if isinstance(node, ast.AugAssign) or (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in {"append", "extend", "update", "item"}
+            ):
+                return True
+    return False
 
 
 class Globaliser:
@@ -111,6 +170,8 @@ class Globaliser:
 
     def collapse(self, node: ast.expr) -> None:
         operands = operands_of(node)
+        if isinstance(node, ast.Subscript) and self.local(node.slice):
+            operands = [node.value, node.slice]
         mine = [o for o in operands if self.local(o)]
         kinds = {s.kind for o in mine for s in self.local(o)}
         if not mine:
@@ -194,6 +255,8 @@ class Globaliser:
     def count_variable(self, node: ast.expr, origins: list[ast.AST]) -> None:
         """A variable that holds the number of rows: counted again over the gathered rows where it is used."""
         origin = origins[0]
+        if node not in self.facts.interp.reaching or self._is_added_to(node):
+            raise self.cannot(node, "it is added to elsewhere")
         if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
             raise self.cannot(node, "where this size comes from is not clear")
         operand = operands_of(origin)[0]
@@ -201,6 +264,10 @@ class Globaliser:
         if not counted:
             raise self.cannot(node, "the tensor it counts has no name")
         self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
+
+    def _is_added_to(self, node: ast.expr) -> bool:
+        statements = [self.facts.table.statement_of(d) for d in self.facts.interp.reaching.get(node, ())]  # type: ignore[call-overload]
+        return any(isinstance(s, ast.AugAssign) for s in statements)
 
     def cannot(self, node: ast.AST, why: str) -> Exception:
         text = ast.unparse(node)

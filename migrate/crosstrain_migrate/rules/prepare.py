@@ -17,7 +17,7 @@ from crosstrain_migrate.roles.values import Value, site_of
 
 from .base import Context, refuse
 from .home import only_definition
-from .subject import Holding, common_position, stores
+from .subject import Holding, common_position, holdings, stores
 
 RULE = "CT201"
 
@@ -99,7 +99,7 @@ def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
 
 
 def _holding(context: Context, value: Value) -> Holding:
-    found = stores(context.facts, context.subject.scope, value)
+    found = holdings(context.facts, context.subject.scope, value)
     if not found:
         raise refuse(
             RULE,
@@ -122,7 +122,7 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
     """Evaluation loaders join the one prepare where nothing is used in between, and get one of their own elsewhere."""
     facts = context.facts
     for loader in list(context.subject.eval_loaders):
-        found = stores(facts, context.subject.scope, loader)
+        found = holdings(facts, context.subject.scope, loader)
         if not found:
             _prepare_elsewhere(context, loader)
             continue
@@ -131,8 +131,10 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
         if _first_use(context, trial, joint) is None:
             held[loader] = found[0]
             position = joint
-        else:
+        elif found[0].stores:
             _prepare_alone(context, found[0])
+        else:
+            raise refuse(RULE, site_of(loader), "the loader is used before everything exists", "use it later")
     return position
 
 

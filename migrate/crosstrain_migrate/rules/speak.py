@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.results import Severity
+
 from .base import Context, Refusal
 
 RULE = "CT401"
@@ -19,7 +21,12 @@ RULE = "CT401"
 def plan(context: Context) -> None:
     for call in context.facts.calls_to("builtins.print"):
         named = isinstance(call.func, ast.Name) and call.func.id == "print"
-        if not named or not context.reachable(call) or _in_callback(context, call):
+        if not named:
+            continue
+        if _in_callback(context, call):
+            continue
+        if not context.reachable(call):
+            _report(context, call)
             continue
         if not context.allows(RULE, call):
             continue
@@ -36,6 +43,22 @@ def _in_callback(context: Context, call: ast.Call) -> bool:
     """A function that only others call (a loader's worker, say) runs in processes without an accelerator."""
     function = context.facts.enclosing_function(call)
     return function in context.facts.interp.escaped and not context.facts.callers.get(function)
+
+
+def _report(context: Context, call: ast.Call) -> None:
+    """A print that is left alone is said by every process: never without a word."""
+    inside = [a for a in context.facts.table.ancestors(call) if isinstance(a, ast.ClassDef)]
+    if not context.allows(RULE, call) or any(k.arg == "file" for k in call.keywords):
+        return
+    if any(context.is_library_class(cls) for cls in inside) or _evaluated_on_one(context, call):
+        return
+    context.note(
+        RULE,
+        call,
+        "every process prints this line: the accelerator cannot be reached from here",
+        "print it where the accelerator is at hand, or under `if PartialState().is_main_process:`",
+        Severity.NOTE,
+    )
 
 
 def _evaluated_on_one(context: Context, call: ast.Call) -> bool:

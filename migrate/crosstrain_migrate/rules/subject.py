@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import Scope, suites
+from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
 from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value
 
 from .base import Subject, refuse
@@ -17,7 +17,10 @@ RULE = "CT201"
 
 @dataclass
 class Holding:
-    """A variable of the home scope that holds a prepared value: its name as written, and where it was last bound."""
+    """A variable of the home scope that holds a prepared value: its name as written, and where it is bound.
+
+    A parameter is bound by no statement: `stores` is empty.
+    """
 
     name: str
     value: Value
@@ -50,6 +53,8 @@ def find_subject(facts: Facts) -> Subject:
     values: list[Value] = [*facts.models, *facts.optimizers, *facts.train_loaders]
     candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
     if not candidates:
+        candidates = _that_are_given_some(facts, values)
+    if not candidates:
         raise refuse(
             RULE,
             facts.optimizers[0].site,  # type: ignore[union-attr]
@@ -58,6 +63,18 @@ def find_subject(facts: Facts) -> Subject:
         )
     scope = min(candidates, key=lambda s: _preference(facts, s))
     return Subject(scope, facts.models, facts.optimizers, facts.train_loaders)
+
+
+def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
+    """Functions that make the optimizers and are given what else there is: `fit(model, loader, lr)`."""
+    return [
+        s
+        for s in facts.table.scopes.values()
+        if s.is_function
+        and facts.callers.get(s.node)
+        and all(stores(facts, s, v) for v in facts.optimizers)
+        and all(holdings(facts, s, v) for v in values)
+    ]
 
 
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:
@@ -124,8 +141,13 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     return sorted(found.values(), key=lambda h: ("." not in h.name, h.last.lineno))
 
 
-def parameter_holds(facts: Facts, scope: Scope, value: Value) -> bool:
-    return scope.is_function and value in facts.interp.env.get((scope, ""), ())
+def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
+    """`stores`, or the parameters of a function that are given `value`: held from its first line on."""
+    found = stores(facts, scope, value)
+    if found or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return found
+    names = [a.arg for a in all_arguments(scope.node)]
+    return [Holding(name, value, []) for name in names if value in facts.interp.env.get((scope, name), ())]
 
 
 def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:

@@ -12,6 +12,12 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)
 parser.add_argument("--device", default="cuda")
 args = parser.parse_args()"""
+FLAG = """\
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--cuda", action="store_true")
+args = parser.parse_args()"""
 ORDINAL = "no finding names --gpu-ids"
 NOT_SAID = "left without a finding"
 
@@ -25,7 +31,7 @@ def chosen(
         name,
         {"device": before, **more},
         {"device": "accelerator = Accelerator()"},
-        at=before.split("\n")[0],
+        at=next(line for line in before.split("\n") if "device = " in line and line != 'device = "cpu"'),
         findings=findings,
         wrong=wrong,
     )
@@ -51,12 +57,40 @@ POSITIVE = [
         '    device = torch.device("mps")\n'
         "else:\n"
         '    device = torch.device("cpu")',
-        wrong="leaves `if ...: pass`",
     ),
     chosen(
         "better than the default",
         'device = "cpu"\nif torch.cuda.is_available():\n    device = "cuda"',
-        wrong='leaves `device = "cpu"` and `if ...: pass`',
+    ),
+    Case(
+        CONSTRUCT,
+        "an if by a flag",
+        {
+            "options": FLAG,
+            "device": 'if args.cuda:  # as asked\n    device = torch.device("cuda")\nelse:\n    device = torch.device("cpu")',
+        },
+        {"device": "# as asked\naccelerator = Accelerator(cpu=not args.cuda)"},
+        at='device = torch.device("cuda")',
+    ),
+    Case(
+        CONSTRUCT,
+        "an if whose device is still used",
+        {
+            "device": 'device = "cpu"\nif torch.cuda.is_available():\n    device = "cuda"',
+            "end": "x = torch.zeros(3, device=device)",
+        },
+        {"device": "accelerator = Accelerator()\ndevice = accelerator.device"},
+        at='device = "cuda"',
+    ),
+    Case(
+        CONSTRUCT,
+        "an if in a function",
+        {
+            "device": 'if torch.cuda.is_available():\n    device = torch.device("cuda")\nelse:\n    device = torch.device("cpu")',
+        },
+        {"device": "accelerator = Accelerator()"},
+        at='device = torch.device("cuda")',
+        main=True,
     ),
     chosen(
         "a conditional in a conditional",
@@ -65,7 +99,6 @@ POSITIVE = [
     chosen(
         "whatever accelerator there is",
         'device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"',
-        wrong="leaves `device = accelerator.device`, which nothing uses",
     ),
     Case(
         CONSTRUCT,
@@ -111,11 +144,25 @@ POSITIVE = [
             "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)",
             "setup": "torch.set_default_device(accelerator.device)",
         },
-        wrong=NOT_SAID,
     ),
 ]
 
 NEGATIVE = [
+    leaves(
+        OTHER,
+        "an if that does more",
+        {
+            "options": "workers = 0",
+            "device": 'device = torch.device("cuda")',
+            "setup": "if torch.cuda.is_available():\n    workers = 4\nelse:\n    workers = 0",
+        },
+        {"device": "accelerator = Accelerator()"},
+    ),
+    leaves(
+        OTHER,
+        "an if between the CPU and the CPU",
+        {"setup": 'if len(train_set) > 9:\n    host = "cpu"\nelse:\n    host = "cpu"\nassert host'},
+    ),
     leaves(
         OTHER,
         "constant tensors that forward makes on CUDA are reported",

@@ -143,6 +143,12 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(CONSTRUCT, "a device for printing", {"options": 'printer = "lp0"'}),
+    leaves(
+        CONSTRUCT, "how many cores there are", {"imports": "import os", "options": "cores = os.cpu_count()"}
+    ),
+    leaves(CONSTRUCT, "the version of torch", {"options": "assert torch.__version__"}),
+    leaves(CONSTRUCT, "the time it starts", {"imports": "import time", "options": "start = time.time()"}),
     leaves(
         CONSTRUCT,
         "a flag about something else",

@@ -180,6 +180,10 @@ class Placement:
         for node in ast.walk(self.facts.tree):
             if isinstance(node, ast.If) and not node.orelse and all(s in self.gone for s in node.body):
                 self._remove_test(node)
+            elif isinstance(node, ast.For) and all(s in self.gone for s in (*node.body, *node.orelse)):
+                self._remove_loop(node)
+            elif isinstance(node, ast.ListComp | ast.GeneratorExp) and node not in self.gone:
+                self._uncopied(node)
 
     def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
         if (
@@ -188,8 +192,16 @@ class Placement:
             and len(target.elts) == len(value.elts)
         ):
             return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
-        if isinstance(value, ast.DictComp | ast.ListComp) and len(value.generators) == 1:
+        if (
+            isinstance(value, ast.Call)
+            and len(value.args) == 1
+            and ast.unparse(value.func) in {"tuple", "list"}
+        ):
+            value = value.args[0]
+        if isinstance(value, ast.DictComp | ast.ListComp | ast.GeneratorExp) and len(value.generators) == 1:
             return self._copies(target, value)
+        if isinstance(target, ast.Subscript) and self._writes_back(target, value):
+            return True
         return value in self.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
 
     def _core(self, node: ast.expr) -> ast.expr:
@@ -197,7 +209,18 @@ class Placement:
             node = node.func.value
         return node
 
-    def _copies(self, target: ast.expr, value: ast.DictComp | ast.ListComp) -> bool:
+    def _writes_back(self, target: ast.Subscript, value: ast.expr) -> bool:
+        """`batch[k] = v.to(device)` in `for k, v in batch.items():`"""
+        if value not in self.stripped:
+            return False
+        around = next((a for a in self.facts.table.ancestors(value) if isinstance(a, ast.For)), None)
+        if around is None or not isinstance(around.target, ast.Tuple):
+            return False
+        pair = [ast.unparse(part) for part in (target.slice, self._core(value))]
+        items = f"{ast.unparse(target.value)}.items()"
+        return ast.unparse(around.iter) == items and [ast.unparse(t) for t in around.target.elts] == pair
+
+    def _copies(self, target: ast.expr, value: ast.DictComp | ast.ListComp | ast.GeneratorExp) -> bool:
         """`batch = {k: v.to(device) for k, v in batch.items()}`"""
         element = value.value if isinstance(value, ast.DictComp) else value.elt
         generator = value.generators[0]
@@ -225,6 +248,38 @@ class Placement:
             return
         self._remove(node)
 
+    def _remove_loop(self, node: ast.For) -> None:
+        """`for k in batch:` around nothing but moves."""
+        calls = [n for n in ast.walk(node.iter) if isinstance(n, ast.Call)]
+        looks = all(isinstance(c.func, ast.Attribute) and c.func.attr in {"items", "keys"} for c in calls)
+        bound = {n for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        inner = set(ast.walk(node))
+        read = any(
+            name not in inner and definitions & bound
+            for name, definitions in self.facts.interp.reaching.items()
+        )
+        if looks and not read:
+            self._remove(node)
+
+    def _uncopied(self, node: ast.ListComp | ast.GeneratorExp) -> None:
+        """`x, y = [t.to(device) for t in batch]` unpacks the batch itself."""
+        generator = node.generators[0]
+        if len(node.generators) > 1 or generator.ifs or node.elt not in self.stripped:
+            return
+        parent = self.facts.table.parents[node]
+        if not isinstance(parent, ast.Assign) or len(parent.targets) > 1:
+            return
+        unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
+        if not unpacked or ast.unparse(self._core(node.elt)) != ast.unparse(generator.target):
+            return
+        inner = set(ast.walk(node.elt))
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        reason = "the prepared loader yields batches on the device"
+        code = f"{self.context.source(parent.targets[0])} = {{x}}"
+        self.context.edits.append(
+            e.ReplaceStatement(parent, BATCH, reason, code=code, holes={"x": generator.iter})
+        )
+
     # -- what is left ----------------------------------------------------------------------------------------
 
     def _uses(self) -> None:
@@ -237,7 +292,7 @@ class Placement:
             elif (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "to"
+                and node.func.attr in {"to", "set_default_device"}
                 and node.args
             ):
                 self._literal(node.args[0])

@@ -17,6 +17,7 @@ from crosstrain_migrate.roles.values import FunctionNode
 
 from . import home as homes
 from .base import Context, refuse
+from .choices import Choice, find_choices
 from .device import Placement, is_pure
 from .prepare import argument_for
 
@@ -237,13 +238,13 @@ class Plumbing:
 
     def _definitions(self) -> None:
         """What becomes of each statement that chose the device, and of the Accelerator itself."""
-        in_place_of: ast.Assign | None = None
         removed: list[ast.Assign] = []
         main = self._main_definition()
         if main is not None:
             option = homes.cpu_option(self.context, main)
             if option is not None:
                 self.context.options = {"cpu": option, **self.context.options}
+        in_place_of = self._choices()
         for node in self.context.device_definitions:
             if self._is_mere_text(node):
                 continue
@@ -264,6 +265,45 @@ class Plumbing:
                 self.context.remove(stored, "CT105", "nothing uses this device any more")
         homes.construct(self.context, in_place_of)
         self._orphans()
+
+    def _choices(self) -> ast.Assign | None:
+        """A choice written as an `if` statement goes as a whole."""
+        found: ast.Assign | None = None
+        for choice in find_choices(self.facts, self.placement, self.context.lines):
+            scope = self.facts.table.of_node[choice.name].resolve(choice.name.id)
+            if scope is None or not self.context.reachable(choice.statement):
+                continue
+            definitions = self.context.device_definitions
+            definitions[:] = [d for d in definitions if d not in choice.bindings]
+            option = homes.cpu_option(self.context, ast.Assign([choice.name], choice.as_expression))
+            if option is not None:
+                self.context.options = {"cpu": option, **self.context.options}
+            found = found or self._settle(choice, bool(self._residual(scope, choice.name.id)))
+        return found
+
+    def _settle(self, choice: Choice, used: bool) -> ast.Assign | None:
+        """The first branch stands for all. Returns it where it becomes the Accelerator."""
+        first, home = choice.bindings[0], self.context.home
+        reason = "the launcher chooses the device"
+        accelerator = self.context.accelerator(choice.statement)
+        if choice.default is not None:
+            self.context.remove(choice.default, "CT105", reason)
+            self.gone.update(ast.walk(choice.default))
+        self.gone.update(ast.walk(choice.statement))
+        at_home = home.statement is choice.statement
+        if not at_home and not used:
+            self.context.remove(choice.statement, "CT105", reason)
+            return None
+        arms = ("always", *("drop" for _ in choice.bindings[1:]))
+        self.context.edits.append(e.Fold(choice.statement, "CT105", reason, arms=arms))
+        if not at_home:
+            self.context.replace(first.value, "CT105", "", f"{accelerator}.device")
+            return None
+        if used:
+            code = f"{choice.name.id} = {accelerator}.device"
+            self.context.edits.append(e.InsertAfter(first, "CT105", code=code))
+        home.statement = first
+        return first
 
     def _main_definition(self) -> ast.Assign | None:
         mine = [
@@ -341,11 +381,14 @@ def _makes_object(call: ast.Call) -> bool:
     return not ast.unparse(call.func).endswith(("is_available", "format", "is_built"))
 
 
+PURE = frozenset({"str", "torch.accelerator.current_accelerator"})
+
+
 def is_pure_device(node: ast.expr) -> bool:
     """`torch.device("cuda" if torch.cuda.is_available() else "cpu")` and its relatives: no effect beyond a value."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
             name = ast.unparse(inner.func)
-            if not name.endswith(("is_available", "device", "format", "is_built")):
+            if name not in PURE and not name.endswith(("is_available", "device", "format", "is_built")):
                 return False
     return True

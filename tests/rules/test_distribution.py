@@ -79,6 +79,19 @@ POSITIVE = [
         "if rank == 0",
     ),
     distributed(
+        "a number that the main process alone logs",
+        {
+            "imports": IMPORTS + "\nfrom tracker import tracker",
+            "after_step": 'if rank == 0:\n    tracker.log({"loss": loss.item()})',
+        },
+        {
+            "imports": "\nfrom tracker import tracker",
+            "after_step": 'loss_value = accelerator.reduce(loss, reduction="mean").item()\n'
+            'if accelerator.is_main_process:\n    tracker.log({"loss": loss_value})',
+        },
+        "if rank == 0",
+    ),
+    distributed(
         "the other processes leave a function early",
         {
             "definitions": "def report(rank, text):\n    if rank != 0:\n        return\n    print(text)",

@@ -135,6 +135,12 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         self.trackers: list[GeneralTracker] = []
         self.flag_tensor: Tensor | None = None
         self.fsdp_plugin = options.sharding(fsdp_plugin, RUN.launch)
+        if self.fsdp_plugin is not None and not self._comm.averages and self._comm.replicas > 1:
+            options.not_ours(
+                "sharding a model over the devices of one XLA program",
+                "leave the plugin out (every chip holds the whole model), or wrap the model in torch_xla's "
+                "SpmdFullyShardedDataParallel before `prepare`",
+            )
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
         self._comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
         self._precision = Precision(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 # Colour mode, size in pixels, number of classes.
 KINDS = {
@@ -49,6 +50,8 @@ def install(folder: Path) -> None:
         if importlib.util.find_spec("torchvision") is None:
             return
         datasets: Any = importlib.import_module("torchvision.datasets")
+    except (ImportError, RuntimeError):  # broken; the script will say so itself
+        return
     finally:
         sys.path.remove(str(folder))
     for name, kind in KINDS.items():
@@ -72,7 +75,7 @@ def _replace(cls: Any, kind: tuple[str, int, int]) -> None:
 
     @functools.wraps(real_len)
     def length(self: Any) -> int:
-        return len(self.targets) if DATA in self.__dict__ else real_len(self)
+        return len(self.__dict__[DATA]) if DATA in self.__dict__ else real_len(self)
 
     @functools.wraps(real_item)
     def item(self: Any, index: int) -> Any:
@@ -89,26 +92,39 @@ def _fill(self: Any, root: Any, kind: tuple[str, int, int], args: Any, kwargs: A
         train = False
     count = TRAINING if train else TESTING
     _, _, classes = kind
-    self.root, self.train = root, train
-    self.transform = kwargs.get("transform", next((arg for arg in args if callable(arg)), None))
-    self.target_transform = kwargs.get("target_transform")
-    self.transforms = None
-    self.classes = [f"class {number}" for number in range(classes)]
-    self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-    self.targets = [number % classes for number in range(count)]
-    self.labels = self.targets
-    self.__dict__[DATA] = True
-    self.data = np.stack([picture(number, self.targets[number], kind) for number in range(count)])
+    names = [f"class {number}" for number in range(classes)]
+    labels = [number % classes for number in range(count)]
+    pictures = np.stack([picture(number, label, kind) for number, label in enumerate(labels)])
+    # MNIST and its kin hold tensors, the others an array and a list.
+    tensors = kind[0] == "L"
+    values = {
+        "root": root,
+        "train": train,
+        "transform": kwargs.get("transform", next((arg for arg in args if callable(arg)), None)),
+        "target_transform": kwargs.get("target_transform"),
+        "transforms": None,
+        "classes": names,
+        "class_to_idx": {name: number for number, name in enumerate(names)},
+        "targets": torch.tensor(labels) if tensors else labels,
+        "labels": labels,
+        "data": torch.from_numpy(pictures) if tensors else pictures,
+    }
+    self.__dict__[DATA] = labels
+    for name, value in values.items():
+        # What the class computes by a property it goes on computing.
+        if not isinstance(getattr(type(self), name, None), property):
+            setattr(self, name, value)
 
 
 def _item(self: Any, index: int, kind: tuple[str, int, int]) -> Any:
-    if not -len(self.targets) <= index < len(self.targets):
+    labels = self.__dict__[DATA]
+    if not -len(labels) <= index < len(labels):
         raise IndexError(index)
-    image: Any = self.data[index]
+    image: Any = np.asarray(self.data[index])
     if importlib.util.find_spec("PIL") is not None:
         pictures: Any = importlib.import_module("PIL.Image")
         image = pictures.fromarray(image)
-    label: Any = self.targets[index]
+    label: Any = labels[index]
     if self.transform is not None:
         image = self.transform(image)
     return image, label if self.target_transform is None else self.target_transform(label)

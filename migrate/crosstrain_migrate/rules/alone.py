@@ -114,6 +114,7 @@ class Alone:
         self.facts = facts
         self._memo: dict[ast.AST, Known | None] = {}
         self._dead: dict[ast.AST, bool] = {}
+        self._unsettled = False  # whether what was just asked depends on a value that is being evaluated
         self._bindings: dict[tuple[Scope, str], list[ast.AST]] = defaultdict(list)
         self._attributes: dict[str, list[ast.Attribute]] = defaultdict(list)
         self.options: dict[str, ast.Call] = {}
@@ -556,15 +557,28 @@ class Alone:
         if node in self._dead:
             return self._dead[node]
         self._dead[node] = False
+        before, self._unsettled = self._unsettled, False
         result = self._is_dead(node)
-        self._dead[node] = result
+        if result or not self._unsettled:
+            self._dead[node] = result
+        else:
+            del self._dead[node]  # a test on the way is being evaluated: ask again when it is known
+        self._unsettled = before or (self._unsettled and not result)
         return result
+
+    def _decided(self, test: ast.expr) -> Known | None:
+        """`by_hand`, noting where the answer may still change."""
+        found = self._value(test)
+        if found is _PENDING:
+            self._unsettled = True
+            return None
+        return found if found is not None and found.hand else None
 
     def _is_dead(self, node: ast.AST) -> bool:
         child = node
         for around in self.facts.table.ancestors(node):
             if isinstance(around, ast.If | ast.IfExp) and child is not around.test:
-                test = self.by_hand(around.test)
+                test = self._decided(around.test)
                 body = child is around.body if isinstance(around, ast.IfExp) else child in around.body
                 if test is not None and test.truth is not body:
                     return True
@@ -601,7 +615,9 @@ class Alone:
         """Whether one process always leaves the function at `statement`, because of how it is distributed."""
         if not isinstance(statement, ast.If):
             return False
-        test = self.by_hand(statement.test)
+        if not any(isinstance(n, ast.Return | ast.Raise) for n in ast.walk(statement)):
+            return False
+        test = self._decided(statement.test)
         if test is None:
             return False
         taken = statement.body if test.truth else statement.orelse

@@ -355,6 +355,8 @@ class TorchComm:
         pass
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
         self._owns_group = False

@@ -1,7 +1,12 @@
-"""Where every rank is, when one of them has waited too long."""
+"""Where every rank is, when one of them has waited too long.
+
+The thread that answers looks at the store once a second. It must not sleep inside the store: it would be torn
+down there when the process ends, and take the process with it.
+"""
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 from collections.abc import Callable
@@ -12,13 +17,14 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from crosstrain.frames import caller
 
+INTERVAL = 1.0  # seconds
 PATIENCE = timedelta(seconds=5)
 _ASKED = "crosstrain/asked"
 _PLACE = "crosstrain/place/"
 
 
 class Watch:
-    """A thread of each rank that sleeps until somebody asks, and then says what the rank's main thread does.
+    """A thread of each rank that says, when somebody asks, what the rank's main thread does.
 
     ``operation``: the collective that this rank is in, "" outside.
     """
@@ -28,15 +34,26 @@ class Watch:
         self._world = world
         self._operation = operation
         store: Any = _get_default_store()
-        # A thread that waits holds its connection: each side has one of its own.
+        # Who waits holds the connection: each side has one of its own.
         self._mouth, self._ears = store.clone(), store.clone()
-        threading.Thread(target=self._answer, name="crosstrain-watch", daemon=True).start()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._answer, name="crosstrain-watch", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Stop answering."""
+        atexit.unregister(self.close)
+        self._over.set()
+        self._thread.join()
 
     def _answer(self) -> None:
         try:
-            self._ears.wait([_ASKED], timedelta(days=365))
-            self._ears.set(f"{_PLACE}{self._rank}", self._here())
-        except RuntimeError:  # the run is over
+            while not self._over.wait(INTERVAL):
+                if self._ears.check([_ASKED]):
+                    self._ears.set(f"{_PLACE}{self._rank}", self._here())
+                    return
+        except RuntimeError:  # the process that keeps the store has ended
             return
 
     def _here(self) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +14,7 @@ import torch
 from crosstrain import Accelerator, InitProcessGroupKwargs
 from torch import nn
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import free_port, run_ranks
 
 
 def _alone(kind: str) -> str:
@@ -61,3 +64,25 @@ def _gone() -> str:
 def test_a_rank_that_has_ended_is_named_at_once() -> None:
     text = run_ranks(_gone, 2)[0]
     assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in text
+
+
+SCRIPT = """
+import os
+import subprocess
+import sys
+import time
+from crosstrain import Accelerator
+accelerator = Accelerator(cpu=True)
+time.sleep(2.5 * accelerator.process_index)  # the first process, which keeps the store, ends first
+"""
+
+
+def test_processes_may_end_one_after_the_other_without_end_training() -> None:
+    """A thread that sleeps inside the store aborts its process here."""
+    port = str(free_port())
+    ranks = []
+    for rank in ("0", "1"):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        ranks.append(subprocess.Popen([sys.executable, "-c", SCRIPT], env=env))
+    assert [process.wait(120) for process in ranks] == [0, 0]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from crosstrain import checkpoint_dir
 from tests.faults import journal, training
 from tests.support.ranks import run_ranks
 
-DEADLINE = 60.0  # seconds until something that should happen is given up
+DEADLINE = 180.0  # seconds until something that should happen is given up
 DISK = "64m"
 LAUNCH = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch", "--cpu"]
 
@@ -41,9 +41,9 @@ class Place:
             return str(error)
         return None
 
-    def launch(self, *options: str) -> subprocess.Popen[str]:
-        """The same training, by `crosstrain launch`."""
-        command = [*LAUNCH, "--num-processes", str(journal.WORLD), *options, training.__file__]
+    def launch(self, *options: str, on: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """The same training, by `crosstrain launch`, on the host that the words `on` lead to."""
+        command = [*on, *LAUNCH, "--num-processes", str(journal.WORLD), *options, training.__file__]
         return subprocess.Popen(
             [*command, str(self.folder), str(self.project)],
             cwd=self.folder,

@@ -125,7 +125,7 @@ def restarted_after_kills(place: Place, chance: random.Random, seconds: float) -
     """`crosstrain launch --max-restarts`: ranks are killed, twice, and the launcher starts them again."""
     agent = place.launch("--max-restarts", "4")
     struck = [kill_while_it_runs(place, agent, chance, seconds / 3) for _ in range(2)]
-    _, stderr = agent.communicate(timeout=120)
+    _, stderr = agent.communicate(timeout=300)
     if agent.returncode:
         raise FaultError(f"the launcher gave up: {stderr}")
     return any(struck)
@@ -147,13 +147,13 @@ def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
     """The launcher itself is killed: its ranks end, and a new one goes on."""
     agent = place.launch()
     strike = Strike(place.trains(), chance.uniform(0, seconds), lambda: kill(agent.pid))
-    agent.communicate(timeout=120)
+    agent.communicate(timeout=300)
     struck = strike.result()
     pids = [journal.last_pid(place.folder, rank) for rank in range(journal.WORLD)]
     if not wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)):
         raise FaultError(f"ranks {pids} live on without their launcher")
     judge_survivors(place)
-    _, stderr = (again := place.launch()).communicate(timeout=120)
+    _, stderr = (again := place.launch()).communicate(timeout=300)
     if again.returncode:
         raise FaultError(f"the second launch failed: {stderr}")
     return struck

@@ -92,9 +92,7 @@ POSITIVE = [
         "a dictionary, entry by entry with items()",
         "for k, v in batch.items():\n    batch[k] = v.to(device)",
     ),
-    of_dict(
-        "a batch that moves itself", "batch = batch.to(device)", wrong="CT202: batch['x'] is no row any more"
-    ),
+    of_dict("a batch that moves itself", "batch = batch.to(device)"),
     converts(
         RULE,
         "entries of a dictionary",

@@ -18,7 +18,7 @@ import argparse
 parser = argparse.ArgumentParser()
 parser.add_argument("--cuda", action="store_true")
 args = parser.parse_args()"""
-ORDINAL = "no finding names --gpu-ids"
+ORDINAL = "a string that is put together is not known to be a device"
 NOT_SAID = "left without a finding"
 
 
@@ -42,12 +42,11 @@ POSITIVE = [
         "an f-string of an ordinal",
         'device = torch.device(f"cuda:{args.gpu}")',
         ((OTHER, 'f"cuda'),),
-        ORDINAL,
         options=GPU,
     ),
     chosen("format", 'device = "cuda:{}".format(args.gpu)', ((OTHER, '"cuda:{}"'),), ORDINAL, options=GPU),
     chosen("joined", 'device = "cuda:" + str(args.gpu)', ((OTHER, '"cuda:"'),), ORDINAL, options=GPU),
-    chosen("an ordinal apart", 'device = torch.device("cuda", 1)', ((OTHER, "device("),), ORDINAL),
+    chosen("an ordinal apart", 'device = torch.device("cuda", 1)', ((OTHER, "device("),)),
     chosen("the first GPU", 'device = torch.device("cuda:0")'),
     chosen(
         "an if for each kind",
@@ -128,7 +127,6 @@ POSITIVE = [
         },
         at="model = nn.Linear",
         findings=((OTHER, "model = nn.Linear"),),
-        wrong="`--device cpu` is not obeyed any more",
     ),
     Case(
         OTHER,

@@ -212,7 +212,6 @@ NEGATIVE = [
         "the class's name is taken",
         {"definitions": "class Accelerator:\n    pass\n"},
         at="Points of three classes",
-        wrong="the import is shadowed by the script's own class, and fails",
     ),
     leaves(
         CONSTRUCT,

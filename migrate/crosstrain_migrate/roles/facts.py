@@ -204,6 +204,9 @@ class Facts:
             if isinstance(value, External) and api.is_scheduler_class(value.path):
                 self.evidence[value] = f"made by {value.path}"
                 found.add(value)
+            elif isinstance(value, Instance) and self.interp.inherits(value.cls, api.SCHEDULER_BASES):
+                self.evidence[value] = f"{value.cls.name} is a torch scheduler"
+                found.add(value)
             elif isinstance(value, External) and isinstance(value.site, ast.Call) and value not in optimizers:
                 given = {v for a in value.site.args for v in self.of(a)}
                 if given & optimizers and Member(value, "step") in self.all_values:

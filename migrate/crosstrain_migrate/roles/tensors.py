@@ -209,6 +209,8 @@ def subscript(shard: Shard, index: ast.expr, node: ast.AST, row_index: bool) -> 
     """`shard[index]`; `row_index`: the index itself is computed from rows (a mask)."""
     if shard.kind == "batch":
         return replace(shard, kind="rows")
+    if shard.kind == "rows" and isinstance(index, ast.Constant) and isinstance(index.value, str):
+        return shard  # no tensor takes a string: this is a batch whose parts have names
     if shard.kind == "shape":
         position = literal_int(index)
         return replace(shard, kind="count", origins=frozenset({node})) if position in {0, None} else None

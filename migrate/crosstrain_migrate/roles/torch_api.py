@@ -7,6 +7,8 @@ import re
 NN_PREFIXES = ("torch.nn.", "torchvision.models.")
 OPTIMIZER_PREFIX = "torch.optim."
 SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
+NO_OPTIMIZERS = frozenset({"AveragedModel", "SWALR"})  # of torch.optim.swa_utils
+SCHEDULER_BASES = frozenset({"torch.optim.lr_scheduler.LRScheduler", "torch.optim.lr_scheduler._LRScheduler"})
 MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.Sequential"})
 OPTIMIZER_BASES = frozenset({"torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"})
 SUBMODULE = "torch.nn.Module"  # what a ModuleList or ModuleDict holds
@@ -411,7 +413,8 @@ def is_module_class(path: str) -> bool:
 
 
 def is_optimizer_class(path: str) -> bool:
-    return path.startswith(OPTIMIZER_PREFIX) and path.count(".") == 2 and last(path)[:1].isupper()
+    named = path.startswith(OPTIMIZER_PREFIX) and path.count(".") == 2 and last(path)[:1].isupper()
+    return named and last(path) not in NO_OPTIMIZERS
 
 
 def is_scheduler_class(path: str) -> bool:

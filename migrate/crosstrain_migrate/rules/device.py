@@ -28,6 +28,7 @@ class Placement:
         self.facts = context.facts
         self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
         self.gone: set[ast.AST] = set()  # nodes inside removed code
+        self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
 
     def plan(self) -> None:
         for call in self.facts.calls:
@@ -151,6 +152,8 @@ class Placement:
             self.gone.add(device)
             return
         self.stripped.add(call)
+        if device is not None and self._is_option(device):
+            self.options.append(device)
         self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
         self.context.replace(call, rule, reason, "{x}", x=call.func.value)
 

@@ -55,6 +55,10 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
             "the name `accelerator` is already used in this script",
             "rename it",
         )
+    if any(n.name == "Accelerator" for n in ast.walk(facts.tree) if isinstance(n, ast.ClassDef)):
+        raise refuse(
+            CONSTRUCT, facts.tree.body[0], "the script has a class `Accelerator` of its own", "rename it"
+        )
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
     if isinstance(parent, ast.ClassDef):
@@ -219,6 +223,14 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     """What `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
     value = definition.value
     facts = context.facts
+    if any(_names_ordinal(n) for n in ast.walk(value)):
+        context.note(
+            "CT105",
+            definition.value,
+            "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices",
+            "choose GPUs with `crosstrain launch --gpu-ids`",
+            Severity.NOTE,
+        )
     if isinstance(value, ast.Call) and value.args:
         value = value.args[0]
     if isinstance(value, ast.IfExp):
@@ -236,6 +248,18 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
         )
         return f'str({text}) == "cpu"' if not isinstance(value, ast.Attribute) else f'{text} == "cpu"'
     return None
+
+
+def _names_ordinal(node: ast.AST) -> bool:
+    """Part of a device with a number: `"cuda:1"`, `f"cuda:{gpu}"`, `"cuda:{}".format(gpu)`, `device("cuda", 1)`."""
+    if isinstance(node, ast.Constant):
+        text = node.value if isinstance(node.value, str) else ""
+        return text.startswith("cuda:") and text != "cuda:0"
+    if isinstance(node, ast.Call) and len(node.args) == 2:
+        kind, number = node.args
+        first = isinstance(number, ast.Constant) and number.value == 0
+        return isinstance(kind, ast.Constant) and kind.value == "cuda" and not first
+    return False
 
 
 def _cpu_from_test(context: Context, value: ast.IfExp) -> str | None:

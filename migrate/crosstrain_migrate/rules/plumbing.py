@@ -240,6 +240,8 @@ class Plumbing:
         """What becomes of each statement that chose the device, and of the Accelerator itself."""
         removed: list[ast.Assign] = []
         main = self._main_definition()
+        if main is None and self.placement.options:
+            main = ast.Assign([], self.placement.options[0])
         if main is not None:
             option = homes.cpu_option(self.context, main)
             if option is not None:

@@ -11,6 +11,7 @@ import json
 import os
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +28,28 @@ class Summary:
         self._accelerator = weakref.ref(accelerator)
         self._path = path
         self._started = time.monotonic()
-        self._last: dict[str, Any] = {}
+        attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self._last: dict[str, Any] = {"attempt": attempt, "steps": 0, "seconds": 0.0, "samples": None}
 
     def write(self, checkpoint: str | None = None) -> None:
-        """Add a line with the optimizer steps, seconds, samples of a step (None: not known) so far."""
+        """Add a line with the optimizer steps, seconds, samples of a step (None: not known) so far.
+
+        An Accelerator that has forgotten what it prepared leaves the counts as they were.
+        """
         accelerator = self._accelerator()
         if accelerator is not None and accelerator._dataloaders:
             loader: Any = accelerator._dataloaders[0]
             rows = loader.total_batch_size
             self._last |= {
-                "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
                 "steps": max((gate.steps for gate in accelerator._gates), default=0),
                 "seconds": time.monotonic() - self._started,
                 "samples": None if rows is None else rows * accelerator.gradient_accumulation_steps,
             }
         if checkpoint is not None:
             self._last["checkpoint"] = checkpoint
-        if self._last:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(self._last) + "\n")
+        # A launcher that is gone has taken its folder along; no training fails for that.
+        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(self._last) + "\n")
 
 
 _CURRENT: list[Summary] = []

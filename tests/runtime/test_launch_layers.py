@@ -18,7 +18,7 @@ from crosstrain.launch.layers import default_file, layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from typer.testing import CliRunner
 
-from tests.support.ranks import run_ranks
+from tests.support.ranks import free_port, run_ranks
 
 
 def test_first_of_command_line_environment_and_files(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_test_command_runs_every_check_on_every_process(tmp_path: Path, launcher
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     first, *checks, last = done.stdout.splitlines()
@@ -250,3 +250,29 @@ def test_test_command_runs_every_check_on_every_process(tmp_path: Path, launcher
     assert all(line.startswith("pass  ") for line in checks)
     assert last == "6 passed, 0 failed"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_works_the_same_under_srun(tmp_path: Path) -> None:
+    """srun starts every process itself, and says with variables of its own which is which."""
+    job = {
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_JOB_ID": "1",
+        "MASTER_PORT": str(free_port()),
+        "ACCELERATE_USE_CPU": "1",
+    }
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "crosstrain.launch.selftest"],
+            env=os.environ | job | {"SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for task in range(2)
+    ]
+    outputs = [task.communicate(timeout=300)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0]
+    assert outputs[0].splitlines()[0] == "2 processes, cpu, backend gloo"
+    assert (outputs[0].splitlines()[-1], outputs[1]) == ("6 passed, 0 failed", "")

@@ -115,6 +115,16 @@ def test_completed_rows_in_a_metric_show_only_in_the_default_launch(tmp_path: Pa
     assert launched.cause.lines == (f"after.py:{number}",)
 
 
+def test_few_steps_still_reach_the_evaluation(tmp_path: Path) -> None:
+    """Two steps of an epoch's five: its evaluation is compared all the same."""
+    report = run(tmp_path, after(), steps=2, default_launch=True)
+    assert [one.verdict.value for one in report.runs] == ["equal", "agree"], report
+    assert [one.steps for one in report.runs] == [2, 2]
+    assert report.runs[1].largest["evaluation lines"] == 1
+    broken = run(tmp_path, after(gathered="hit"), steps=2, default_launch=True)
+    assert [one.verdict.value for one in broken.runs] == ["equal", "different"], broken
+
+
 def test_rounding_that_training_amplifies_is_told_apart_in_double_precision(tmp_path: Path) -> None:
     """The same sum in another order, and a branch on its last bit: no tolerance can judge that."""
     script = (

@@ -44,6 +44,9 @@ class Watched:
         return getattr(self._batches, name)
 
     def __next__(self) -> Any:
+        if self._watch.number(self._loader) in self._watch.cut_short and self._watch.enough():
+            self._watch.cut(self._first)
+            raise StopIteration
         self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
         with self._watch.reading(self._loader, self._first):
             batch = next(self._batches)
@@ -65,6 +68,9 @@ class Watch:
         self.rows: int | None = None
         self.opening: int | None = None  # the loader that is about to draw its order
         self.reading = reading
+        self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
+        self.enough: Callable[[], bool] = lambda: False
+        self.cut: Callable[[bool], None] = lambda first: None  # told of a pass that ends so, or never begins
         self._events = events
         self._unnumbered = 0
         self._inside = False

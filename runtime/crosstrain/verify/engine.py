@@ -262,17 +262,26 @@ class Comparing:
     def _default(self, world: int) -> Run:
         """The default launch, frozen: batches of their own, evaluation sets that do not divide evenly."""
         uneven = self._uneven(world)
+        training = tuple(sorted(training_loaders(self._original)))
         fewer = dict.fromkeys(training_loaders(self._original), self._rows() + 1)
         full = self._runner.run(
-            self._before, Variant("original, frozen", shares=world, frozen=True, leave_out=uneven)
+            self._before,
+            Variant("original, frozen", shares=world, frozen=True, cut_short=training, leave_out=uneven),
         )
         less = self._runner.run(
             self._before,
-            Variant("original, frozen, less data", shares=world, frozen=True, leave_out=uneven | fewer),
+            Variant(
+                "original, frozen, less data",
+                shares=world,
+                frozen=True,
+                cut_short=training,
+                leave_out=uneven | fewer,
+            ),
         )
         name = f"{world} processes, default launch"
         done = self._runner.run(
-            self._after, Variant(name, True, world, own_batches=True, frozen=True, leave_out=uneven)
+            self._after,
+            Variant(name, True, world, own_batches=True, frozen=True, cut_short=training, leave_out=uneven),
         )
         launch = f"crosstrain launch --num-processes {world} {self._after.name}"
         run = replace(done.run, launch=launch, against="the original, every step of both undone", frozen=True)

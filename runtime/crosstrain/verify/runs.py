@@ -66,6 +66,7 @@ class Variant:
     shares: int = 0
     whole: tuple[int, ...] = ()
     frozen: bool = False
+    cut_short: tuple[int, ...] = ()
     double: bool = False
     leave_out: Mapping[int, int] = field(default_factory=dict)
 
@@ -168,6 +169,7 @@ class Runner:
             shares=variant.shares,
             whole=variant.whole,
             frozen=variant.frozen,
+            cut_short=variant.cut_short,
             double=variant.double,
             leave_out=dict(variant.leave_out),
             confined=request.confined,

@@ -240,6 +240,8 @@ class Stage:
             share_statistics(shared.shares)
         if job["frozen"]:
             frozen.install()
+            if job["cut_short"]:
+                self._tracer.go_on_to_evaluation(job["cut_short"])
         self._tracer.install()
         if job["confined"]:
             self._confined.install()

@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,19 @@ class Tracer:
             return entered
 
         torch.autocast.__enter__ = enter  # type: ignore[method-assign]
+
+    def go_on_to_evaluation(self, loaders: Iterable[int]) -> None:
+        """After enough steps do not stop at once: let the passes over these loaders end, and what follows run.
+
+        The run is stopped when training would begin again.
+        """
+        limit = self._limit
+        if limit is None:
+            return
+        self._limit = None
+        self.watch.cut_short = frozenset(loaders)
+        self.watch.enough = lambda: self._steps >= limit
+        self.watch.cut = lambda first: self._stop() if first else None
 
     def now(self) -> tuple[int, int]:
         """How many events and batches there were until now."""

@@ -141,19 +141,20 @@ class _Sweeper:
         self.gone: set[ast.AST] = set()
 
     def edits(self) -> list[e.Edit]:
+        """What can go at once. Statements first, then parameters, then imports: each makes room for the next."""
         for step in (
             self._empty_blocks,
             self._empty_functions,
             self._functions,
             self._identities,
             self._variables,
-            self._parameters,
         ):
             step()
-            if self.found:
-                return self.found
-        self._imports()
-        return self.found
+        if not self.found:
+            self._parameters()
+        if not self.found:
+            self._imports()
+        return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
 
     def _remove(self, node: ast.stmt) -> None:
         if node not in self.gone and not any(a in self.gone for a in self.facts.table.ancestors(node)):
@@ -358,7 +359,7 @@ class _Sweeper:
                 ):
                     continue
                 if self._drop(function, argument):
-                    return
+                    break  # one of each function at a time
 
     def _drop(self, function: FunctionNode, argument: ast.arg) -> bool:
         sites = self._sites(function)

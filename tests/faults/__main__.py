@@ -26,16 +26,19 @@ def main() -> int:
     if unknown := sorted(set(names) - set(FAULTS)):
         parser.error(f"no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
     print(f"{options.rounds} rounds, seed {options.seed}", flush=True)
-    reference = make_reference()
     outcomes: dict[str, list[Outcome]] = defaultdict(list)
-    for index in range(options.rounds):
-        name = names[index % len(names)]
-        started = time.monotonic()
-        outcome = run(FAULTS[name], reference, options.seed + index)
-        outcome.seconds = time.monotonic() - started
-        outcomes[name].append(outcome)
-        if outcome.bad:
-            print(f"{name}: {outcome.reason}", flush=True)
+    try:
+        reference = make_reference()
+        for index in range(options.rounds):
+            name = names[index % len(names)]
+            started = time.monotonic()
+            outcome = run(FAULTS[name], reference, options.seed + index)
+            outcome.seconds = time.monotonic() - started
+            outcomes[name].append(outcome)
+            if outcome.bad:
+                print(f"{name}: {outcome.reason}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; what was done until then:")
     return report(names, outcomes)
 
 

@@ -116,12 +116,7 @@ def main():
 
     torch.manual_seed(args.seed)
     accelerator = Accelerator(step_scheduler_with_optimizer=False)
-    if torch.cuda.is_available():
-        device = accelerator.device
-    elif torch.backends.mps.is_available():
-        device = accelerator.device
-    else:
-        device = torch.device('cpu')
+    device = accelerator.device
 
     digits = load_digits()
     images = torch.tensor(digits.images).float().unsqueeze(1) / 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.faults import journal
 from tests.faults.journal import Reference
 from tests.faults.rounds import FAULTS, make_reference, run
 
-TRIES = 5  # a training may be over before it is struck
+TRIES = 8  # a training may be over before it is struck: each try strikes in half the time
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def reference() -> Reference:
 def test_nothing_is_lost_repeated_or_dropped(name: str, reference: Reference) -> None:
     for seed in range(TRIES):
         try:
-            outcome = run(FAULTS[name], reference, seed)
+            outcome = run(FAULTS[name], replace(reference, seconds=reference.seconds / 2**seed), seed)
         except PermissionError as error:
             pytest.skip(f"needs a disk of its own: {error}")
         assert not outcome.bad, outcome

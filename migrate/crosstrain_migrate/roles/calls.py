@@ -269,6 +269,8 @@ def _call_external(interp: Interpreter, function: External, node: ast.Call) -> V
     if api.is_loss_class(function.path):
         constructor = function.site
         assert isinstance(constructor, ast.Call)
+        if (interp.tree, (function, "reduction")) in interp.heap:
+            return _of_unknown(interp, node)  # `criterion.reduction = ...` later on
         return _loss(interp, node, keywords_of(constructor), api.loss_function_of(function.path))
     if function.path == "collections.namedtuple":
         return _record(interp, function, node)

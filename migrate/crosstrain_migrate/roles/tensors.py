@@ -7,6 +7,7 @@
 | layers | dim 1 runs over the samples (recurrent hidden states) | - |
 | mixed | every element belongs to one sample, in another order | - |
 | mean, sum | over the samples | reduce |
+| mixture | a sum over rows and something else added | - |
 | count | how many samples | gather, then count |
 | shape | a size whose first entry is a count | - |
 | other | any other function of the share | gather its arguments |
@@ -20,7 +21,7 @@ from dataclasses import replace
 from . import torch_api as api
 from .values import Shard
 
-SCALARS = frozenset({"mean", "sum", "count", "other"})
+SCALARS = frozenset({"mean", "sum", "mixture", "count", "other"})
 PER_SAMPLE = frozenset({"batch", "rows", "mixed", "layers"})
 
 
@@ -164,8 +165,8 @@ def _along(
 ) -> Shard:
     position = 1 if name in {"topk", "kthvalue", "chunk", "split", "normalize"} else 0
     dims = _dims(rest, keywords, position)
-    if dims is None and name in api.FIRST_DIM_BY_DEFAULT:
-        return other(shard, node)
+    if dims is None and name in api.FIRST_DIM_BY_DEFAULT | api.LAST_DIM_BY_DEFAULT:
+        return other(shard, node)  # the last dimension of a loss per sample is its first
     if dims is None or _spares_rows(dims):
         return replace(shard, kind="batch") if api.ALONG[name] and shard.kind == "rows" else shard
     return other(shard, node)
@@ -244,6 +245,12 @@ def binary(
         return replace(base, kind="mixed")
     if isinstance(op, ast.Add | ast.Sub) and len(kinds) == 1:
         return replace(base, kind=left.kind)
+    if (
+        isinstance(op, ast.Add | ast.Sub)
+        and kinds & {"sum", "mixture"}
+        and kinds <= {"sum", "mean", "mixture"}
+    ):
+        return replace(base, kind="mixture")
     if isinstance(op, ast.Mult) and kinds == {"mean", "count"}:
         return replace(base, kind="sum")
     if isinstance(op, ast.Div) and left.kind == "sum" and right.kind == "count":
@@ -262,6 +269,8 @@ def _with_constant(
         return shard
     if isinstance(op, ast.Div) and left is not None:
         return shard
-    if isinstance(op, ast.Add | ast.Sub) and shard.kind == "mean":
+    if isinstance(op, ast.Add | ast.Sub) and shard.kind in {"mean", "mixture"}:
         return shard
+    if isinstance(op, ast.Add | ast.Sub) and shard.kind == "sum":
+        return replace(shard, kind="mixture")
     return replace(shard, kind="other")

@@ -12,6 +12,7 @@ SCHEDULER_BASES = frozenset({"torch.optim.lr_scheduler.LRScheduler", "torch.opti
 MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.Sequential"})
 OPTIMIZER_BASES = frozenset({"torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"})
 SUBMODULE = "torch.nn.Module"  # what a ModuleList or ModuleDict holds
+LAST_DIM_BY_DEFAULT = frozenset({"topk", "sort", "argsort", "kthvalue", "msort"})
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "append"})
 PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})

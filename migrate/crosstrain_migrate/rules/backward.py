@@ -86,12 +86,12 @@ def _loss_reduction(context: Context) -> None:
     if kinds == {"sum"}:
         if context.runtime == "crosstrain":
             context.options["loss_reduction"] = '"sum"'
-    elif "sum" in kinds:
+    elif kinds & {"sum", "mixture"}:
         raise refuse(
             RULE,
             context.facts.backward_calls[0][0],
-            "some losses of this script are sums over rows and some are means, so no one rule makes both global",
-            "use one reduction",
+            "this loss adds sums over rows to means or to terms that have no rows, so no one rule makes all of it global",
+            "use one reduction: divide what is summed by the number of rows",
         )
     elif kinds - {"mean"}:
         context.note(

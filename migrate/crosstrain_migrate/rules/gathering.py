@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Shard, Value
+from crosstrain_migrate.roles.values import Shard, Unknown, Value
 
 from .base import Context, refuse
 from .shares import inside, shards
@@ -191,6 +191,8 @@ class Gatherer:
         for name in [n for n in ast.walk(operand) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]:
             kinds = {s.kind for s in shards(self.facts, name) if s.loader in self.loaders and not s.host}
             if not kinds:
+                if self._unknown_of_batch(name):
+                    return False
                 continue
             if not kinds <= {"rows"}:
                 return False
@@ -210,6 +212,13 @@ class Gatherer:
                 if not self._add_names(cut, statement.value, seen | {definition}):
                     return False
         return True
+
+    def _unknown_of_batch(self, name: ast.Name) -> bool:
+        """A variable bound anew for every batch to something that could not be followed: it may be rows."""
+        loop = self.facts.batch_loop_around(name)
+        if loop is None or any(not isinstance(v, Unknown) for v in self.facts.of(name)):
+            return False
+        return any(inside(self.facts, d, loop) for d in self.facts.interp.reaching.get(name, ()))
 
     def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
         return getattr(definition, "lineno", 0) >= statement.lineno and not isinstance(definition, ast.arg)

@@ -63,6 +63,9 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
     parent = facts.table.parents.get(scope.node)
     if isinstance(parent, ast.ClassDef):
         cls = parent
+        init = facts.interp.method(cls, "__init__")
+        if init is not None and facts.table.parents.get(init) is cls:
+            scope = facts.table.scopes[init]  # before any other method can ask for it
     module_level = [d for d in definitions if facts.table.of_node[d].parent is None and _top_level(facts, d)]
     if module_level and scope.parent is not None:
         scope, cls = scope.module, None
@@ -114,9 +117,7 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     if scope is subject.scope:
         suite = suite_of(facts, _outermost(facts, first_store, scope))
     elif scope.parent is not None or not mine:
-        first_store = min(
-            _made_in(facts, subject, scope), key=lambda s: s.lineno, default=facts.tree.body[-1]
-        )
+        first_store = min(_made_in(facts, subject, scope), key=lambda s: s.lineno, default=_first(scope))
         suite = suite_of(facts, _outermost(facts, first_store, scope))
     else:
         suite = facts.tree.body
@@ -129,6 +130,13 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     if not candidates:
         return _in_suite(facts, first_store, suite) or first_store
     return min(candidates, key=lambda s: s.lineno)
+
+
+def _first(scope: Scope) -> ast.stmt:
+    """The first statement of a scope's body that does something."""
+    body: list[ast.stmt] = scope.node.body  # type: ignore[assignment]
+    documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1
+    return body[1] if documented else body[0]
 
 
 def _made_in(facts: Facts, subject: Subject, scope: Scope) -> list[ast.stmt]:

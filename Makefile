@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test lint types tests env golden bench clean
+.PHONY: demo test test-all test-xla lint types tests env golden docs bench faults fuzz verify-soak clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,9 +34,39 @@ tests: $(STAMP)
 
 test: lint types tests
 
+# The long forms too: slow tests, XLA.
+test-all: lint types test-xla
+	CROSSTRAIN_TEST_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+# torch_xla needs a torch of its own, so an environment of its own (.venv-xla, some minutes the first time).
+XLA := $(VENV)-xla
+$(XLA)/.installed: pyproject.toml constraints-xla.txt
+	$(PYTHON) -m venv $(XLA)
+	$(XLA)/bin/python -m pip install --quiet --constraint constraints-xla.txt --editable '.[tpu]' pytest pytest-xdist scikit-learn
+	@touch $@
+
+test-xla: $(XLA)/.installed
+	$(XLA)/bin/python -m pytest tests/xla -n $(WORKERS) --dist worksteal -q
+
 # Writes golden/*/after.py and report.json anew; the review is the git diff.
 golden: $(STAMP)
 	$(BIN)/python -m tests.golden.regenerate
+
+# The rules' pages as one HTML file.
+docs: $(STAMP)
+	@mkdir -p docs
+	$(BIN)/migrate --list-rules --output-format html --output docs/rules.html
+
+# Hundreds of kills, full disks and damaged checkpoints; nothing may be lost.
+faults: $(STAMP)
+	$(BIN)/python -m tests.faults --rounds 300
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --minutes 30
+
+# No golden case may be a false alarm in 20 runs.
+verify-soak: $(STAMP)
+	$(BIN)/python -m tests.verify.table --repeat 20
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks

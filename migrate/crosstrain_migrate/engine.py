@@ -14,6 +14,7 @@ from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
 from .rules import Plan, plan, unwind
 from .rules.base import Refusal
+from .rules.gate import already_migrated
 from .rules.plain import Plain
 from .rules.sweep import tidy
 from .rules.wish import Wish
@@ -163,7 +164,7 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
         problems = check_result(text, after)
     except EditNotApplied as error:
         after, problems = text, [str(error)]
-    if not problems and plan(understand(ast.parse(after)), after, "crosstrain").edits:
+    if not problems and _would_change_again(after):
         problems = ["a second migration of the result would change it again"]
     if problems:
         return text, Plan(findings=(*planned.findings, _unchecked(problems)))
@@ -173,6 +174,11 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
 def _unchecked(problems: list[str]) -> Finding:
     reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
     return Finding("CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.REFUSED)
+
+
+def _would_change_again(text: str) -> bool:
+    tree = ast.parse(text)
+    return not already_migrated(tree) and bool(plan(understand(tree), text, "crosstrain").edits)
 
 
 def _changes(planned: Plan) -> tuple[Change, ...]:

@@ -345,7 +345,7 @@ def _loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], nam
     legacy = {k for k in ("size_average", "reduce") if k in options}
     if legacy:
         kind = _legacy_reduction(options)
-    if kind == "mean" and _normalises(options, name):
+    if kind == "mean" and (_normalises(options, name) or _weighs_by_the_share(interp, options)):
         kind = "other"
     found: set[Value] = set()
     for shard in shards:
@@ -356,6 +356,12 @@ def _loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], nam
         else:
             found.add(Shard(kind, shard.loader, frozenset({node})))
     return frozenset(found)
+
+
+def _weighs_by_the_share(interp: Interpreter, options: dict[str, ast.expr]) -> bool:
+    """`pos_weight=negatives / positives`, counted in this batch: every rank weighs by its own share."""
+    given = [v for value in options.values() for v in interp.of(value)]
+    return any(isinstance(v, Shard) and v.kind in tensors.SCALARS for v in given)
 
 
 def _legacy_reduction(options: dict[str, ast.expr]) -> str:

@@ -14,7 +14,7 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.values import Method, Shard, Value
+from crosstrain_migrate.roles.values import Method, Shard, Unknown, Value
 
 from .base import Context, refuse
 from .collate import changes_rows
@@ -42,6 +42,40 @@ def plan(context: Context) -> None:
     for loader in loaders if gatherer.collapses else ():
         _check_collate(context, loader)
     _report_hooks(context)
+    _report_divisors(context, loaders)
+
+
+def _report_divisors(context: Context, loaders: set[Value]) -> None:
+    """A mean over batches that divides by a number of batches which the script computed itself."""
+    for node in ast.walk(context.facts.tree):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+            continue
+        summed = local_shards(context.facts, node.left, loaders, host=True)
+        if any(s.kind == "mean" for s in summed) and _is_made_by_hand(context, node):
+            context.note(
+                RULE,
+                node,
+                f"a sum over batches is divided by `{ast.unparse(node.right)}`, which does not follow the number of "
+                "batches: by default there are fewer of them on several processes",
+                "divide by len() of the loader, or launch with --split-batches",
+            )
+
+
+def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
+    """Whether the divisor is a number that neither a loader nor a loop over batches counts."""
+    facts = context.facts
+    if facts.batch_loop_around(node) is not None or any(
+        not isinstance(v, Unknown) for v in facts.of(node.right)
+    ):
+        return False
+    names = [n for n in ast.walk(node.right) if isinstance(n, ast.Name)]
+    if not names or any(isinstance(n, ast.Call) for n in ast.walk(node.right)):
+        return False
+    for name in names:
+        for definition in facts.interp.reaching.get(name, ()):
+            if facts.batch_loop_around(definition) is not None or isinstance(definition, ast.arg):
+                return False  # counted in the loop, or given by a caller
+    return all(name in facts.interp.reaching for name in names)
 
 
 def _check_collate(context: Context, loader: Value) -> None:
@@ -195,6 +229,7 @@ class Globaliser:
         accelerator = self.context.accelerator(node)
         if kinds == {"sum"}:
             template = accelerator + ".gather_for_metrics({x}).sum()"
+            self._never_completed()
             if self.context.runtime == "accelerate":
                 template = accelerator + '.reduce({x}, reduction="sum")'
         else:
@@ -203,6 +238,11 @@ class Globaliser:
             node, RULE, "the loss of the global batch, not of this rank's share", template, x=node
         )
         self.context.collective.add(node)
+
+    def _never_completed(self) -> None:
+        """Rows that complete the last batch would be counted twice; a loss that is a sum rules them out anyway."""
+        if self.context.runtime == "crosstrain" and {s.kind for s in self.facts.loss_shards} != {"sum"}:
+            self.context.options["even_batches"] = '"weighted"'
 
     def _in_mixed_loop(self, node: ast.expr) -> bool:
         """One loop for training and evaluation: several loaders, and a backward pass that is not always taken."""

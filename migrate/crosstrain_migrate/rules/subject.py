@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
 from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value
@@ -176,6 +177,16 @@ def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def no_loader_note(facts: Facts) -> tuple[str, ast.AST, str, str, Severity]:
+    loader = next((v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS), None)
+    if loader is not None:
+        return (
+            "CT902",
+            facts.backward_calls[0][0],
+            f"the batches of the DataLoader made in line {getattr(loader.site, 'lineno', 0)} could not be followed to "
+            "this loss (through a generator, a dictionary, a wrapper class or another file?)",
+            "iterate the loader itself in the training loop",
+            Severity.REVIEW,
+        )
     return (
         "CT902",
         facts.backward_calls[0][0],

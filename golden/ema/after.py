@@ -47,6 +47,7 @@ def main(epochs=2, bs=52, lr=0.3):
     val_dl = DataLoader(TensorDataset(img[199:346], lab[199:346]), bs)
 
     net = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10))
+    net = net.to(dev)
     ema = ModelEMA(net, decay=0.8, device=dev)
     loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)
     sgd = optim.SGD(net.parameters(), lr=lr, momentum=0.5)

@@ -13,11 +13,12 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.values import External, Member, Sequence, Shard, Symbol, Unknown, Value
+from crosstrain_migrate.roles.values import Class, External, Member, Sequence, Shard, Symbol, Unknown, Value
 
 from .base import Context
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
+COPIES = frozenset({"copy.deepcopy", "torch.optim.swa_utils.AveragedModel"})
 
 
 class Placement:
@@ -103,7 +104,7 @@ class Placement:
             return None
         subject = self.context.subject
         if values <= set(subject.models):
-            return MODEL
+            return None if self._copied_early(values) else MODEL
         shards = {v for v in values if isinstance(v, Shard)}
         members = {v.receiver for v in values if isinstance(v, Member)}
         if shards and all(
@@ -116,7 +117,15 @@ class Placement:
 
     def _comes_placed(self, owner: ast.expr) -> bool:
         """Only what the loader itself yields is on the device already; a new tensor of its size is not."""
+        return self._made_by_loader(owner, frozenset())
+
+    def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for node in ast.walk(owner):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                for definition in self.facts.interp.reaching.get(node, frozenset()) - seen:
+                    source = self._source_of(definition)
+                    if source is not None and not self._made_by_loader(source, seen | {definition}):
+                        return False
             if isinstance(node, ast.Call):
                 function = self.facts.of(node.func)
                 if any(
@@ -127,6 +136,35 @@ class Placement:
                 ):
                     return False
         return True
+
+    def _source_of(self, definition: ast.AST) -> ast.AST | None:
+        """What a variable was assigned, or what the comprehension that binds it goes over."""
+        for around in self.facts.table.ancestors(definition):
+            if isinstance(around, ast.comprehension):
+                return around.iter
+            if isinstance(around, ast.Assign | ast.AnnAssign):
+                return around.value
+            if isinstance(around, ast.stmt):
+                return None
+        return None
+
+    def _copied_early(self, models: set[Value]) -> bool:
+        """Whether something takes a copy of the model's parameters (an average of them, a twin) before `prepare`
+        places the model: both must be on the device from the start."""
+        scope = self.context.subject.scope
+        mine = [c for c in self.facts.calls if self.facts.table.of_node[c] is scope]
+        touching = self.facts.interp.touching
+        runs = [c.lineno for c in mine if touching.intersection(self.context.local_targets(c))]
+        runs += [n.lineno for n in self.facts.loops if self.facts.table.of_node[n] is scope]
+        for call in mine:
+            if call.lineno > min(runs, default=call.lineno):
+                break
+            if not any(isinstance(a, ast.Name) and self.facts.of(a) & models for a in call.args):
+                continue
+            for value in self.facts.of(call.func):
+                if isinstance(value, Class) or (isinstance(value, Symbol) and value.path in COPIES):
+                    return True
+        return False
 
     @staticmethod
     def _weightless_loss(value: External) -> bool:

@@ -1,0 +1,252 @@
+"""Faults that an adversarial trial of the tool found: conversions that were silently wrong or crashed.
+
+Each case names what was wrong and says which lines the result must hold, must not hold, or the code of the refusal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.rules.support import SLOTS, check_invariants, migrate, script
+
+LOOP = "for x, y in train_loader:"
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    slots: dict[str, str]
+    holds: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    refused: str = ""
+
+
+FAULTS = [
+    Fault(
+        "a loose parameter gets no averaged gradient",
+        {
+            "optimizer": "s = nn.Parameter(torch.zeros(1))\n"
+            "optimizer = torch.optim.SGD([*model.parameters(), s], lr=0.1)"
+        },
+        refused="CT201",
+    ),
+    Fault(
+        "a part of the model stands for the whole",
+        {
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.body = nn.Linear(8, 8)\n        self.head = nn.Linear(8, 3)\n\n"
+            "    def forward(self, x):\n        return self.head(self.body(x))",
+            "model": "model = Net().to(device)",
+            "optimizer": "optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)",
+        },
+        holds=("model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",),
+    ),
+    Fault(
+        "rows gathered in front of the forward pass",
+        {
+            "definitions": "def flip(x, y):\n    return x.flip(1), y",
+            "batch": "x, y = x.to(device), y.to(device)\nx, y = flip(x, y)",
+        },
+        holds=("x, y = flip(x, y)",),
+        lacks=("gather_for_metrics",),
+    ),
+    Fault(
+        "gathered inside a module",
+        {
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layer = nn.Linear(8, 3)\n\n"
+            "    def forward(self, x):\n        out = []\n        for part in x.split(4, dim=1):\n"
+            "            out.append(part)\n        return self.layer(torch.cat(out, dim=1))",
+            "model": "model = Net().to(device)",
+        },
+        holds=("            out.append(part)",),
+        lacks=("gather_for_metrics",),
+    ),
+    Fault(
+        "a module that keeps a running mean of its rank's rows",
+        {
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layer = nn.Linear(8, 3)\n        self.seen = 0\n\n"
+            "    def forward(self, x):\n        self.seen += x.shape[0]\n        return self.layer(x)",
+            "model": "model = Net().to(device)",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "rows bound anew that the loss is made of",
+        {
+            "loss": 'out = model(x)\nrows = F.cross_entropy(out, y, reduction="none")\n'
+            "print(rows.max().item())\nworst = rows[rows > 0]\nloss = worst.mean()"
+        },
+        lacks=("rows = accelerator.gather_for_metrics(rows)",),
+    ),
+    Fault(
+        "an index of rows, a value of all ranks' rows",
+        {"setup": "seen = torch.zeros(3)", "after_step": "seen[y] += 1"},
+        refused="CT602",
+    ),
+    Fault(
+        "counted row by row",
+        {
+            "setup": "seen = [0, 0, 0]",
+            "after_step": "for label in y:\n    seen[label] += 1",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "gathered again at every turn of an inner loop",
+        {
+            "setup": "counts = [0, 0, 0]",
+            "after_step": "guess = out.argmax(1)\nfor c in range(3):\n"
+            "    counts[c] += ((guess == c) & (y == c)).sum().item()",
+        },
+        lacks=("    guess, y = accelerator.gather_for_metrics((guess, y))\n            counts",),
+    ),
+    Fault(
+        "a mask of this rank's rows on all ranks' rows",
+        {"after_step": "wrong = x[out.argmax(1) != y]\nprint(len(wrong))"},
+        lacks=("gather_for_metrics(x)[out.argmax(1) != y]",),
+    ),
+    Fault(
+        "the loss that a step with a closure returns",
+        {
+            "loss": "def closure():\n    optimizer.zero_grad()\n    loss = F.cross_entropy(model(x), y)\n"
+            "    loss.backward()\n    return loss\nprint(optimizer.step(closure).item())",
+            "backward": "",
+            "step": "",
+        },
+        lacks=("accelerator.print(optimizer.step(closure).item())",),
+    ),
+    Fault(
+        "a sum over rows beside a mean loss is never completed with rows that count twice",
+        {
+            "loss": "out = model(x)\nn = (y > 0).sum()\nloss = F.cross_entropy(out, y, reduction='sum') / n",
+            "after_step": "print(n.item())",
+        },
+        holds=('Accelerator(even_batches="weighted")',),
+    ),
+    Fault(
+        "a tensor made beside the batch is on the CPU",
+        {
+            "loss": "noise = torch.rand(x.size(0), 8)\nout = model(x + noise.to(device))\n"
+            "loss = F.cross_entropy(out, y)"
+        },
+        holds=("noise.to(",),
+    ),
+    Fault(
+        "a twin of the model made before prepare places the model",
+        {"imports": "import copy", "setup": "twin = copy.deepcopy(model)"},
+        holds=(".to(",),
+    ),
+    Fault(
+        "a loader made anew in a loop, prepared after all training",
+        {
+            "data": "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))",
+            "epoch": "train_loader = DataLoader(train_set, batch_size=8)",
+        },
+        refused="CT201",
+    ),
+    Fault(
+        "a sum set as the reduction later",
+        {
+            "setup": 'criterion = nn.MSELoss()\ncriterion.reduction = "sum"',
+            "loss": "loss = criterion(model(x), y)",
+        },
+        lacks=("loss_reduction",),
+    ),
+    Fault(
+        "identity is no reading of a number",
+        {
+            "setup": "last = None",
+            "after_step": "if last is not None:\n    print(loss.item())\nlast = loss.detach()",
+        },
+        holds=("if last is not None:",),
+    ),
+]
+
+FUNCTIONS = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def fit(model, loader, epochs, device):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+
+
+def main():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)
+    model = nn.Linear(8, 3).to(device)
+    fit(model, loader, 2, device)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+COUNTER = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+seen = 0
+
+
+def step(model, optimizer, x, y):
+    global seen
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    seen += x.shape[0]
+
+
+loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)
+model = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    step(model, optimizer, x, y)
+print(seen)
+"""
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault(fault: Fault) -> None:
+    text = script({**SLOTS, **fault.slots})
+    result = migrate(text)
+    check_invariants(text, result)
+    if fault.refused:
+        assert fault.refused in {f.rule for f in result.findings}
+        assert result.refused
+        return
+    assert result.changed or result.refused
+    for line in fault.holds:
+        assert line in result.after
+    for line in fault.lacks:
+        assert line not in result.after
+
+
+def test_a_function_that_is_given_the_model_prepares_it() -> None:
+    result = migrate(FUNCTIONS)
+    check_invariants(FUNCTIONS, result)
+    assert "    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)" in result.after
+    assert "def fit(model, loader, epochs, accelerator):" in result.after
+    assert "    accelerator = Accelerator()\n    loader" in result.after  # before the model draws its weights
+
+
+def test_a_counter_of_an_outer_scope_counts_all_rows() -> None:
+    """`print(seen)` once became the number of rows of the last batch, on one process too."""
+    result = migrate(COUNTER)
+    check_invariants(COUNTER, result)
+    assert "accelerator.print(seen)" in result.after
+    assert "    seen += x.shape[0]" not in result.after

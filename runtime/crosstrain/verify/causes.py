@@ -36,6 +36,8 @@ ERRORS = (
     ("the ranks disagree about the next collective", "guarded-collective"),
     ("is not the same loader on rank", "unseeded-split"),
     ("subset", "unseeded-split"),
+    ("holds no parameter of a prepared model", "not-averaged"),
+    ("but no model was prepared", "not-averaged"),
     ("is not the same model on rank", "different-models"),
     ("unscale_() has already been called", "unscaled-twice"),
     ("unscale_() is being called after step()", "unscaled-late"),
@@ -45,6 +47,7 @@ MEANS = {
     "under a guard, or after a decision that is not the same on all of them",
     "unseeded-split": "the processes hold other samples: a random split is drawn differently by each; make it after "
     "Accelerator(), or give it a seeded generator",
+    "not-averaged": "the gradients are not averaged over the processes: the model that trains was not prepared",
     "different-models": "the processes built different models",
     "unscaled-twice": "gradients are unscaled by the script and by accelerator.clip_grad_norm_",
     "unscaled-late": "gradients are unscaled after the step",

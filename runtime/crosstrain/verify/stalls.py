@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_SECONDS = 1.0
-STALL_SECONDS = 6.0
+STALL_SECONDS = 12.0  # a loaded machine may leave a rank without CPU for some
 IDLE_TICKS = 3  # of CPU time between two looks: what polling costs
 STACK_SECONDS = 0.3  # for a rank to write down where it is
 # Frames of a rank that waits for the others.

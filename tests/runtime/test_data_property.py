@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from crosstrain.comm import TorchComm
 from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from tests.runtime.data_reference import Case, expected
 T = TypeVar("T")
 
 
-class Alone:
+class Alone(TorchComm):
     """A rank that hears from the others what it would say itself: all ranks have the same generator here."""
 
     def __init__(self, rank: int, world: int) -> None:

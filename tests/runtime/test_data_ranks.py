@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain.comm import TorchComm
 from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
@@ -25,13 +24,13 @@ from torch.utils.data import (
 )
 
 from tests.runtime.data_reference import Case, expected, expected_whole
-from tests.support.ranks import run_ranks
+from tests.support.ranks import run_ranks, this_rank
 
 ACTIVE = ActiveLoaders()
 
 
 def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
-    return prepare_loader(loader, TorchComm.start(cpu=True), DataPlan(**plan), ACTIVE)
+    return prepare_loader(loader, this_rank(), DataPlan(**plan), ACTIVE)
 
 
 def _grid(world: int) -> list[tuple[Case, bool, int]]:
@@ -53,7 +52,7 @@ def _order(case: Case, shuffle: bool) -> list[int]:
 
 
 def _run_grid(world: int) -> list[Any]:
-    rank = TorchComm.start(cpu=True).rank
+    rank = this_rank().rank
     torch.manual_seed(rank)  # the order must not depend on the processes' own streams
     seen = []
     for case, shuffle, skip in _grid(world):
@@ -104,7 +103,7 @@ class Whole(Sampler[list[int]]):
 
 
 def _whole_batches(even: Any) -> list[tuple[list[int], int]]:
-    comm = TorchComm.start(cpu=True)
+    comm = this_rank()
     loader = prepare(DataLoader(range(12), batch_sampler=Whole()), even_batches=even)
     return [(batch.tolist(), loader.real_rows(comm.rank)) for batch in loader]
 
@@ -145,7 +144,7 @@ class Python(Sampler[int]):
 
 
 def _orders() -> dict[str, Any]:
-    rank = TorchComm.start(cpu=True).rank
+    rank = this_rank().rank
     torch.manual_seed(rank)
     random.seed(rank)
     np.random.seed(rank)
@@ -193,7 +192,7 @@ def test_two_processes_read_the_order_of_one_and_draw_as_much() -> None:
 
 
 def _unseeded_split() -> str:
-    torch.manual_seed(TorchComm.start(cpu=True).rank)
+    torch.manual_seed(this_rank().rank)
     train, _ = random_split(range(10), [8, 2])  # type: ignore[arg-type]
     try:
         prepare(DataLoader(train, batch_size=2))
@@ -213,7 +212,7 @@ class Secret(Sampler[int]):
     """Shuffles with a source that nobody can see."""
 
     def __iter__(self) -> Iterator[int]:
-        yield from np.random.default_rng(TorchComm.start(cpu=True).rank).permutation(50).tolist()
+        yield from np.random.default_rng(this_rank().rank).permutation(50).tolist()
 
     def __len__(self) -> int:
         return 50
@@ -233,7 +232,7 @@ def test_an_order_from_a_hidden_source_is_an_error() -> None:
 
 
 def _seedable(data_seed: int | None) -> list[list[int]]:
-    torch.manual_seed(TorchComm.start(cpu=True).rank)
+    torch.manual_seed(this_rank().rank)
     loader = prepare(
         DataLoader(range(8), batch_size=4, shuffle=True), use_seedable_sampler=True, data_seed=data_seed
     )
@@ -304,7 +303,7 @@ def test_a_subclass_that_reads_behind_our_back_is_an_error() -> None:
 
 
 def _resume(save_at: int, workers: int) -> tuple[list[Any], list[Any]]:
-    comm = TorchComm.start(cpu=True)
+    comm = this_rank()
 
     def fresh() -> Any:
         torch.manual_seed(comm.rank)
@@ -358,7 +357,7 @@ def test_a_state_from_another_number_of_processes_keeps_the_position_in_samples(
 
 
 def _strict_weight() -> list[Any]:
-    comm = TorchComm.start(cpu=True)
+    comm = this_rank()
     first = prepare(DataLoader(range(5), batch_size=4), split_batches=True, even_batches="weighted")
     second = prepare(DataLoader(range(6), batch_size=4), split_batches=True, even_batches="weighted")
 
@@ -397,7 +396,7 @@ def test_even_batches_can_be_changed_as_join_uneven_inputs_does() -> None:
 
 
 def _kept_streams() -> list[float]:
-    torch.manual_seed(TorchComm.start(cpu=True).rank)
+    torch.manual_seed(this_rank().rank)
     loader = prepare(DataLoader(range(4), batch_size=1), rng_types=("generator", "torch"))
     return [torch.rand(()).item() for _ in loader]
 

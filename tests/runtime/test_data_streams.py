@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain.comm import TorchComm
 from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tests.runtime.data_reference import Case, expected
-from tests.support.ranks import run_ranks
+from tests.support.ranks import run_ranks, this_rank
 
 ACTIVE = ActiveLoaders()
 
 
 def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
-    return prepare_loader(loader, TorchComm.start(cpu=True), DataPlan(**plan), ACTIVE)
+    return prepare_loader(loader, this_rank(), DataPlan(**plan), ACTIVE)
 
 
 class Stream(IterableDataset[Any]):
@@ -43,7 +42,7 @@ def _grid(world: int) -> list[tuple[Case, bool, int]]:
 
 
 def _run_grid(world: int, dispatch: bool | None, map_style: bool) -> list[Any]:
-    rank = TorchComm.start(cpu=True).rank
+    rank = this_rank().rank
     seen = []
     for case, sized, skip in _grid(world):
         data: Any = range(case.n) if map_style else SizedStream(case.n) if sized else Stream(case.n)
@@ -254,7 +253,7 @@ def test_a_dispatched_loop_may_be_broken_off_and_begun_again() -> None:
 
 
 def _out_of_step() -> str:
-    comm = TorchComm.start(cpu=True)
+    comm = this_rank()
     loader = prepare(DataLoader(Stream(9), batch_size=1))
     walk = iter(loader)
     next(walk)
@@ -308,7 +307,7 @@ class Shards(IterableDataset[int]):
 
 
 def _sharded(even: Any, drop_last: bool) -> list[Any]:
-    rank = TorchComm.start(cpu=True).rank
+    rank = this_rank().rank
     data = Shards([[0, 1, 2], [10], [3, 4], [11, 12]])
     loader = prepare(DataLoader(data, batch_size=2, drop_last=drop_last), even_batches=even)
     return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader, loader.weight) for b in loader]
@@ -355,7 +354,7 @@ def test_with_fewer_shards_than_processes_the_stream_is_dispatched() -> None:
 
 
 def _workers(dispatch: bool | None) -> list[Any]:
-    rank = TorchComm.start(cpu=True).rank
+    rank = this_rank().rank
     loader = prepare(DataLoader(Stream(7), batch_size=2, num_workers=1), dispatch_batches=dispatch)
     return [(b.tolist(), loader.real_rows(rank), loader.end_of_dataloader) for b in loader]
 
@@ -376,7 +375,7 @@ class Epochs(Dataset[int]):
 
 
 def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:
-    comm = TorchComm.start(cpu=True)
+    comm = this_rank()
 
     def fresh() -> Any:
         torch.manual_seed(comm.rank)

@@ -6,6 +6,7 @@ of two seconds. The function must be importable (a module-level function of a te
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -15,7 +16,10 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crosstrain.comm import TorchComm
 
 _PRELOAD = ["torch", "torch.distributed", "torch.utils.data", "tests.support.preload"]
 
@@ -54,6 +58,14 @@ def run_ranks(
             process.join()
         for pipe in pipes:
             pipe.close()
+
+
+@functools.cache
+def this_rank() -> TorchComm:
+    """The one communicator of this process, as in a real run."""
+    from crosstrain.comm import TorchComm
+
+    return TorchComm.start(cpu=True)
 
 
 def free_port() -> int:

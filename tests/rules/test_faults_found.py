@@ -137,7 +137,10 @@ FAULTS = [
     ),
     Fault(
         "a twin of the model made before prepare places the model",
-        {"imports": "import copy", "setup": "twin = copy.deepcopy(model)"},
+        {
+            "imports": "import copy",
+            "model": "model = nn.Linear(8, 3).to(device)\ntwin = copy.deepcopy(model)",
+        },
         holds=(".to(",),
     ),
     Fault(

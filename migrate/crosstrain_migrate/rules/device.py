@@ -16,6 +16,7 @@ from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.values import Class, External, Member, Sequence, Shard, Symbol, Unknown, Value
 
 from .base import Context
+from .subject import stores
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
 COPIES = frozenset({"copy.deepcopy", "torch.optim.swa_utils.AveragedModel"})
@@ -121,7 +122,7 @@ class Placement:
 
     def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for node in ast.walk(owner):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            if isinstance(node, ast.Name) and any(isinstance(v, Shard) for v in self.facts.of(node)):
                 for definition in self.facts.interp.reaching.get(node, frozenset()) - seen:
                     source = self._source_of(definition)
                     if source is not None and not self._made_by_loader(source, seen | {definition}):
@@ -153,12 +154,12 @@ class Placement:
         places the model: both must be on the device from the start."""
         scope = self.context.subject.scope
         mine = [c for c in self.facts.calls if self.facts.table.of_node[c] is scope]
-        touching = self.facts.interp.touching
-        runs = [c.lineno for c in mine if touching.intersection(self.context.local_targets(c))]
-        runs += [n.lineno for n in self.facts.loops if self.facts.table.of_node[n] is scope]
+        subject = self.context.subject
+        core = [*subject.models, *subject.optimizers, *subject.train_loaders, *self.facts.schedulers]
+        made = [s.lineno for v in core for h in stores(self.facts, scope, v) for s in h.stores]
         for call in mine:
-            if call.lineno > min(runs, default=call.lineno):
-                break
+            if call.lineno > max(made, default=0):
+                break  # `prepare` stands above it
             if not any(isinstance(a, ast.Name) and self.facts.of(a) & models for a in call.args):
                 continue
             for value in self.facts.of(call.func):

@@ -177,8 +177,9 @@ def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def no_loader_note(facts: Facts) -> tuple[str, ast.AST, str, str, Severity]:
-    loader = next((v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS), None)
-    if loader is not None:
+    made = [v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS]
+    if made:
+        loader = min(made, key=lambda v: getattr(v.site, "lineno", 0))
         return (
             "CT902",
             facts.backward_calls[0][0],

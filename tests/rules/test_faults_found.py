@@ -6,12 +6,12 @@ Each case names what was wrong and says which lines the result must hold, must n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from crosstrain_migrate.engine import Options, migrate_text
 
 from tests.rules.support import SLOTS, check_invariants, migrate, script
-
-LOOP = "for x, y in train_loader:"
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Fault:
     holds: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     refused: str = ""
+    says: str = ""  # the code of a finding
 
 
 FAULTS = [
@@ -160,6 +161,42 @@ FAULTS = [
         lacks=("loss_reduction",),
     ),
     Fault(
+        "a size that NumPy reads as a number, not as a shape",
+        {
+            "imports": "import numpy as np",
+            "setup": "sizes = []",
+            "after_step": "sizes.append(np.sqrt(len(x)))",
+        },
+        lacks=("sizes.append(np.sqrt(len(x)))",),
+    ),
+    Fault(
+        "the largest batch so far",
+        {"setup": "largest = 0", "after_step": "largest = max(largest, len(x))\nprint(largest)"},
+        lacks=("largest = max(largest, len(x))\n        accelerator.print(largest)",),
+    ),
+    Fault(
+        "a mean over batches that divides by a number computed by hand",
+        {
+            "imports": "import math",
+            "setup": "steps = math.ceil(48 / 8)\ntotal = 0.0",
+            "after_step": "total += loss.item()",
+            "after_epoch": "print(total / steps)",
+        },
+        says="CT602",
+    ),
+    Fault(
+        "rows dropped by a collate function that copies the batch first",
+        {
+            "imports": "from torch.utils.data import default_collate",
+            "definitions": "def whole(batch):\n"
+            "    return default_collate([row for row in list(batch) if row is not None])",
+            "data": "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
+            "train_loader = DataLoader(train_set, batch_size=8, collate_fn=whole)",
+            "after_step": "print((out.argmax(1) == y).sum().item())",
+        },
+        refused="CT602",
+    ),
+    Fault(
         "identity is no reading of a number",
         {
             "setup": "last = None",
@@ -233,6 +270,7 @@ def test_fault(fault: Fault) -> None:
         assert result.refused
         return
     assert result.changed or result.refused
+    assert not fault.says or fault.says in {f.rule for f in result.findings}
     for line in fault.holds:
         assert line in result.after
     for line in fault.lacks:
@@ -253,3 +291,11 @@ def test_a_counter_of_an_outer_scope_counts_all_rows() -> None:
     check_invariants(COUNTER, result)
     assert "accelerator.print(seen)" in result.after
     assert "    seen += x.shape[0]" not in result.after
+
+
+def test_accelerate_says_that_a_sum_counts_rows_twice() -> None:
+    loss = "out = model(x)\nn = (y > 0).sum()\nloss = F.cross_entropy(out, y, reduction='sum') / n"
+    text = script({**SLOTS, "loss": loss, "after_step": "print(n.item())"})
+    result = migrate_text(Path("train.py"), text, Options(runtime="accelerate"))
+    assert 'accelerator.reduce(n, reduction="sum")' in result.after
+    assert any("fills up the last batch" in f.reason for f in result.findings)

@@ -285,10 +285,7 @@ class Facts:
         return False
 
     def enclosing_function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        for around in self.table.ancestors(node):
-            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-                return around
-        return None
+        return self.interp.function_around(node)
 
     # -- where values are held -------------------------------------------------------------------------------
 

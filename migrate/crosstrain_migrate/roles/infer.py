@@ -43,6 +43,9 @@ LONGEST = 6  # parts of a dotted name that surely names something in a module
 ANY = "*"  # heap key of an element whose position is not known
 
 
+Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+
+
 class Heap(dict[tuple[ast.AST, object], set[Value]]):
     """(object, attribute or index) -> values. Knows each object's keys: looking for them among all takes for ever."""
 
@@ -509,7 +512,7 @@ class Interpreter:
             and not self._loops_over_batches(function)
         )
 
-    def function_around(self, node: ast.AST) -> ast.AST | None:
+    def function_around(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         for around in self.table.ancestors(node):
             if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
                 return around
@@ -647,7 +650,7 @@ class Interpreter:
             self.merge(self.heap[node, self._key(key) if key is not None else ANY], values)
         return frozenset({Sequence(node)})
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Values:
+    def _comprehension(self, node: Comprehension) -> Values:
         for generator in node.generators:
             self.assign(generator.target, self.iterate(self.eval(generator.iter), generator))
             for test in generator.ifs:
@@ -663,23 +666,19 @@ class Interpreter:
         self.merge(self.heap[node, ANY], element)
         return frozenset({Sequence(node)})
 
-    def _collected(self, shard: Shard, node: ast.AST) -> Shard:
+    def _collected(self, shard: Shard, node: Comprehension) -> Shard:
+        iterated = [v for generator in node.generators for v in self.of(generator.iter)]
         from_batch = any(
             (isinstance(v, Shard) and v.kind == "batch")
             or (isinstance(v, Member) and isinstance(v.receiver, Shard))
-            for generator in node.generators  # type: ignore[attr-defined]
-            for v in self.of(generator.iter)
+            for v in iterated
         )
-        over = [v for generator in node.generators for v in self._iterated_shards(generator.iter)]  # type: ignore[attr-defined]
+        over = [v for v in iterated if isinstance(v, Shard)]
         if not over and shard.kind in {"mean", "sum"}:
             return shard  # `[criterion(out, y) for out in outputs]`
         if (from_batch or not over) and shard.kind == "rows":
             return Shard("batch", shard.loader, shard.origins, shard.host)
         return tensors.other(shard, node)
-
-    def _iterated_shards(self, node: ast.expr) -> list[Shard]:
-        """The shards a comprehension iterates row by row: not those in a tuple or dict it goes over."""
-        return [v for v in self.of(node) if isinstance(v, Shard)]
 
     _eval_ListComp = _comprehension
     _eval_SetComp = _comprehension

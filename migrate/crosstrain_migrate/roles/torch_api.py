@@ -13,6 +13,8 @@ MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "
 OPTIMIZER_BASES = frozenset({"torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"})
 SUBMODULE = "torch.nn.Module"  # what a ModuleList or ModuleDict holds
 LAST_DIM_BY_DEFAULT = frozenset({"topk", "sort", "argsort", "kthvalue", "msort"})
+# NumPy's constructors whose number argument is a size; anything else reads the number.
+ARRAY_MAKERS = frozenset(f"numpy.{name}" for name in ("zeros", "ones", "empty", "full", "arange", "eye"))
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "append"})
 PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
@@ -420,3 +422,8 @@ def is_optimizer_class(path: str) -> bool:
 
 def is_scheduler_class(path: str) -> bool:
     return path.startswith(SCHEDULER_PREFIX) and last(path)[:1].isupper()
+
+
+def makes_array(path: str) -> bool:
+    """Whether a NumPy function makes an array of the size it is given."""
+    return path in ARRAY_MAKERS or path.startswith("numpy.random.")

@@ -135,15 +135,9 @@ class Context:
         cls = self.method_class(function)
         if cls is not None and self.is_library_class(cls):
             return False
-        if cls is not None and cls is self.home.cls and self._before_home(function):
-            return False
         if self.home.is_global or function is self.home.scope.node:
             return self.home.is_global or self.after_home(node)
         return self.threadable(function)
-
-    def _before_home(self, function: ast.AST) -> bool:
-        """Whether `function` is the constructor, and the Accelerator is made by another method."""
-        return getattr(function, "name", "") == "__init__" and function is not self.home.scope.node
 
     def after_home(self, node: ast.AST) -> bool:
         """Whether `node` runs after the Accelerator was made (both in the same scope)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 from crosstrain_migrate.roles.values import Function, Instance, Method, Value
 
@@ -13,8 +14,16 @@ DISORDERS = frozenset(
 )
 
 
-def changes_rows(context: Context, loader: Value) -> ast.AST | None:
-    """Where the loader's collate function sorts, filters or shuffles the rows of a batch; None when it does not."""
+@dataclass(frozen=True)
+class Disorder:
+    """Where a collate function does not keep every row in its place, and whether it may drop some."""
+
+    node: ast.AST
+    drops: bool
+
+
+def changes_rows(context: Context, loader: Value) -> Disorder | None:
+    """What the loader's collate function does to the order or the number of its rows; None when nothing is found."""
     site = getattr(loader, "site", None)
     given = (
         next((k.value for k in site.keywords if k.arg == "collate_fn"), None)
@@ -25,13 +34,13 @@ def changes_rows(context: Context, loader: Value) -> ast.AST | None:
         function = _code_of(context, value)
         for node in ast.walk(function) if function is not None else ():
             if isinstance(node, ast.comprehension) and node.ifs:
-                return node.iter
+                return Disorder(node.iter, drops=True)
             if isinstance(node, ast.Call):
                 name = (
                     node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 )
                 if name in DISORDERS:
-                    return node
+                    return Disorder(node, drops=name in {"filter", "sample"})
     return None
 
 

@@ -73,7 +73,7 @@ def _must_be_held(context: Context, loader: Value) -> None:
     disorder = changes_rows(context, loader)
     if disorder is not None:
         raise NotProven(
-            disorder,
+            disorder.node,
             "its collate function may reorder or drop rows, so those that fill up the last batch cannot be told",
         )
     for scope in context.facts.table.scopes.values():

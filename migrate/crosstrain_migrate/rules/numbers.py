@@ -14,7 +14,7 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.values import Method, Shard, Unknown, Value
+from crosstrain_migrate.roles.values import Length, Method, Shard, Value
 
 from .base import Context, refuse
 from .collate import changes_rows
@@ -64,35 +64,35 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
 def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
     """Whether the divisor is a number that neither a loader nor a loop over batches counts."""
     facts = context.facts
-    if facts.batch_loop_around(node) is not None or any(
-        not isinstance(v, Unknown) for v in facts.of(node.right)
-    ):
+    counts = any(isinstance(v, Length | Shard) for v in facts.of(node.right))
+    if counts or facts.batch_loop_around(node) is not None:
         return False
-    names = [n for n in ast.walk(node.right) if isinstance(n, ast.Name)]
-    if not names or any(isinstance(n, ast.Call) for n in ast.walk(node.right)):
+    calls = [n for n in ast.walk(node.right) if isinstance(n, ast.Call)]
+    if any("builtins.len" in facts.paths(call.func) for call in calls):
         return False
-    for name in names:
-        for definition in facts.interp.reaching.get(name, ()):
-            if facts.batch_loop_around(definition) is not None or isinstance(definition, ast.arg):
-                return False  # counted in the loop, or given by a caller
-    return all(name in facts.interp.reaching for name in names)
+    functions = {n for call in calls for n in ast.walk(call.func)}
+    names = [n for n in ast.walk(node.right) if isinstance(n, ast.Name) and n not in functions]
+    definitions = {d for name in names for d in facts.interp.reaching.get(name, ())}
+    if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in definitions):
+        return False  # given by a caller, or counted in the loop
+    return bool(names) and all(name in facts.interp.reaching for name in names)
 
 
 def _check_collate(context: Context, loader: Value) -> None:
-    node = changes_rows(context, loader)
-    if node is None:
+    disorder = changes_rows(context, loader)
+    if disorder is None:
         return
-    if not isinstance(node, ast.Call) or ast.unparse(node.func).endswith("filter"):
+    if disorder.drops:
         raise refuse(
             RULE,
-            node,
+            disorder.node,
             "the collate function may drop rows, so the processes would hold different numbers of them, and what "
             "training counts could not be gathered",
             "leave bad samples out in the data set, before batches are made",
         )
     context.note(
         RULE,
-        node,
+        disorder.node,
         "the collate function reorders the rows of a batch, so the few rows that fill up the last global batch are "
         "counted in what training prints",
         "launch with --split-batches for exact counts, or sort in the sampler",
@@ -229,9 +229,16 @@ class Globaliser:
         accelerator = self.context.accelerator(node)
         if kinds == {"sum"}:
             template = accelerator + ".gather_for_metrics({x}).sum()"
-            self._never_completed()
             if self.context.runtime == "accelerate":
                 template = accelerator + '.reduce({x}, reduction="sum")'
+                self.context.note(
+                    RULE,
+                    node,
+                    "Accelerate fills up the last batch with rows from the first, and they are counted in this sum",
+                    "use --runtime crosstrain for exact sums, or a batch size that divides the data set",
+                )
+            else:
+                self._never_completed()
         else:
             template = accelerator + '.reduce({x}, reduction="mean")'
         self.context.replace(
@@ -241,7 +248,7 @@ class Globaliser:
 
     def _never_completed(self) -> None:
         """Rows that complete the last batch would be counted twice; a loss that is a sum rules them out anyway."""
-        if self.context.runtime == "crosstrain" and {s.kind for s in self.facts.loss_shards} != {"sum"}:
+        if {s.kind for s in self.facts.loss_shards} != {"sum"}:
             self.context.options["even_batches"] = '"weighted"'
 
     def _in_mixed_loop(self, node: ast.expr) -> bool:

@@ -155,7 +155,7 @@ class SinkFinder:
 
     def _sizes_an_array(self, node: ast.Call) -> bool:
         """`np.random.normal(0, 1, (len(x), 3))`: as many rows as this share has."""
-        if not any(path.startswith("numpy.") for path in self.facts.paths(node.func)):
+        if not any(api.makes_array(path) for path in self.facts.paths(node.func)):
             return False
         found = [s for a in node.args for s in _inner_shards(self.facts, a, self.loaders)]
         return bool(found) and all(s.kind == "count" for s in found)
@@ -209,11 +209,11 @@ class SinkFinder:
             over = node.iter.args
         if not any(local_shards(self.facts, o, self.loaders) for o in over):
             return
-        if any(self._leaves(inner, node) for inner in ast.walk(node)):
+        if any(self._leaves(inner) for inner in ast.walk(node)):
             for part in over:
                 self._add(part, "rows", node)
 
-    def _leaves(self, inner: ast.AST, loop: ast.AST) -> bool:
+    def _leaves(self, inner: ast.AST) -> bool:
         if isinstance(inner, ast.AugAssign):
             return self._outlives(inner.target, inner)
         if isinstance(inner, ast.Assign):

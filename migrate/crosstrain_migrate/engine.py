@@ -16,7 +16,7 @@ from .rules import Plan, plan, unwind
 from .rules.base import Refusal
 from .rules.gate import already_migrated
 from .rules.plain import Plain
-from .rules.sweep import tidy
+from .rules.tidy import tidy
 from .rules.wish import Wish
 from .rules.xla import advise
 from .sources import may_train, syntax_problem

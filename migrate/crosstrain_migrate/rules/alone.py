@@ -8,103 +8,16 @@ from __future__ import annotations
 
 import ast
 import operator
-import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, External, Function, FunctionNode, Instance, Method, Symbol
 
-DIST = "torch.distributed."
-RANKS = frozenset(
-    {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}
-)
-SIZES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNODES"})
-LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
-# Command-line options that say how to distribute; without them on the command line their defaults hold.
-OPTION = re.compile(
-    r"^((use_|is_)?(ddp|dp|distributed|dist|data_?parallel|multi_?gpus?|parallel)|multiprocessing_distributed"
-    r"|(node_|local_)?rank|nr|world_?size|dist_(url|backend)|backend|init_method|n?nodes|nproc_per_node"
-    r"|(n|n_|num_)?gpus?(_per_node)?|gpu_ids?|device_ids?|master_(addr|port)|n_?gpus?)$"
-)
-SWITCH = re.compile(r"ddp|dp|dist|parallel|multi")
-SIZE_OPTION = re.compile(r"^(world_?size|n?nodes|nproc_per_node|(n|n_|num_)gpus?(_per_node)?|gpus)$")
-WRAPPERS = frozenset(
-    {
-        "torch.nn.DataParallel",
-        "torch.nn.parallel.DataParallel",
-        "torch.nn.parallel.data_parallel.DataParallel",
-        "torch.nn.parallel.DistributedDataParallel",
-        "torch.nn.parallel.distributed.DistributedDataParallel",
-        "apex.parallel.DistributedDataParallel",
-    }
-)
-# What mp.spawn passes first, once the started function is called like any other. It never reaches the result: where a
-# use of it has no counterpart, the name is bound nowhere, which is refused.
-SPAWNED_RANK = "__spawned_rank__"
-SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
-
-
-@dataclass(frozen=True)
-class Known:
-    """A value; `hand`: it would be another one if the script ran on several processes."""
-
-    value: object
-    hand: bool = False
-
-    @property
-    def truth(self) -> bool:
-        return bool(self.value)
-
-
-_PENDING = Known("pending")
-_BINARY: dict[type[ast.operator], Callable[..., object]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
-_PURE: dict[str, Callable[..., object]] = {
-    "int": int,
-    "str": str,
-    "float": float,
-    "bool": bool,
-    "len": len,
-    "max": max,
-    "min": min,
-    "abs": abs,
-    "range": range,
-    "list": list,
-}
-
-
-def _join(found: list[Known | None]) -> Known | None:
-    settled = [k for k in found if k is not _PENDING]
-    if not settled:
-        return _PENDING if found else None
-    if any(k is None for k in settled):
-        return None
-    values = [k for k in settled if k is not None]
-    first = values[0]
-    if all(type(k.value) is type(first.value) and k.value == first.value for k in values):
-        return Known(first.value, any(k.hand for k in values))
-    return None
+from .arguments import default_of, option_name, passed, spawn_arguments, spreads
+from .known import BINARY, COMPARE, PENDING, PURE, Known, join
+from .launched import DIST, LAUNCHED, OPTION, RANKS, SIZE_OPTION, SIZES, SPAWN, SPAWNED_RANK, SWITCH, WRAPPERS
 
 
 class Alone:
@@ -146,7 +59,7 @@ class Alone:
     def known(self, node: ast.expr) -> Known | None:
         """The value of an expression, if it is certain."""
         found = self._value(node)
-        return None if found is _PENDING else found
+        return None if found is PENDING else found
 
     def by_hand(self, node: ast.expr) -> Known | None:
         """The value of an expression that is certain because the script runs as one process."""
@@ -156,12 +69,12 @@ class Alone:
     def _value(self, node: ast.expr) -> Known | None:
         if node in self._memo:
             return self._memo[node]
-        self._memo[node] = _PENDING
+        self._memo[node] = PENDING
         handler: Callable[[ast.expr], Known | None] | None = getattr(
             self, f"_value_{type(node).__name__}", None
         )
         found = handler(node) if handler is not None else None
-        if found is _PENDING:
+        if found is PENDING:
             del self._memo[node]  # it may be known once the cycle it is part of is left
         else:
             self._memo[node] = found
@@ -174,8 +87,8 @@ class Alone:
         parts = [self._value(e) for e in node.elts]
         if any(p is None for p in parts):
             return None
-        if any(p is _PENDING for p in parts):
-            return _PENDING
+        if any(p is PENDING for p in parts):
+            return PENDING
         known = [p for p in parts if p is not None]
         values = [p.value for p in known]
         return Known(tuple(values) if isinstance(node, ast.Tuple) else values, any(p.hand for p in known))
@@ -194,12 +107,12 @@ class Alone:
 
     def _defined(self, definitions: list[ast.AST]) -> Known | None:
         alive = [d for d in definitions if not self.dead(d)]
-        return self._beside_dead(_join([self._definition(d) for d in alive]), len(alive) < len(definitions))
+        return self._beside_dead(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
 
     @staticmethod
     def _beside_dead(found: Known | None, beside: bool) -> Known | None:
         """Several processes take the branch that is left out here, so they may have another value."""
-        if found is None or found is _PENDING or not beside:
+        if found is None or found is PENDING or not beside:
             return found
         return Known(found.value, True)
 
@@ -251,9 +164,9 @@ class Alone:
         if isinstance(value, ast.Call):
             results = [self._returned(f, index) for f in self._local(value)]
             if results:
-                return _join(results)
+                return join(results)
         found = self._value(value)
-        if found is None or found is _PENDING:
+        if found is None or found is PENDING:
             return found
         if isinstance(found.value, tuple | list) and len(found.value) == length:
             return Known(found.value[index], found.hand)
@@ -268,8 +181,8 @@ class Alone:
         ]
         spawns = [s for s in self.spawns if s.args and self._spawned(s) is function]
         found.extend(self._spawned_argument(s, function, argument) for s in spawns if not self.dead(s))
-        result = _join(found)
-        if result is None or result is _PENDING or not spawns:
+        result = join(found)
+        if result is None or result is PENDING or not spawns:
             return result
         return Known(result.value, True)  # started processes get other values
 
@@ -291,7 +204,7 @@ class Alone:
         if expression is not None:
             return self._value(expression)
         default = default_of(function, argument)
-        return self._value(default) if default is not None and not _spreads(site) else None
+        return self._value(default) if default is not None and not spreads(site) else None
 
     def _spawned(self, spawn: ast.Call) -> ast.AST | None:
         return next((v.node for v in self.facts.of(spawn.args[0]) if isinstance(v, Function)), None)
@@ -316,7 +229,7 @@ class Alone:
             found.append(self._option(node.attr))
         else:
             found += self._fields(node)
-        return self._beside_dead(_join(found), len(alive) < len(stores))
+        return self._beside_dead(join(found), len(alive) < len(stores))
 
     def _fields(self, node: ast.Attribute) -> list[Known | None]:
         """`config.world_size` of a `Config(world_size=...)` whose class has no constructor of its own."""
@@ -346,7 +259,7 @@ class Alone:
     def _option(self, name: str) -> Known | None:
         call = self.options.get(name)
         if call is None:
-            return Known(0, True) if name == "local_rank" else _PENDING
+            return Known(0, True) if name == "local_rank" else PENDING
         if not OPTION.match(name):
             return None
         keywords = {k.arg: k.value for k in call.keywords}
@@ -354,7 +267,7 @@ class Alone:
         default = keywords.get("default")
         if default is not None:
             found = self._value(default)
-            if found is None or found is _PENDING:
+            if found is None or found is PENDING:
                 return found
             value = found.value
         elif isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
@@ -376,11 +289,11 @@ class Alone:
         environment = self._environment(node)
         if environment is not None:
             return environment
-        name = next((p[9:] for p in paths if p.startswith("builtins.") and p[9:] in _PURE), None)
+        name = next((p[9:] for p in paths if p.startswith("builtins.") and p[9:] in PURE), None)
         if name is not None and not node.keywords:
-            return self._pure(_PURE[name], node.args)
+            return self._pure(PURE[name], node.args)
         targets = self._local(node)
-        return _join([self._returned(f) for f in targets]) if targets else None
+        return join([self._returned(f) for f in targets]) if targets else None
 
     def _library(self, path: str, node: ast.Call) -> Known | None:
         name = path.rsplit(".", 1)[-1]
@@ -421,14 +334,14 @@ class Alone:
         if len(node.args) < 2:
             return Known(None, True)
         default = self._value(node.args[1])
-        return default if default is None or default is _PENDING else Known(default.value, True)
+        return default if default is None or default is PENDING else Known(default.value, True)
 
     def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> Known | None:
         arguments = [self._value(n) for n in nodes]
         if any(a is None for a in arguments):
             return None
-        if any(a is _PENDING for a in arguments):
-            return _PENDING
+        if any(a is PENDING for a in arguments):
+            return PENDING
         known = [a for a in arguments if a is not None]
         try:
             return Known(function(*(a.value for a in known)), any(a.hand for a in known))
@@ -467,7 +380,7 @@ class Alone:
                 else None
                 for r in returns
             ]
-        return self._beside_dead(_join(found), len(returns) < len(everywhere))
+        return self._beside_dead(join(found), len(returns) < len(everywhere))
 
     def _value_Subscript(self, node: ast.Subscript) -> Known | None:
         if ast.unparse(node.value) in {"os.environ", "environ"} and isinstance(node.slice, ast.Constant):
@@ -501,7 +414,7 @@ class Alone:
                         and target.slice.value == key
                     ):
                         found.append(self._value(node.value))
-        return _join(found)
+        return join(found)
 
     def _origins(self, node: ast.expr, depth: int = 5) -> list[ast.expr]:
         """What a name stands for in the end, through parameters and other names."""
@@ -518,18 +431,18 @@ class Alone:
             if isinstance(left, ast.Constant) and left.value in LAUNCHED:
                 return Known(isinstance(op, ast.NotIn), True)
             return None
-        return self._pure(_COMPARE[type(op)], [left, right])
+        return self._pure(COMPARE[type(op)], [left, right])
 
     def _value_BoolOp(self, node: ast.BoolOp) -> Known | None:
         parts = [self._value(v) for v in node.values]
         settles = isinstance(node.op, ast.Or)
         for part in parts:
-            if part is not None and part is not _PENDING and part.truth is settles:
+            if part is not None and part is not PENDING and part.truth is settles:
                 return Known(settles, part.hand)
         if any(p is None for p in parts):
             return None
-        if any(p is _PENDING for p in parts):
-            return _PENDING
+        if any(p is PENDING for p in parts):
+            return PENDING
         return Known(not settles, any(p.hand for p in parts if p is not None))
 
     def _value_UnaryOp(self, node: ast.UnaryOp) -> Known | None:
@@ -538,17 +451,17 @@ class Alone:
         return self._pure(operator.neg, [node.operand]) if isinstance(node.op, ast.USub) else None
 
     def _value_BinOp(self, node: ast.BinOp) -> Known | None:
-        function = _BINARY.get(type(node.op))
+        function = BINARY.get(type(node.op))
         return self._pure(function, [node.left, node.right]) if function is not None else None
 
     def _value_IfExp(self, node: ast.IfExp) -> Known | None:
         test = self._value(node.test)
-        if test is _PENDING:
-            return _PENDING
+        if test is PENDING:
+            return PENDING
         if test is None:
-            return _join([self._value(node.body), self._value(node.orelse)])
+            return join([self._value(node.body), self._value(node.orelse)])
         found = self._value(node.body if test.truth else node.orelse)
-        return found if found is None or found is _PENDING else Known(found.value, found.hand or test.hand)
+        return found if found is None or found is PENDING else Known(found.value, found.hand or test.hand)
 
     # -- code that one process never runs --------------------------------------------------------------------
 
@@ -569,7 +482,7 @@ class Alone:
     def _decided(self, test: ast.expr) -> Known | None:
         """`by_hand`, noting where the answer may still change."""
         found = self._value(test)
-        if found is _PENDING:
+        if found is PENDING:
             self._unsettled = True
             return None
         return found if found is not None and found.hand else None
@@ -622,59 +535,3 @@ class Alone:
             return False
         taken = statement.body if test.truth else statement.orelse
         return any(isinstance(s, ast.Return | ast.Raise) or self.leaves(s) for s in taken)
-
-
-def option_name(call: ast.Call) -> str:
-    """The attribute that `add_argument(...)` fills."""
-    keyword = next((k.value for k in call.keywords if k.arg == "dest"), None)
-    if isinstance(keyword, ast.Constant):
-        return str(keyword.value)
-    names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    chosen = next((n for n in names if n.startswith("--")), names[-1] if names else "")
-    return chosen.lstrip("-").replace("-", "_")
-
-
-def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
-    """The expression that a call passes for parameter `name`."""
-    keyword = next((k.value for k in site.keywords if k.arg == name), None)
-    if keyword is not None:
-        return keyword
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    method = isinstance(facts.table.parents.get(function), ast.ClassDef)
-    offset = 1 if method and names and names[0] in {"self", "cls"} else 0
-    if name not in names:
-        return None
-    index = names.index(name) - offset
-    if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
-        return None
-    return site.args[index]
-
-
-def _spreads(site: ast.Call) -> bool:
-    return any(isinstance(a, ast.Starred) for a in site.args) or any(k.arg is None for k in site.keywords)
-
-
-def default_of(function: FunctionNode, argument: ast.arg) -> ast.expr | None:
-    positional = [*function.args.posonlyargs, *function.args.args]
-    if argument in positional:
-        index = positional.index(argument) - (len(positional) - len(function.args.defaults))
-        return function.args.defaults[index] if index >= 0 else None
-    if argument in function.args.kwonlyargs:
-        return function.args.kw_defaults[function.args.kwonlyargs.index(argument)]
-    return None
-
-
-def spawn_arguments(spawn: ast.Call) -> list[ast.expr] | None:
-    """The `args=` of mp.spawn; None when it is no literal tuple."""
-    given = next(
-        (k.value for k in spawn.keywords if k.arg == "args"), spawn.args[1] if len(spawn.args) > 1 else None
-    )
-    if given is None:
-        return []
-    return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
-
-
-def unused_parameters(function: FunctionNode) -> list[ast.arg]:
-    """Parameters that nothing in the function reads."""
-    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
-    return [a for a in all_arguments(function) if a.arg not in used]

@@ -17,7 +17,7 @@ from crosstrain_migrate.results import Severity
 
 from .base import refuse
 from .plain import Stage
-from .precision import resolve
+from .switches import resolve
 from .wish import Precision
 
 RULE = "CT307"

@@ -15,8 +15,8 @@ import ast
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import External
 
-from .alone import WRAPPERS
 from .base import refuse
+from .launched import WRAPPERS
 from .plain import Stage
 from .wish import MARK
 

@@ -12,7 +12,8 @@ from crosstrain_migrate.roles.facts import Facts, understand
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
 
-from .alone import default_of, passed
+from .arguments import default_of, passed
+from .harmless import dumps, effectless, idle, quiet
 
 RULE = "CT303"
 MAX_ROUNDS = 8
@@ -32,69 +33,6 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> str:
     return after
 
 
-def tidy(before: str, text: str) -> str:
-    """The converted script without branches and functions that have nothing to do any more, but had `before`."""
-    from crosstrain_migrate.rewrite import rewrite
-
-    for _ in range(MAX_ROUNDS):
-        tree = ast.parse(text)
-        edits = [
-            edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)
-        ][:1]
-        edits = edits or _idle_helper(ast.parse(before), tree)
-        if not edits:
-            return text
-        text = rewrite(text, edits)
-    return text
-
-
-def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
-    """A function of which nothing but `pass` is left, and the calls of it."""
-    busy = {s.name for s in before.body if isinstance(s, ast.FunctionDef) and not _idle(s.body)}
-    for function in tree.body:
-        if not isinstance(function, ast.FunctionDef) or function.name not in busy or not _idle(function.body):
-            continue
-        uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
-        calls = [
-            s
-            for s in ast.walk(tree)
-            if isinstance(s, ast.Expr)
-            and isinstance(s.value, ast.Call)
-            and s.value.func in uses
-            and all(_effectless(a) for a in (*s.value.args, *(k.value for k in s.value.keywords)))
-        ]
-        if len(calls) == len(uses) and not function.decorator_list:
-            return [e.RemoveStatement(s, RULE) for s in (function, *calls)]
-    return []
-
-
-def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
-    """Trailing branches of an `if` that are nothing but `pass`; the whole of it when none is left."""
-    inner = any(isinstance(n, ast.If) and n.orelse == [node] for n in ast.walk(tree))
-    if inner:
-        return []
-    arms: list[list[ast.stmt]] = []
-    tests: list[ast.expr] = []
-    current: ast.If | None = node
-    while current is not None:
-        arms.append(current.body)
-        tests.append(current.test)
-        following = current.orelse
-        current = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
-        if current is None and following:
-            arms.append(following)
-    kept = len(arms)
-    while kept and all(isinstance(s, ast.Pass) for s in arms[kept - 1]):
-        if kept <= len(tests) and not _effectless(tests[kept - 1]):
-            break
-        kept -= 1
-    if kept == len(arms):
-        return []
-    if not kept:
-        return [e.RemoveStatement(node, RULE)]
-    return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
-
-
 class _Uses:
     """Which names each function (by its path) reads, and all attributes the script reads."""
 
@@ -104,9 +42,7 @@ class _Uses:
         self.attributes: set[str] = set()
         self.calls: set[str] = set()
         self._twins = {
-            ast.dump(n)
-            for n in ast.walk(tree)
-            if isinstance(n, ast.If) and _dumps(n.body) == _dumps(n.orelse)
+            ast.dump(n) for n in ast.walk(tree) if isinstance(n, ast.If) and dumps(n.body) == dumps(n.orelse)
         }
         self._visit(tree, "", [])
 
@@ -166,7 +102,7 @@ class _Sweeper:
     def _empty_blocks(self) -> None:
         """`if verbose: pass` where the author wrote no pass."""
         for node in ast.walk(self.facts.tree):
-            if isinstance(node, ast.If | ast.Try | ast.For) and _idle(node.body) and _nothing_else(node):
+            if isinstance(node, ast.If | ast.Try | ast.For) and idle(node.body) and _nothing_else(node):
                 self._remove(node)
             elif isinstance(node, ast.If) and self._same_branches(node):
                 self.found.append(e.Fold(node, RULE, arms=("always", "drop")))
@@ -174,9 +110,9 @@ class _Sweeper:
 
     def _same_branches(self, node: ast.If) -> bool:
         """Two branches that taking something out made equal (and no comment tells them apart)."""
-        if not node.orelse or not _quiet(node.test):
+        if not node.orelse or not quiet(node.test):
             return False
-        if _dumps(node.body) != _dumps(node.orelse):
+        if dumps(node.body) != dumps(node.orelse):
             return False
         lines = self.text.split("\n")[node.orelse[0].lineno - 2 : node.orelse[-1].end_lineno]
         is_elif = isinstance(node.orelse[0], ast.If) and lines[1].lstrip().startswith("elif")
@@ -184,7 +120,7 @@ class _Sweeper:
 
     def _empty_functions(self) -> None:
         for node in ast.walk(self.facts.tree):
-            if not isinstance(node, ast.FunctionDef) or node.decorator_list or not _idle(node.body):
+            if not isinstance(node, ast.FunctionDef) or node.decorator_list or not idle(node.body):
                 continue
             path = self._path(node)
             if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
@@ -261,17 +197,17 @@ class _Sweeper:
 
     def _calm(self, node: ast.expr) -> bool:
         """Without effects, helpers of the script that only return something included."""
-        if _effectless(node):
+        if effectless(node):
             return True
         if not isinstance(node, ast.Call) or not all(
-            _effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
+            effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
         ):
             return False
         functions = [v.node for v in self.facts.of(node.func) if isinstance(v, Function)]
         return bool(functions) and all(
             isinstance(f, ast.FunctionDef)
             and all(
-                _idle([s]) or (isinstance(s, ast.Return) and (s.value is None or _effectless(s.value)))
+                idle([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
                 for s in f.body
             )
             for f in functions
@@ -372,7 +308,7 @@ class _Sweeper:
                 if default_of(function, argument) is None or any(k.arg is None for k in site.keywords):
                     return False
                 continue
-            if not _effectless(value):
+            if not effectless(value):
                 return False
             edits.append(e.RemoveArgument(site, RULE, argument=value))
         self.found.extend(edits)
@@ -449,68 +385,9 @@ class _Sweeper:
         )
 
 
-def _dumps(body: list[ast.stmt]) -> list[str]:
-    return [ast.dump(s) for s in body]
-
-
-def _idle(body: list[ast.stmt]) -> bool:
-    return all(
-        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-        for s in body
-    )
-
-
 def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
     if isinstance(node, ast.For):
-        return not node.orelse and _quiet(node.iter)
+        return not node.orelse and quiet(node.iter)
     if isinstance(node, ast.Try):
         return not node.orelse and not node.finalbody
-    return not node.orelse and _quiet(node.test)
-
-
-def _quiet(node: ast.expr) -> bool:
-    return _effectless(node)
-
-
-_HARMLESS = frozenset(
-    {
-        "is_available",
-        "device_count",
-        "current_device",
-        "int",
-        "str",
-        "len",
-        "max",
-        "min",
-        "range",
-        "list",
-        "float",
-        "bool",
-    }
-    | {
-        "device",
-        "get",
-        "getenv",
-        "format",
-        "dict",
-        "tuple",
-        "parameters",
-        "named_parameters",
-        "get_rank",
-        "get_world_size",
-        "is_initialized",
-        "is_nccl_available",
-    }
-)
-
-
-def _effectless(node: ast.expr) -> bool:
-    """Evaluating it changes nothing: names, attributes, arithmetic, tests, and calls that only ask."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
-            if name not in _HARMLESS:
-                return False
-        elif isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
-            return False
-    return True
+    return not node.orelse and quiet(node.test)

@@ -1,0 +1,65 @@
+"""Which expression a call gives to which parameter."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import all_arguments
+from crosstrain_migrate.roles.values import FunctionNode
+
+
+def option_name(call: ast.Call) -> str:
+    """The attribute that `add_argument(...)` fills."""
+    keyword = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    if isinstance(keyword, ast.Constant):
+        return str(keyword.value)
+    names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    chosen = next((n for n in names if n.startswith("--")), names[-1] if names else "")
+    return chosen.lstrip("-").replace("-", "_")
+
+
+def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
+    """The expression that a call passes for parameter `name`."""
+    keyword = next((k.value for k in site.keywords if k.arg == name), None)
+    if keyword is not None:
+        return keyword
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    method = isinstance(facts.table.parents.get(function), ast.ClassDef)
+    offset = 1 if method and names and names[0] in {"self", "cls"} else 0
+    if name not in names:
+        return None
+    index = names.index(name) - offset
+    if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
+        return None
+    return site.args[index]
+
+
+def spreads(site: ast.Call) -> bool:
+    return any(isinstance(a, ast.Starred) for a in site.args) or any(k.arg is None for k in site.keywords)
+
+
+def default_of(function: FunctionNode, argument: ast.arg) -> ast.expr | None:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    if argument in positional:
+        index = positional.index(argument) - (len(positional) - len(function.args.defaults))
+        return function.args.defaults[index] if index >= 0 else None
+    if argument in function.args.kwonlyargs:
+        return function.args.kw_defaults[function.args.kwonlyargs.index(argument)]
+    return None
+
+
+def spawn_arguments(spawn: ast.Call) -> list[ast.expr] | None:
+    """The `args=` of mp.spawn; None when it is no literal tuple."""
+    given = next(
+        (k.value for k in spawn.keywords if k.arg == "args"), spawn.args[1] if len(spawn.args) > 1 else None
+    )
+    if given is None:
+        return []
+    return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
+
+
+def unused_parameters(function: FunctionNode) -> list[ast.arg]:
+    """Parameters that nothing in the function reads."""
+    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+    return [a for a in all_arguments(function) if a.arg not in used]

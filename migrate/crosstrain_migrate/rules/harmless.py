@@ -1,0 +1,64 @@
+"""Code without effects: what may be left out without anybody noticing."""
+
+from __future__ import annotations
+
+import ast
+
+
+def dumps(body: list[ast.stmt]) -> list[str]:
+    return [ast.dump(s) for s in body]
+
+
+def idle(body: list[ast.stmt]) -> bool:
+    return all(
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in body
+    )
+
+
+def quiet(node: ast.expr) -> bool:
+    return effectless(node)
+
+
+_HARMLESS = frozenset(
+    {
+        "is_available",
+        "device_count",
+        "current_device",
+        "int",
+        "str",
+        "len",
+        "max",
+        "min",
+        "range",
+        "list",
+        "float",
+        "bool",
+    }
+    | {
+        "device",
+        "get",
+        "getenv",
+        "format",
+        "dict",
+        "tuple",
+        "parameters",
+        "named_parameters",
+        "get_rank",
+        "get_world_size",
+        "is_initialized",
+        "is_nccl_available",
+    }
+)
+
+
+def effectless(node: ast.expr) -> bool:
+    """Evaluating it changes nothing: names, attributes, arithmetic, tests, and calls that only ask."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call):
+            name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
+            if name not in _HARMLESS:
+                return False
+        elif isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
+            return False
+    return True

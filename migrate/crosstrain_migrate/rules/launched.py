@@ -1,0 +1,62 @@
+"""How a script learns what its launcher decided: variables, options, and the functions that make processes one group."""
+
+from __future__ import annotations
+
+import re
+
+DIST = "torch.distributed."
+
+
+RANKS = frozenset(
+    {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}
+)
+
+
+SIZES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNODES"})
+
+
+LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
+
+
+# Command-line options that say how to distribute; without them on the command line their defaults hold.
+OPTION = re.compile(
+    r"^((use_|is_)?(ddp|dp|distributed|dist|data_?parallel|multi_?gpus?|parallel)|multiprocessing_distributed"
+    r"|(node_|local_)?rank|nr|world_?size|dist_(url|backend)|backend|init_method|n?nodes|nproc_per_node"
+    r"|(n|n_|num_)?gpus?(_per_node)?|gpu_ids?|device_ids?|master_(addr|port)|n_?gpus?)$"
+)
+
+
+SWITCH = re.compile(r"ddp|dp|dist|parallel|multi")
+
+
+SIZE_OPTION = re.compile(r"^(world_?size|n?nodes|nproc_per_node|(n|n_|num_)gpus?(_per_node)?|gpus)$")
+
+
+WRAPPERS = frozenset(
+    {
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "apex.parallel.DistributedDataParallel",
+    }
+)
+
+
+# What mp.spawn passes first, once the started function is called like any other. It never reaches the result: where a
+# use of it has no counterpart, the name is bound nowhere, which is refused.
+SPAWNED_RANK = "__spawned_rank__"
+
+
+SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
+SETUP = frozenset(
+    {
+        "torch.distributed.init_process_group",
+        "torch.distributed.destroy_process_group",
+        "torch.cuda.set_device",
+        "torch.accelerator.set_device_index",
+        "torch.accelerator.set_device_idx",
+        "torch.distributed.monitored_barrier",
+    }
+)

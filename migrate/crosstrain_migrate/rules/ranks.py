@@ -1,0 +1,133 @@
+"""Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.values import Class, Function, Method
+
+from .known import Known
+from .launched import DIST, SPAWN
+from .plain import Stage
+from .wish import MARK
+
+GROUP, DEVICE = "CT303", "CT308"
+
+
+def plan(stage: Stage) -> None:
+    """Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
+    for node in list(ast.walk(stage.facts.tree)):
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or not _is_load(node):
+            continue
+        if node in stage.gone or stage.alone.dead(node) or stage.is_gone(node):
+            continue
+        known = stage.alone.by_hand(node)
+        if known is None or not isinstance(known.value, int) or isinstance(known.value, bool):
+            continue
+        parent = stage.parent(node)
+        if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
+            continue
+        if isinstance(node, ast.Call) and not _asks_for_number(stage, node):
+            continue
+        _rank(stage, node, known)
+
+
+def _is_load(node: ast.expr) -> bool:
+    return not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+
+
+def _asks_for_number(stage: Stage, node: ast.Call) -> bool:
+    return any(p.startswith(DIST) for p in stage.facts.paths(node.func))
+
+
+def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
+    device = _device_around(stage, node)
+    if device is not None:
+        if not stage.is_gone(device):
+            stage.gone.update(ast.walk(device))
+            if isinstance(device, ast.keyword):
+                return
+            assert isinstance(device, ast.expr)
+            stage.replace(device, DEVICE, "the process's own device", _device_text(device))
+        return
+    if _carried_on(stage, node) or known.value not in (0, 1):
+        return
+    name = "process_index" if known.value == 0 else "num_processes"
+    if known.value == 0 and "local" in ast.unparse(node).lower():
+        name = "local_process_index"
+    stage.gone.add(node)
+    stage.replace(node, GROUP, "the accelerator knows it", MARK.format(name))
+
+
+def _device_text(node: ast.expr) -> str:
+    return (
+        'torch.device("cuda")'
+        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute)
+        else '"cuda"'
+    )
+
+
+def _device_around(stage: Stage, node: ast.expr) -> ast.AST | None:
+    """The expression around a rank that names a device: `f"cuda:{rank}"`, `torch.device("cuda", rank)`, `.to(rank)`."""
+    child: ast.AST = node
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.Call):
+            if (
+                (
+                    isinstance(around.func, ast.Attribute)
+                    and around.func.attr == "format"
+                    and around.func is not child
+                )
+                and isinstance(around.func.value, ast.Constant)
+                and str(around.func.value.value).startswith("cuda")
+            ):
+                return around
+            if "torch.device" in stage.facts.paths(around.func):
+                return around
+            if (
+                isinstance(around.func, ast.Attribute)
+                and around.func.attr in {"to", "cuda"}
+                and child is node
+            ):
+                return node if around.func.attr == "to" or child in around.args else None
+            return None
+        if isinstance(around, ast.JoinedStr):
+            first = around.values[0]
+            return around if isinstance(first, ast.Constant) and str(first.value).startswith("cuda") else None
+        if (
+            isinstance(around, ast.BinOp)
+            and isinstance(around.op, ast.Add | ast.Mod)
+            and isinstance(around.left, ast.Constant)
+            and str(around.left.value).startswith("cuda")
+        ):
+            return around
+        if isinstance(around, ast.keyword) and around.arg in {"device", "map_location"}:
+            return node if child is node else None
+        if isinstance(around, ast.stmt):
+            return None
+        child = around
+    return None
+
+
+def _carried_on(stage: Stage, node: ast.expr) -> bool:
+    """Handed on under another name, where its uses are found: assigned, returned, passed to the script's own code."""
+    child: ast.AST = node
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.Call):
+            if child is around.func:
+                return False
+            values = stage.facts.of(around.func)
+            own = bool(values) and all(isinstance(v, Function | Method | Class) for v in values)
+            pure = "builtins.int" in stage.facts.paths(around.func)
+            if pure:
+                child = around
+                continue
+            return own or bool(stage.facts.paths(around.func) & SPAWN) or _asks_for_number(stage, around)
+        if isinstance(around, ast.Assign | ast.AnnAssign | ast.Return):
+            return stage.alone.by_hand(child) is not None if isinstance(child, ast.expr) else True
+        if isinstance(around, ast.If | ast.While) and child is around.test:
+            return stage.alone.by_hand(around.test) is not None
+        if isinstance(around, ast.stmt):
+            return False
+        child = around
+    return False

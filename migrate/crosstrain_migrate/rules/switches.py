@@ -1,0 +1,64 @@
+"""The switch of mixed precision: which option or variable turns an autocast region or a scaler on."""
+
+from __future__ import annotations
+
+import ast
+
+from .arguments import passed
+from .plain import Stage
+
+
+def resolve(stage: Stage, node: ast.expr, depth: int = 6) -> ast.expr:
+    """What a parameter is given, where that is one expression."""
+    if not isinstance(node, ast.Name) or not depth:
+        return node
+    reaching = stage.facts.interp.reaching.get(node, frozenset())
+    definition = next(iter(reaching), None)
+    if len(reaching) != 1 or not isinstance(definition, ast.arg):
+        return node
+    function = stage.facts.table.of_node[definition].node
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node
+    given = [passed(stage.facts, s, function, definition.arg) for s in stage.alone.sites(function)]
+    known = [g for g in given if g is not None]
+    if not known or len(known) != len(given):
+        return node
+    found = [resolve(stage, g, depth - 1) for g in known]
+    return found[0] if len({canonical(stage, f) for f in found}) == 1 else node
+
+
+def canonical(stage: Stage, node: ast.expr) -> str:
+    """A text that is the same for the same option, however the namespace is called where it is read."""
+    if isinstance(node, ast.Attribute) and stage.alone.is_namespace(node.value):
+        return f"args.{node.attr}"
+    return ast.unparse(node)
+
+
+def switch_of(stage: Stage, enabled: ast.expr | None, call: ast.Call) -> ast.expr | None:
+    """The switch of an autocast or a scaler: `enabled=`, the `x if flag else y` or the `if flag:` around it."""
+    if enabled is not None and not (isinstance(enabled, ast.Constant) and enabled.value is True):
+        return resolve(stage, enabled)
+    for around in stage.facts.table.ancestors(call):
+        if isinstance(around, ast.IfExp) and stage.facts.interp.inside(call, around.body):
+            return resolve(stage, around.test)
+        if (
+            isinstance(around, ast.If)
+            and may_be_switch(stage, around.test)
+            and any(stage.facts.interp.inside(call, s) for s in around.body)
+        ):
+            return resolve(stage, around.test)
+        if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.For | ast.While):
+            break
+    return None
+
+
+def may_be_switch(stage: Stage, test: ast.expr) -> bool:
+    return isinstance(test, ast.Name | ast.Attribute | ast.BoolOp) and not any(
+        isinstance(n, ast.Call) and not ast.unparse(n.func).endswith("is_available") for n in ast.walk(test)
+    )
+
+
+def device_kind(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Constant):
+        return "cuda" if node.value == "cuda" else "cpu"
+    return "any"

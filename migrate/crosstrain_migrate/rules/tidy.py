@@ -1,0 +1,75 @@
+"""What the conversion leaves with nothing to do: branches and functions that hold nothing but `pass`."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+
+from .harmless import effectless, idle
+
+RULE = "CT303"
+MAX_ROUNDS = 8
+
+
+def tidy(before: str, text: str) -> str:
+    """The converted script without branches and functions that have nothing to do any more, but had `before`."""
+    from crosstrain_migrate.rewrite import rewrite
+
+    for _ in range(MAX_ROUNDS):
+        tree = ast.parse(text)
+        edits = [
+            edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)
+        ][:1]
+        edits = edits or _idle_helper(ast.parse(before), tree)
+        if not edits:
+            return text
+        text = rewrite(text, edits)
+    return text
+
+
+def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
+    """A function of which nothing but `pass` is left, and the calls of it."""
+    busy = {s.name for s in before.body if isinstance(s, ast.FunctionDef) and not idle(s.body)}
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef) or function.name not in busy or not idle(function.body):
+            continue
+        uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
+        calls = [
+            s
+            for s in ast.walk(tree)
+            if isinstance(s, ast.Expr)
+            and isinstance(s.value, ast.Call)
+            and s.value.func in uses
+            and all(effectless(a) for a in (*s.value.args, *(k.value for k in s.value.keywords)))
+        ]
+        if len(calls) == len(uses) and not function.decorator_list:
+            return [e.RemoveStatement(s, RULE) for s in (function, *calls)]
+    return []
+
+
+def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
+    """Trailing branches of an `if` that are nothing but `pass`; the whole of it when none is left."""
+    inner = any(isinstance(n, ast.If) and n.orelse == [node] for n in ast.walk(tree))
+    if inner:
+        return []
+    arms: list[list[ast.stmt]] = []
+    tests: list[ast.expr] = []
+    current: ast.If | None = node
+    while current is not None:
+        arms.append(current.body)
+        tests.append(current.test)
+        following = current.orelse
+        current = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
+        if current is None and following:
+            arms.append(following)
+    kept = len(arms)
+    while kept and all(isinstance(s, ast.Pass) for s in arms[kept - 1]):
+        if kept <= len(tests) and not effectless(tests[kept - 1]):
+            break
+        kept -= 1
+    if kept == len(arms):
+        return []
+    if not kept:
+        return [e.RemoveStatement(node, RULE)]
+    return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]

@@ -14,14 +14,26 @@ from collections import Counter
 from dataclasses import dataclass
 
 from crosstrain_migrate.names import early_uses, local_names, unbound_names
+from crosstrain_migrate.roles.program import parts
 
 
 def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:
     """Problems of `after`, a migration of `before`; an empty list when it may be written.
 
     Both have "\\n" line ends. `allowed_lost` holds the comments (with their "#") whose only subject is gone.
-    `before` must parse.
+    `before` must parse. The files of a program are checked each on its own.
     """
+    old, new = parts(before), parts(after)
+    if [part.path for part in old] != [part.path for part in new]:
+        return ["the files of the program are not those it had"]
+    return [
+        f"{part.path}: {problem}" if part.path else problem
+        for part, other in zip(old, new, strict=True)
+        for problem in _check_file(part.text, other.text, allowed_lost)
+    ]
+
+
+def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[str]:
     if before == after:
         return []
     with warnings.catch_warnings():

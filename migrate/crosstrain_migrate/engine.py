@@ -12,6 +12,7 @@ from .launching import launch_facts
 from .policy import Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
+from .roles.program import parse
 from .rules import Plan, plan, unwind
 from .rules.base import Refusal
 from .rules.gate import already_migrated
@@ -44,7 +45,7 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
 
 def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if skips_file(text):
             return FileResult(path, text, text)
@@ -177,7 +178,7 @@ def _unchecked(problems: list[str]) -> Finding:
 
 
 def _would_change_again(text: str) -> bool:
-    tree = ast.parse(text)
+    tree = parse(text)
     return not already_migrated(tree) and bool(plan(understand(tree), text, "crosstrain").edits)
 
 

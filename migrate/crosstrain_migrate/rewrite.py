@@ -7,6 +7,7 @@ columns) and kind; an edit whose node is not found is an error, never a guess.
 from __future__ import annotations
 
 import ast
+import bisect
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from . import edits as e
 from .blocks import Blocks, carry_over, splice_imports
+from .roles import program
 
 Span = tuple[int, int, int, int]
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -31,12 +33,28 @@ class EditNotApplied(Exception):
 
 
 def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
-    """Returns `text` with all `edits` made. Raises EditNotApplied."""
-    wanted = list(edits)
+    """Returns `text`, a script or a program, with all `edits` made. Raises EditNotApplied."""
+    wanted: dict[int, list[e.Edit]] = defaultdict(list)
+    own = program.parts(text)
+    firsts = [part.first for part in own]
+    for edit in edits:
+        wanted[bisect.bisect(firsts, _line(edit.node)) - 1].append(edit)
+    if not wanted:
+        return text
+    pieces = (_rewrite(part.text, part.first, wanted.get(number, [])) for number, part in enumerate(own))
+    return program.join(text, pieces)
+
+
+def _line(node: ast.AST) -> int:
+    return node.first if isinstance(node, program.Region) else getattr(node, "lineno", 1)
+
+
+def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
+    """One file's text, whose line 1 is the line `first` of its nodes."""
     if not wanted:
         return text
     wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
-    plan = _Plan(wrapper, text, wanted)
+    plan = _Plan(wrapper, text, first, wanted)
     module = wrapper.module.visit(_Rewriter(plan))
     missing = [edit for edit in wanted if edit not in plan.done]
     if missing:
@@ -47,13 +65,14 @@ def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
 class _Plan:
     """Which edits concern which concrete node."""
 
-    def __init__(self, wrapper: MetadataWrapper, text: str, wanted: list[e.Edit]) -> None:
+    def __init__(self, wrapper: MetadataWrapper, text: str, first: int, wanted: list[e.Edit]) -> None:
         self.module = wrapper.module
         self.done: set[e.Edit] = set()
         self.nodes: dict[ast.AST, cst.CSTNode] = {}
         self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
         self.holes: set[cst.CSTNode] = set()
         self._lines = text.split("\n")
+        self._above = first - 1  # lines of the program before this file
         targets = self._targets(wanted)
         self._locate(wrapper, targets)
         for edit in wanted:
@@ -81,12 +100,8 @@ class _Plan:
     def _span(self, node: ast.AST) -> Span:
         start, end = cast(ast.expr, node), cast(ast.expr, node)
         assert end.end_lineno is not None and end.end_col_offset is not None
-        return (
-            start.lineno,
-            self._column(start.lineno, start.col_offset),
-            end.end_lineno,
-            self._column(end.end_lineno, end.end_col_offset),
-        )
+        first, last = start.lineno - self._above, end.end_lineno - self._above
+        return (first, self._column(first, start.col_offset), last, self._column(last, end.end_col_offset))
 
     def _column(self, line: int, byte_column: int) -> int:
         text = self._lines[line - 1]
@@ -94,7 +109,7 @@ class _Plan:
 
     def _locate(self, wrapper: MetadataWrapper, targets: set[ast.AST]) -> None:
         functions = {
-            (t.lineno, t.name): t
+            (t.lineno - self._above, t.name): t
             for t in targets
             if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         }

@@ -14,6 +14,7 @@ from dataclasses import replace
 from . import calls, tensors
 from . import torch_api as api
 from .batches import tensor_targets
+from .program import LOCAL, Region, links_of
 from .reach import reaching_definitions
 from .scopes import Scope, ScopeTable, all_arguments
 from .values import (
@@ -61,11 +62,12 @@ class Heap(dict[tuple[ast.AST, object], set[Value]]):
 
 
 class Interpreter:
-    """Evaluates one module. After `run`, `values` maps every expression to what it may be."""
+    """Evaluates one script or program. After `run`, `values` maps every expression to what it may be."""
 
     def __init__(self, tree: ast.Module, table: ScopeTable) -> None:
         self.tree = tree
         self.table = table
+        self.links = links_of(tree)
         self.reaching = reaching_definitions(table)
         self.assigned_attributes = _assigned_attributes(tree)
         self.tensor_targets = tensor_targets(tree, table, self.reaching)
@@ -267,15 +269,35 @@ class Interpreter:
         scope = self.table.of_node[node]
         for alias in node.names:
             name = alias.asname or alias.name.split(".")[0]
-            self.bind(scope, name, {Symbol(alias.name if alias.asname else name)}, alias)
+            path = alias.name if alias.asname else name
+            linked = self._linked(node, 0, path)
+            self.bind(scope, name, {Symbol(path) if linked is None else Symbol(LOCAL + linked)}, alias)
 
     def _do_ImportFrom(self, node: ast.ImportFrom) -> None:
         scope = self.table.of_node[node]
+        linked = self._linked(node, node.level, node.module or "")
         prefix = "." * node.level + (node.module or "")
         for alias in node.names:
-            if alias.name != "*":
-                path = api.canonical(f"{prefix}.{alias.name}")
-                self.bind(scope, alias.asname or alias.name, {Symbol(path)}, alias)
+            if alias.name == "*":
+                continue
+            if linked is not None:
+                values = self._of_file(linked, alias.name)
+            else:
+                values = frozenset({Symbol(api.canonical(f"{prefix}.{alias.name}"))})
+            self.bind(scope, alias.asname or alias.name, values, alias)
+
+    def _linked(self, node: ast.AST, level: int, dotted: str) -> str | None:
+        """The linked file (or folder of such) that an import means."""
+        region = self.table.of_node[node].file
+        return self.links.find(region, level, dotted) if isinstance(region, Region) else None
+
+    def _of_file(self, path: str, name: str) -> Values:
+        """The attribute `name` of a linked module: what it binds, or a module of its package."""
+        region = self.links.region(path)
+        if region is not None and name in self.table.scopes[region].names:
+            return frozenset(self.env[self.table.scopes[region], name])
+        inner = self.links.child(path, name)
+        return UNKNOWN if inner is None else frozenset({Symbol(LOCAL + inner)})
 
     def _do_Assign(self, node: ast.Assign) -> None:
         values = self.eval(node.value)
@@ -560,6 +582,8 @@ class Interpreter:
 
     def attribute(self, owner: Value, name: str, node: ast.AST) -> Values:
         if isinstance(owner, Symbol):
+            if owner.path.startswith(LOCAL):
+                return self._of_file(owner.path.removeprefix(LOCAL), name)
             return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
         if isinstance(owner, Instance):
             return self._instance_attribute(owner, name)

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from .program import modules_of
 from .values import FunctionNode
 
 ScopeNode = ast.Module | ast.ClassDef | FunctionNode
@@ -34,6 +35,13 @@ class Scope:
             scope = scope.parent
         return scope
 
+    @property
+    def file(self) -> ast.Module:
+        """The script, or the file of the program, that this belongs to."""
+        node = self.module.node
+        assert isinstance(node, ast.Module)
+        return node
+
     def resolve(self, name: str) -> Scope | None:
         """The scope that binds `name` when it is used here; None for a builtin or an unknown name."""
         if name in self.globals:
@@ -49,14 +57,22 @@ class Scope:
 
 
 class ScopeTable:
-    """Every scope of a module, and the scope each node belongs to."""
+    """Every scope of a script or a program, and the scope each node belongs to."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.root = Scope(tree, None)
-        self.of_node: dict[ast.AST, Scope] = {tree: self.root}
-        self.scopes: dict[ScopeNode, Scope] = {tree: self.root}
+        self.of_node: dict[ast.AST, Scope] = {tree: Scope(tree, None)}
+        self.scopes: dict[ScopeNode, Scope] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
-        self._visit_children(tree, self.root)
+        for module in modules_of(tree):
+            self.of_node[module] = self.scopes[module] = Scope(module, None)
+            if module is not tree:
+                self.parents[module] = tree
+            self._visit_children(module, self.scopes[module])
+
+    @property
+    def root(self) -> Scope:
+        """The script's own top level."""
+        return next(scope for scope in reversed(self.scopes.values()) if scope.parent is None)
 
     def _visit_children(self, node: ast.AST, scope: Scope) -> None:
         for child in ast.iter_child_nodes(node):

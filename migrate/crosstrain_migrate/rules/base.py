@@ -49,10 +49,9 @@ class Home:
     cls: ast.ClassDef | None = None
     statement: ast.stmt | None = None  # the statement it is constructed before (or in place of)
 
-    @property
-    def is_global(self) -> bool:
-        """Visible in every function as a module-level name."""
-        return self.scope.parent is None
+    def is_global_in(self, scope: Scope) -> bool:
+        """Visible as a module-level name in the file that `scope` belongs to."""
+        return self.scope.parent is None and scope.module is self.scope
 
 
 @dataclass
@@ -109,13 +108,17 @@ class Context:
     def accelerator(self, node: ast.AST) -> str:
         """The expression for the accelerator where `node` stands; records that its function needs it."""
         function = self.facts.enclosing_function(node)
-        if function is None or self.home.is_global:
+        if function is None or self.sees_global(node):
             return "accelerator"
         if function is self.home.scope.node and self.home.cls is None:
             return "accelerator"
         self.needs.add(function)
         cls = self.method_class(function)
         return "self.accelerator" if cls is not None else "accelerator"
+
+    def sees_global(self, node: ast.AST) -> bool:
+        """Whether the accelerator is a module-level name where `node` stands."""
+        return self.home.is_global_in(self.facts.table.of_node[node])
 
     def method_class(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method `function` is, or whose method it is nested in."""
@@ -131,13 +134,13 @@ class Context:
         """Whether code at `node` can be given the accelerator at all."""
         function = self.facts.enclosing_function(node)
         if function is None:
-            return self.home.is_global and self.after_home(node)
+            return self.sees_global(node) and self.after_home(node)
         cls = self.method_class(function)
         if cls is not None and self.is_library_class(cls):
             return False
-        if self.home.is_global or function is self.home.scope.node:
-            return self.home.is_global or self.after_home(node)
-        return self.threadable(function)
+        if self.sees_global(node):
+            return True
+        return self.after_home(node) if function is self.home.scope.node else self.threadable(function)
 
     def after_home(self, node: ast.AST) -> bool:
         """Whether `node` runs after the Accelerator was made (both in the same scope)."""
@@ -180,9 +183,11 @@ class Context:
     def _site_reaches(self, site: ast.Call, seen: frozenset[ast.AST]) -> bool:
         caller = self.facts.enclosing_function(site)
         if caller is None:
-            return self.home.is_global and self.after_home(site)
+            return self.sees_global(site) and self.after_home(site)
         if caller is self.home.scope.node:
             return self.after_home(site)
+        if self.sees_global(site):
+            return True
         return self.threadable(caller, seen)
 
     def construction_sites(self, cls: ast.ClassDef) -> list[ast.Call]:

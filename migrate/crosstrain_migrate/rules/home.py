@@ -48,17 +48,16 @@ QUIET = (
 
 def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> Home:
     """Where the Accelerator is constructed. Raises Refusal when the name `accelerator` is taken."""
+    first = subject.scope.file.body[0]
     if any("accelerator" in scope.names for scope in facts.table.scopes.values()):
         raise refuse(
             CONSTRUCT,
-            facts.tree.body[0],
+            first,
             "the name `accelerator` is already used in this script",
             "rename it",
         )
     if any(n.name == "Accelerator" for n in ast.walk(facts.tree) if isinstance(n, ast.ClassDef)):
-        raise refuse(
-            CONSTRUCT, facts.tree.body[0], "the script has a class `Accelerator` of its own", "rename it"
-        )
+        raise refuse(CONSTRUCT, first, "the script has a class `Accelerator` of its own", "rename it")
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
     if isinstance(parent, ast.ClassDef):
@@ -66,7 +65,7 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
         init = facts.interp.method(cls, "__init__")
         if init is not None and facts.table.parents.get(init) is cls:
             scope = facts.table.scopes[init]  # before any other method can ask for it
-    module_level = [d for d in definitions if facts.table.of_node[d].parent is None and _top_level(facts, d)]
+    module_level = [d for d in definitions if d in scope.file.body]
     if module_level and scope.parent is not None:
         scope, cls = scope.module, None
     elif cls is None:
@@ -99,10 +98,6 @@ def mentions_accelerator(statement: ast.stmt) -> bool:
     return any(isinstance(n, ast.Name) and MARKED.match(n.id) for n in ast.walk(statement))
 
 
-def _top_level(facts: Facts, node: ast.stmt) -> bool:
-    return node in facts.tree.body
-
-
 def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[ast.Assign]) -> ast.stmt:
     """The statement of `scope` before which the Accelerator must be made."""
     mine = [d for d in definitions if facts.table.of_node[d] is scope]
@@ -120,7 +115,7 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
         first_store = min(_made_in(facts, subject, scope), key=lambda s: s.lineno, default=_first(scope))
         suite = suite_of(facts, _outermost(facts, first_store, scope))
     else:
-        suite = facts.tree.body
+        suite = scope.file.body
     anchor = next((_in_suite(facts, d, suite) for d in mine), None)
     draw = next((s for s in suite if may_draw(facts, s)), None)
     marked = next((s for s in suite if mentions_accelerator(s)), None)
@@ -362,7 +357,7 @@ def construct(context: Context, in_place_of: ast.Assign | None) -> None:
     package = context.runtime
     context.edits.append(
         e.AddImport(
-            context.facts.tree,
+            context.home.scope.file,
             IMPORT,
             f"from {package} import Accelerator",
             code=f"from {package} import Accelerator",

@@ -16,6 +16,7 @@ from functools import cached_property
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.roles.facts import Facts, understand
+from crosstrain_migrate.roles.program import parse
 
 from .alone import Alone
 from .base import finding, refuse
@@ -156,7 +157,7 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
         except SyntaxError as error:
             reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
             raise refuse("CT001", stage.facts.tree, reason, "report this script to us") from error
-        now = understand(ast.parse(current))
+        now = understand(parse(current))
     else:
         raise refuse(
             "CT303",

@@ -130,7 +130,7 @@ class Plumbing:
         return "accelerator"
 
     def _takes_accelerator(self, function: ast.AST) -> bool:
-        return not (self.context.home.is_global or function not in self.needing_functions())
+        return function in self.needing_functions()
 
     def needing_functions(self) -> set[ast.AST]:
         """Functions that get an `accelerator` parameter: those that need it, and constructors of classes that do."""
@@ -159,7 +159,7 @@ class Plumbing:
     # -- edits of signatures and calls -----------------------------------------------------------------------
 
     def _thread(self, parameters: dict[FunctionNode, str]) -> None:
-        needing = self.needing_functions() if not self.context.home.is_global else set()
+        needing = self.needing_functions()
         for function, name in parameters.items():
             if function in needing:
                 self._swap(function, name)

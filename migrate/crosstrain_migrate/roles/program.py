@@ -1,0 +1,218 @@
+"""Several files as one text: what a script imports from its own project is understood, and rewritten, with it.
+
+A *program* is the text of the imported files, in the order in which they run, and of the script itself at the end, each
+under a marker line that names it. Every stage works on that text as on any script; the tree of a program holds one
+`Region` (a module of its own) for each file. The text of a single file is a program without markers.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+MARKER = "'crosstrain file "
+LOCAL = "//"  # before the path of a linked file or folder in a Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of a program. `first` is the line of the program that is its line 1; `path` is empty without markers.
+
+    `roots` are the folders that absolute imports are looked up in; paths are relative to the script's own folder.
+    """
+
+    path: str
+    text: str
+    first: int = 1
+    roots: tuple[str, ...] = ()
+    ends: bool = True  # whether the file's last line has its line end
+
+    @property
+    def own_text(self) -> str:
+        """As it stands in the file."""
+        return self.text if self.ends else self.text.removesuffix("\n")
+
+    @property
+    def last(self) -> int:
+        return self.first + self.text.count("\n")
+
+
+class Region(ast.Module):
+    """The statements of one file of a program."""
+
+    path: str
+    first: int
+    roots: tuple[str, ...]
+
+
+def link(files: Iterable[tuple[str, str]], roots: tuple[str, ...]) -> str:
+    """The program of (path, text) pairs; the script comes last."""
+    found = []
+    for path, text in files:
+        about = json.dumps({"path": path, "roots": roots, "ends": text.endswith("\n") or not text})
+        found.append(f"{MARKER}{about[1:-1]}'\n{text}" + ("" if text.endswith("\n") or not text else "\n"))
+    return "".join(found)
+
+
+def parts(text: str) -> list[Part]:
+    """The files of a program, in order."""
+    if not text.startswith(MARKER):
+        return [Part("", text)]
+    found: list[Part] = []
+    lines = text.split("\n")
+    starts = [number for number, line in enumerate(lines) if line.startswith(MARKER)]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        about = json.loads("{" + lines[start][len(MARKER) : -1] + "}")
+        inner = lines[start + 1 : end]
+        body = "\n".join(inner) if end == len(lines) else "".join(f"{line}\n" for line in inner)
+        found.append(Part(about["path"], body, start + 2, tuple(about["roots"]), about["ends"]))
+    return found
+
+
+def join(text: str, pieces: Iterable[str]) -> str:
+    """The program `text` with `pieces` as the new texts of its parts."""
+    own = parts(text)
+    if len(own) == 1 and not own[0].path:
+        return next(iter(pieces))
+    lines = text.split("\n")
+    return "".join(f"{lines[part.first - 2]}\n{piece}" for part, piece in zip(own, pieces, strict=True))
+
+
+def parse(text: str) -> ast.Module:
+    """The tree of a script or a program. Raises what `ast.parse` raises."""
+    tree = ast.parse(text)
+    if not text.startswith(MARKER):
+        return tree
+    own = parts(text)
+    regions = [_region(tree, part) for part in own]
+    for region in regions[:-1]:
+        region.body = [s for s in region.body if not is_main_test(s)]  # not what an import runs
+    links = Links(regions)
+    for region in regions:
+        _spell_out_stars(region, links)
+    tree.body = list(regions)  # type: ignore[arg-type]
+    return tree
+
+
+def _region(tree: ast.Module, part: Part) -> Region:
+    body = [s for s in tree.body if part.first <= s.lineno < part.last]
+    region = Region(body=body, type_ignores=[])
+    region.path, region.first, region.roots = part.path, part.first, part.roots
+    return region
+
+
+def is_main_test(node: ast.AST) -> bool:
+    """`if __name__ == "__main__":`"""
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def _spell_out_stars(region: Region, links: Links) -> None:
+    """`from .layers import *` names what it brings in, so that nobody has to know of stars."""
+    for node in ast.walk(region):
+        if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
+            continue
+        source = links.region(links.find(region, node.level, node.module or ""))
+        if source is not None:
+            star = node.names[0]
+            names = public_names(source)
+            node.names = [ast.copy_location(ast.alias(name), star) for name in names] or node.names
+
+
+def public_names(region: ast.Module) -> list[str]:
+    """What `from region import *` binds."""
+    for node in region.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
+        ):
+            listed = node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else []
+            return [str(n.value) for n in listed if isinstance(n, ast.Constant)]
+    found: dict[str, None] = {}
+    for node in region.body:
+        found.update(dict.fromkeys(_bound(node)))
+    return [name for name in found if not name.startswith("_")]
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+        return
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
+        elif isinstance(inner, ast.Import | ast.ImportFrom):
+            for alias in inner.names:
+                yield alias.asname or alias.name.split(".")[0]
+
+
+class Links:
+    """What an import of one linked file means: a path, with `.py` for a file, without for a folder."""
+
+    def __init__(self, regions: Iterable[Region]) -> None:
+        self.regions = {region.path: region for region in regions}
+        self.folders = {
+            folder for path in self.regions for folder in _folders(path) if folder not in {"", "."}
+        }
+
+    def find(self, region: Region, level: int, dotted: str) -> str | None:
+        """What `import dotted` (level 0) or `from ..dotted import` (level 2) names; None for what is not linked."""
+        tail = dotted.split(".") if dotted else []
+        if level:
+            base = posixpath.dirname(region.path)
+            for _ in range(level - 1):
+                base = (
+                    posixpath.dirname(base)
+                    if base and not base.endswith("..")
+                    else posixpath.join(base, "..")
+                )
+            return self._existing(base, tail)
+        found = (self._existing(root, tail) for root in region.roots)
+        return next((path for path in found if path is not None), None)
+
+    def _existing(self, base: str, tail: list[str]) -> str | None:
+        path = posixpath.normpath(posixpath.join(base, *tail))
+        path = "" if path == "." else path
+        if tail and f"{path}.py" in self.regions:
+            return f"{path}.py"
+        return path if path in self.folders or posixpath.join(path, "__init__.py") in self.regions else None
+
+    def child(self, path: str, name: str) -> str | None:
+        """The module `name` of the package `path`."""
+        if path.endswith(".py"):
+            if posixpath.basename(path) != "__init__.py":
+                return None
+            path = posixpath.dirname(path)
+        return self._existing(path, [name])
+
+    def region(self, path: str | None) -> Region | None:
+        """The file itself, or a package's `__init__.py`."""
+        if path is None:
+            return None
+        return self.regions.get(path) or self.regions.get(posixpath.join(path, "__init__.py"))
+
+
+def _folders(path: str) -> Iterator[str]:
+    folder = posixpath.dirname(path)
+    while folder:
+        yield folder
+        parent = posixpath.dirname(folder)
+        if parent == folder:
+            return
+        folder = parent
+
+
+def modules_of(tree: ast.Module) -> list[ast.Module]:
+    """The files of a program, the script's own last; a script is its only one."""
+    regions: list[ast.Module] = [node for node in tree.body if isinstance(node, Region)]
+    return regions or [tree]
+
+
+def path_of(module: ast.Module) -> str:
+    """Of a program's file; empty for a script."""
+    return module.path if isinstance(module, Region) else ""
+
+
+def links_of(tree: ast.Module) -> Links:
+    return Links(node for node in tree.body if isinstance(node, Region))

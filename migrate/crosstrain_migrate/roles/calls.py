@@ -182,9 +182,9 @@ def _sequence_in_context(
     """A tuple of shards as this call returns it; any other container is the object itself, whoever holds it."""
     if not isinstance(value.site, ast.Tuple | ast.Call):
         return value
-    for _, key in list(interp.heap.keys_of.get(value.site, ())):
+    for _, key in list(interp.heap.keys_of(value.site)):
         kept = {v for v in interp.heap[value.site, key] if not _is_foreign(interp, v, belongs)}
-        interp.merge(interp.heap[node, key], kept)
+        interp.merge(interp.heap.cell((node, key)), kept)
     return Sequence(node)
 
 
@@ -218,7 +218,7 @@ def bind_arguments(
             interp.bind_argument(scope, parameters[index], interp.of(argument))
         elif function.args.vararg is not None:
             interp.bind_argument(scope, function.args.vararg, {Sequence(function.args.vararg)})
-            interp.merge(interp.heap[function.args.vararg, "*"], interp.of(argument))
+            interp.merge(interp.heap.cell((function.args.vararg, "*")), interp.of(argument))
     known = {a.arg: a for a in all_arguments(function)}
     for keyword in node.keywords:
         if keyword.arg is None:
@@ -246,9 +246,9 @@ def _bind_fields(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> None
     from .infer import fields_of
 
     for name, argument in zip(fields_of(cls), node.args, strict=False):
-        interp.merge(interp.heap[cls, name], interp.of(argument))
+        interp.merge(interp.heap.cell((cls, name)), interp.of(argument))
     for key, argument in keywords_of(node).items():
-        interp.merge(interp.heap[cls, key], interp.of(argument))
+        interp.merge(interp.heap.cell((cls, key)), interp.of(argument))
 
 
 def _call_instance(interp: Interpreter, instance: Instance, node: ast.Call) -> Values:
@@ -285,13 +285,13 @@ def _record(interp: Interpreter, function: External, node: ast.Call) -> Values:
     """A call of a class made by `namedtuple(name, fields)`: by position and by name."""
     names = _field_names(function.site)
     for index, argument in enumerate(node.args):
-        interp.merge(interp.heap[node, index], interp.of(argument))
+        interp.merge(interp.heap.cell((node, index)), interp.of(argument))
         if index < len(names):
             interp.merge(interp.heap[node, names[index]], interp.of(argument))
     for name, argument in keywords_of(node).items():
-        interp.merge(interp.heap[node, name], interp.of(argument))
+        interp.merge(interp.heap.cell((node, name)), interp.of(argument))
         if name in names:
-            interp.merge(interp.heap[node, names.index(name)], interp.of(argument))
+            interp.merge(interp.heap.cell((node, names.index(name))), interp.of(argument))
     return frozenset({Sequence(node)})
 
 
@@ -326,9 +326,9 @@ def _recurrent(interp: Interpreter, function: External, node: ast.Call) -> Value
         keeps = shard.kind == "rows" if batch_first else shard.kind == "mixed"
         output = Shard(shard.kind if keeps else "mixed", shard.loader)
         hidden = Shard("layers", shard.loader)
-        interp.merge(interp.heap[node, 0], {output})
-        interp.merge(interp.heap[node, 1], {Sequence(node.func), hidden})
-        interp.merge(interp.heap[node.func, "*"], {hidden})
+        interp.merge(interp.heap.cell((node, 0)), {output})
+        interp.merge(interp.heap.cell((node, 1)), {Sequence(node.func), hidden})
+        interp.merge(interp.heap.cell((node.func, "*")), {hidden})
     return frozenset({Sequence(node)})
 
 
@@ -441,9 +441,9 @@ def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:
 
 def _zip(interp: Interpreter, node: ast.Call) -> Values:
     for index, argument in enumerate(node.args):
-        interp.merge(interp.heap[node, index], interp.iterate(interp.of(argument), node))
+        interp.merge(interp.heap.cell((node, index)), interp.iterate(interp.of(argument), node))
     pair = Sequence(node)
-    interp.merge(interp.heap[node.func, "*"], {pair})
+    interp.merge(interp.heap.cell((node.func, "*")), {pair})
     return frozenset({Sequence(node.func)})
 
 
@@ -491,9 +491,7 @@ def parameters_in(interp: Interpreter, node: ast.Call) -> set[Value]:
 
 
 def _note_parameters(interp: Interpreter, node: ast.Call) -> None:
-    interp.modules_by_evidence |= {
-        m for m in parameters_in(interp, node) if isinstance(m, External | Instance)
-    }
+    interp.note_modules({m for m in parameters_in(interp, node) if isinstance(m, External | Instance)})
 
 
 def _note_foreign_optimizer(interp: Interpreter, node: ast.Call) -> None:
@@ -611,9 +609,9 @@ def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
 def _dict(interp: Interpreter, node: ast.Call) -> Values:
     for value in (v for a in node.args for v in interp.of(a)):
         if isinstance(value, Sequence):
-            interp.merge(interp.heap[node, "*"], interp.element(value))
+            interp.merge(interp.heap.cell((node, "*")), interp.element(value))
     for key, argument in keywords_of(node).items():
-        interp.merge(interp.heap[node, key], interp.of(argument))
+        interp.merge(interp.heap.cell((node, key)), interp.of(argument))
     shards = _of_unknown(interp, node)
     return frozenset({Sequence(node), *(v for v in shards if isinstance(v, Shard) and node.args)})
 
@@ -654,11 +652,11 @@ def _call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.
         if name == "keys":
             return UNKNOWN
         pair = Sequence(node)
-        interp.merge(interp.heap[node, 0], UNKNOWN)
-        interp.merge(interp.heap[node, 1], {Shard("rows", owner.loader)})
+        interp.merge(interp.heap.cell((node, 0)), UNKNOWN)
+        interp.merge(interp.heap.cell((node, 1)), {Shard("rows", owner.loader)})
         if name == "values":
             return frozenset({owner})
-        interp.merge(interp.heap[node.func, "*"], {pair})
+        interp.merge(interp.heap.cell((node.func, "*")), {pair})
         return frozenset({Sequence(node.func), owner})
     if owner.kind == "batch" and name in {"pop", "get", "__getitem__"}:
         return frozenset({Shard("rows", owner.loader)})
@@ -699,17 +697,19 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
 
 def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:
     if name in {"append", "add", "insert", "appendleft"} and node.args:
-        interp.merge(interp.heap[owner.site, "*"], interp.kept(interp.of(node.args[-1]), owner.site, node))
+        interp.merge(
+            interp.heap.cell((owner.site, "*")), interp.kept(interp.of(node.args[-1]), owner.site, node)
+        )
         return UNKNOWN
     if name == "extend" and node.args:
         elements = frozenset(e for v in interp.of(node.args[0]) for e in interp.element(v))
-        interp.merge(interp.heap[owner.site, "*"], interp.kept(elements, owner.site, node))
+        interp.merge(interp.heap.cell((owner.site, "*")), interp.kept(elements, owner.site, node))
         return UNKNOWN
     if name in {"values", "pop", "get", "copy", "setdefault"}:
         return frozenset({owner}) if name in {"values", "copy"} else interp.element(owner) or NOTHING
     if name == "items":
-        interp.merge(interp.heap[node, 0], UNKNOWN)
-        interp.merge(interp.heap[node, 1], interp.element(owner))
-        interp.merge(interp.heap[node.func, "*"], {Sequence(node)})
+        interp.merge(interp.heap.cell((node, 0)), UNKNOWN)
+        interp.merge(interp.heap.cell((node, 1)), interp.element(owner))
+        interp.merge(interp.heap.cell((node.func, "*")), {Sequence(node)})
         return frozenset({Sequence(node.func)})
     return UNKNOWN

@@ -14,6 +14,7 @@ from dataclasses import replace
 from . import calls, tensors
 from . import torch_api as api
 from .batches import tensor_targets
+from .memory import Cell, Cells, Heap, Watch
 from .program import LOCAL, Region, links_of
 from .reach import reaching_definitions
 from .scopes import Scope, ScopeTable, all_arguments
@@ -44,21 +45,8 @@ LONGEST = 6  # parts of a dotted name that surely names something in a module
 ANY = "*"  # heap key of an element whose position is not known
 
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
-
-
-class Heap(dict[tuple[ast.AST, object], set[Value]]):
-    """(object, attribute or index) -> values. Knows each object's keys: looking for them among all takes for ever."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.keys_of: dict[ast.AST, list[tuple[ast.AST, object]]] = defaultdict(list)
-
-    def __missing__(self, key: tuple[ast.AST, object]) -> set[Value]:
-        found: set[Value] = set()
-        self[key] = found
-        self.keys_of[key[0]].append(key)
-        return found
 
 
 class Interpreter:
@@ -70,8 +58,11 @@ class Interpreter:
         self.links = links_of(tree)
         self.reaching = reaching_definitions(table)
         self.assigned_attributes = _assigned_attributes(tree)
+        self._defaults = [
+            n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
         self.tensor_targets = tensor_targets(tree, table, self.reaching)
-        self.modules_by_evidence: set[Value] = set()
+        self.modules_by_evidence = Cell()
         self.touching: set[ast.AST] = set()  # functions that call a module or backward
         # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
         self.module_methods: set[ast.AST] = set()
@@ -79,12 +70,14 @@ class Interpreter:
         self._reset()
 
     def _reset(self) -> None:
-        self.env: dict[tuple[Scope, str], set[Value]] = defaultdict(set)
-        self.definitions: dict[ast.AST, set[Value]] = defaultdict(set)
-        self.heap = Heap()
-        self.returns: dict[ast.AST, set[Value]] = defaultdict(set)
-        self.values: dict[ast.AST, set[Value]] = defaultdict(set)
-        self.iterations: dict[ast.AST, set[Value]] = defaultdict(set)
+        self.watch = Watch()
+        self.modules_by_evidence.readers.clear()
+        self.env: Cells[tuple[Scope, str]] = Cells(self.watch)
+        self.definitions: Cells[ast.AST] = Cells(self.watch)
+        self.heap = Heap(self.watch)
+        self.returns: Cells[ast.AST] = Cells(self.watch)
+        self.values: Cells[ast.AST] = Cells(self.watch)
+        self.iterations: Cells[ast.AST] = Cells(self.watch)
         self.call_sites: dict[ast.AST, set[ast.Call]] = defaultdict(set)
         self.escaped: set[ast.AST] = set()  # functions used as values, not only called
         self.changed = False
@@ -104,14 +97,13 @@ class Interpreter:
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
-        evidence = set(self.modules_by_evidence)
         self._reset()
-        self.modules_by_evidence = evidence
         self._fixpoint()
 
     def _fixpoint(self) -> None:
         """First what follows from calls alone; then functions nobody calls run with unknown arguments."""
         for self.run_orphans in (False, True):
+            self.watch.settled.difference_update(self._defaults)
             for _ in range(MAX_PASSES):
                 self.changed = False
                 for node, scope in self.table.scopes.items():
@@ -121,10 +113,15 @@ class Interpreter:
 
     def _run_scope(self, node: ast.AST, scope: Scope) -> None:
         if isinstance(node, ast.Lambda):
-            self.merge(self.returns[node], self.eval(node.body))
+            if node not in self.watch.settled:
+                outer = self.watch.enter(node)
+                self.merge(self.returns.cell(node), self.eval(node.body))
+                self.watch.leave(outer)
             return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.args not in self.watch.settled:
+            outer = self.watch.enter(node.args)
             self._bind_defaults(node, scope)
+            self.watch.leave(outer)
         assert isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         self.run_body(node.body)
 
@@ -146,7 +143,7 @@ class Interpreter:
 
     # -- state -----------------------------------------------------------------------------------------------
 
-    def merge(self, target: set[Value], new: Iterable[Value]) -> None:
+    def merge(self, target: Cell, new: Iterable[Value]) -> None:
         fresh = [value for value in new if value not in target and not _covered(value, target)]
         if len(target) + len(fresh) > CROWD:
             fresh = [value for value in fresh if not _is_attribute(value)] or [*UNKNOWN - target]
@@ -155,13 +152,14 @@ class Interpreter:
         target.update(fresh)
         if len(target) > WIDEN_ABOVE:
             _widen(target)
+        self.watch.changed(target.readers)
         self.changed = True
 
     def bind(self, scope: Scope, name: str, values: Iterable[Value], node: ast.AST) -> None:
         """Records a binding of `name`, made at `node`."""
         values = frozenset(values)
-        self.merge(self.env[scope, name], values)
-        self.merge(self.definitions[node], values)
+        self.merge(self.env.cell((scope, name)), values)
+        self.merge(self.definitions.cell(node), values)
 
     def bind_argument(self, scope: Scope, argument: ast.arg, values: Iterable[Value]) -> None:
         self.bind(scope, argument.arg, values, argument)
@@ -178,10 +176,20 @@ class Interpreter:
     def is_module(self, value: Value) -> bool:
         """Whether `value` is a torch.nn.Module: by class, by base class, or because an optimizer got its parameters."""
         if isinstance(value, External):
-            return api.is_module_class(value.path) or value in self.modules_by_evidence
+            return api.is_module_class(value.path) or self._is_module_by_evidence(value)
         return isinstance(value, Instance) and (
-            self.inherits(value.cls, api.MODULE_BASES) or value in self.modules_by_evidence
+            self.inherits(value.cls, api.MODULE_BASES) or self._is_module_by_evidence(value)
         )
+
+    def _is_module_by_evidence(self, value: Value) -> bool:
+        self.watch.read(self.modules_by_evidence.readers)
+        return value in self.modules_by_evidence
+
+    def note_modules(self, values: set[Value]) -> None:
+        """An optimizer, or something like one, was given their parameters."""
+        if not values <= self.modules_by_evidence:
+            self.modules_by_evidence |= values
+            self.watch.changed(self.modules_by_evidence.readers)
 
     def inherits(
         self, cls: ast.ClassDef, bases: frozenset[str], seen: frozenset[ast.AST] = frozenset()
@@ -228,6 +236,11 @@ class Interpreter:
 
     def run_body(self, body: list[ast.stmt]) -> None:
         for statement in body:
+            if statement in self.watch.settled:
+                for suite in _inner_suites(statement):
+                    self.run_body(suite)
+                continue
+            outer = self.watch.enter(statement)
             handler: Callable[[ast.stmt], None] | None = getattr(
                 self, f"_do_{type(statement).__name__}", None
             )
@@ -235,6 +248,7 @@ class Interpreter:
                 handler(statement)
             else:
                 self._do_parts(statement)
+            self.watch.leave(outer)
 
     def _do_parts(self, node: ast.AST) -> None:
         """Anything without meaning of its own: evaluate its expressions, run its suites."""
@@ -343,14 +357,14 @@ class Interpreter:
             None,
         )
         if function is not None:
-            self.merge(self.returns[function], values)
+            self.merge(self.returns.cell(function), values)
 
     def assign(self, target: ast.expr, values: Values | set[Value]) -> None:
         if target in self.tensor_targets:
             values = frozenset(
                 replace(v, kind="rows") if isinstance(v, Shard) and v.kind == "batch" else v for v in values
             )
-        self.merge(self.values[target], values)
+        self.merge(self.values.cell(target), values)
         if isinstance(target, ast.Name):
             scope = self.table.of_node[target].resolve(target.id)
             if scope is not None:
@@ -358,14 +372,14 @@ class Interpreter:
         elif isinstance(target, ast.Attribute):
             for owner in self.eval(target.value):
                 if isinstance(owner, Instance):
-                    self.merge(self.heap[owner.cls, target.attr], values)
+                    self.merge(self.heap.cell((owner.cls, target.attr)), values)
                 elif isinstance(owner, Member | External):
-                    self.merge(self.heap[self.tree, (owner, target.attr)], values)
+                    self.merge(self.heap.cell((self.tree, (owner, target.attr))), values)
         elif isinstance(target, ast.Subscript):
             self.eval(target.slice)
             for owner in self.eval(target.value):
                 if isinstance(owner, Sequence):
-                    self.merge(self.heap[owner.site, self._key(target.slice)], values)
+                    self.merge(self.heap.cell((owner.site, self._key(target.slice))), values)
         elif isinstance(target, ast.Starred):
             self.assign(target.value, values)
         elif isinstance(target, ast.Tuple | ast.List):
@@ -381,7 +395,7 @@ class Interpreter:
         if isinstance(value, Sequence):
             found = set(self.heap.get((value.site, ANY), ()))
             if index is ANY:
-                found.update(*(self.heap[key] for key in self.heap.keys_of[value.site]))
+                found.update(*(self.heap[key] for key in self.heap.keys_of(value.site)))
             else:
                 found |= self.heap.get((value.site, index), set())
             return frozenset(found) or NOTHING
@@ -411,13 +425,13 @@ class Interpreter:
                 inner = self.iterate(frozenset({value.of}), node)
                 if value.counted:
                     pair = Sequence(value.site)
-                    self.merge(self.heap[value.site, 0], UNKNOWN)
-                    self.merge(self.heap[value.site, 1], inner)
+                    self.merge(self.heap.cell((value.site, 0)), UNKNOWN)
+                    self.merge(self.heap.cell((value.site, 1)), inner)
                     found.add(pair)
                 else:
                     found |= inner
             elif calls.is_loader(self, value):
-                self.merge(self.iterations[node], {value})
+                self.merge(self.iterations.cell(node), {value})
                 found.add(Shard("batch", value))
             elif isinstance(value, Sequence):
                 found |= self.element(value)
@@ -548,8 +562,9 @@ class Interpreter:
     def eval(self, node: ast.expr) -> Values:
         handler: Callable[[ast.expr], Values] | None = getattr(self, f"_eval_{type(node).__name__}", None)
         found = handler(node) if handler is not None else self._eval_parts(node)
-        self.merge(self.values[node], found)
-        return frozenset(self.values[node])
+        cell = self.values.cell(node)
+        self.merge(cell, found)
+        return frozenset(cell)
 
     def _eval_parts(self, node: ast.expr) -> Values:
         for child in ast.iter_child_nodes(node):
@@ -658,7 +673,7 @@ class Interpreter:
     def _eval_Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> Values:
         for index, part in enumerate(node.elts):
             key = ANY if isinstance(part, ast.Starred) or isinstance(node, ast.Set) else index
-            self.merge(self.heap[node, key], self.eval(part))
+            self.merge(self.heap.cell((node, key)), self.eval(part))
         return frozenset({Sequence(node)})
 
     _eval_List = _eval_Tuple
@@ -671,7 +686,7 @@ class Interpreter:
                 values = frozenset(e for v in values for e in self.element(v))
             else:
                 self.eval(key)
-            self.merge(self.heap[node, self._key(key) if key is not None else ANY], values)
+            self.merge(self.heap.cell((node, self._key(key) if key is not None else ANY)), values)
         return frozenset({Sequence(node)})
 
     def _comprehension(self, node: Comprehension) -> Values:
@@ -687,7 +702,7 @@ class Interpreter:
         shards = frozenset(v for v in element if isinstance(v, Shard))
         if shards:  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
             return frozenset(self._collected(shard, node) for shard in shards)
-        self.merge(self.heap[node, ANY], element)
+        self.merge(self.heap.cell((node, ANY)), element)
         return frozenset({Sequence(node)})
 
     def _collected(self, shard: Shard, node: Comprehension) -> Shard:
@@ -797,6 +812,20 @@ class Interpreter:
 
     def _eval_FormattedValue(self, node: ast.FormattedValue) -> Values:
         return self.eval(node.value)
+
+
+def _inner_suites(node: ast.stmt) -> Iterable[list[ast.stmt]]:
+    """The suites that belong to a statement of this scope, in the order in which they stand."""
+    if isinstance(node, DEFINITIONS) or not (hasattr(node, "body") or isinstance(node, ast.Match)):
+        return
+    for name in node._fields:
+        parts = getattr(node, name)
+        if isinstance(parts, list) and parts:
+            if isinstance(parts[0], ast.stmt):
+                yield parts
+            elif isinstance(parts[0], ast.ExceptHandler | ast.match_case):
+                for part in parts:
+                    yield part.body
 
 
 def as_kept(values: Iterable[Value]) -> Values:

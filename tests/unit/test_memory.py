@@ -1,0 +1,61 @@
+"""Leaving out what nothing has changed gives what evaluating everything gives."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.roles.infer import Interpreter
+from crosstrain_migrate.roles.memory import Watch
+from crosstrain_migrate.roles.scopes import ScopeTable
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+CASES = ("gan", "trainer_class", "ddp_spawn", "infinite_loader", "dict_transformer", "graph_net")
+
+
+class Restless(Watch):
+    """Settles nothing: every pass evaluates everything."""
+
+    def enter(self, unit: ast.AST) -> tuple[ast.AST | None, int]:
+        outer = super().enter(unit)
+        self.settled.clear()
+        return outer
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_changed_is_evaluated_again(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = ast.parse((GOLDEN / case / "before.py").read_text(encoding="utf-8"))
+    table = ScopeTable(tree)
+    sparing = Interpreter(tree, table)
+    sparing.run()
+    monkeypatch.setattr("crosstrain_migrate.roles.infer.Watch", Restless)
+    thorough = Interpreter(tree, table)
+    thorough.run()
+    for name in ("env", "definitions", "heap", "returns", "values", "iterations"):
+        assert getattr(sparing, name) == getattr(thorough, name), name
+    assert sparing.call_sites == thorough.call_sites
+    assert sparing.escaped == thorough.escaped
+    assert sparing.modules_by_evidence == thorough.modules_by_evidence
+
+
+def test_what_was_looked_for_in_vain_is_looked_for_again_once_it_is_there() -> None:
+    source = """
+def late(box):
+    return box.made
+
+class Box:
+    pass
+
+def fill(box):
+    box.made = print
+
+b = Box()
+kept = late(b)
+fill(b)
+"""
+    tree = ast.parse(source)
+    interp = Interpreter(tree, ScopeTable(tree))
+    interp.run()
+    (kept,) = (n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "kept")
+    assert [getattr(value, "path", "") for value in interp.of(kept)] == ["builtins.print"]

@@ -146,7 +146,13 @@ def _call_function(
 ) -> Values:
     bind_arguments(interp, function, node, receiver)
     results = frozenset(interp.returns[function])
+    if function in interp.factories:
+        results = frozenset(_by_this_call(v, node) if interp.is_made_in(v, function) else v for v in results)
     return _in_context(interp, function, node, results, local=function not in interp.touching)
+
+
+def _by_this_call(value: Value, node: ast.Call) -> Value:
+    return replace(value, via=node) if isinstance(value, External) else value
 
 
 def _in_context(

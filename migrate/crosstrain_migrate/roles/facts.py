@@ -245,7 +245,7 @@ class Facts:
 
     @staticmethod
     def _in_order(values: set[Value]) -> list[Value]:
-        return sorted(values, key=lambda v: (getattr(v.site, "lineno", 0), getattr(v.site, "col_offset", 0)))  # type: ignore[union-attr]
+        return sorted(values, key=_position)
 
     # -- loops and regions -----------------------------------------------------------------------------------
 
@@ -321,6 +321,12 @@ class Facts:
                     RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, ""))
                 )
         return tuple(found)
+
+
+def _position(value: Value) -> tuple[int, ...]:
+    """Where a value was made, and through which call."""
+    places = (getattr(value, "site", None), getattr(value, "via", None))
+    return tuple(getattr(place, name, 0) for place in places for name in ("lineno", "col_offset"))
 
 
 def understand(tree: ast.Module) -> Facts:

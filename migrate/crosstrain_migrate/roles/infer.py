@@ -67,6 +67,7 @@ class Interpreter:
         # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
         self.module_methods: set[ast.AST] = set()
         self.batch_loops: set[ast.AST] = set()
+        self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
         self._reset()
 
     def _reset(self) -> None:
@@ -97,8 +98,19 @@ class Interpreter:
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
+        self.factories = {
+            function
+            for function, sites in self.call_sites.items()
+            if len(sites) > 1 and any(self.is_made_in(v, function) for v in self.returns[function])
+        }
         self._reset()
         self._fixpoint()
+
+    def is_made_in(self, value: Value, function: ast.AST) -> bool:
+        """Whether `value` is a loader that `function` makes, and not one that it was given."""
+        if not isinstance(value, External) or not calls.is_loader(self, value):
+            return False
+        return self.function_around(value.site if value.via is None else value.via) is function
 
     def _fixpoint(self) -> None:
         """First what follows from calls alone; then functions nobody calls run with unknown arguments."""

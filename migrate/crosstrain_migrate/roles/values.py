@@ -52,10 +52,14 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """What a call of an imported name returned: an optimizer, a loader, a parsed argument namespace."""
+    """What a call of an imported name returned: an optimizer, a loader, a parsed argument namespace.
+
+    via: the call of the script's own function that made it, where calls of one function make several of them.
+    """
 
     path: str
     site: ast.AST
+    via: ast.AST | None = None
 
 
 @dataclass(frozen=True, slots=True)

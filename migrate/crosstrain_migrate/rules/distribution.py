@@ -128,7 +128,7 @@ def _device_name(stage: Stage, node: ast.expr) -> str | None:
     if (
         isinstance(name, ast.Constant)
         and name.value in {"cuda", "cpu"}
-        and "torch" in stage.facts.table.root.names
+        and "torch" in stage.facts.table.of_node[node].module.names
     ):
         return str(name.value)
     return None

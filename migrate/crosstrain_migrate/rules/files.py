@@ -308,7 +308,11 @@ def _runs_a_model(context: Context, call: ast.Call) -> bool:
 def _null_device(context: Context, call: ast.Call) -> None:
     if not context.allows(FILE, call):
         return
-    if not context.reachable(call) or not call.args or "os" not in context.facts.table.root.names:
+    if (
+        not context.reachable(call)
+        or not call.args
+        or "os" not in context.facts.table.of_node[call].module.names
+    ):
         context.note(
             FILE, call, "every process opens this file for writing", "open it on the main process only"
         )

@@ -44,7 +44,7 @@ def ask(context: Context) -> None:
         names = ", ".join(h.split("(")[0] for h in handlers)
         context.edits.append(
             e.AddImport(
-                context.home.scope.module.node,
+                context.home.scope.file,
                 RULE,
                 "the loss scale's options",
                 code=f"from {context.runtime}.utils import {names}",
@@ -52,7 +52,7 @@ def ask(context: Context) -> None:
         )
     module = context.home.scope.module
     if "torch" not in module.names and any("torch." in t for t in terms):
-        context.edits.append(e.AddImport(module.node, RULE, code="import torch"))
+        context.edits.append(e.AddImport(module.file, RULE, code="import torch"))
 
 
 def _asks_cuda(context: Context, condition: str | None) -> bool:

@@ -9,6 +9,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts, understand
+from crosstrain_migrate.roles.program import modules_of, parse, path_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
 
@@ -23,9 +24,9 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> str:
     """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay."""
     from crosstrain_migrate.rewrite import rewrite
 
-    old = _Uses(ast.parse(before))
+    old = _Uses(parse(before))
     for _ in range(MAX_ROUNDS):
-        facts = understand(ast.parse(after))
+        facts = understand(parse(after))
         edits = _Sweeper(facts, after, old, keep).edits()
         if not edits:
             return after
@@ -39,12 +40,17 @@ class _Uses:
     def __init__(self, tree: ast.Module) -> None:
         self.by_scope: dict[str, set[str]] = {}
         self.names: set[str] = set()
+        self.by_file: dict[str, set[str]] = {}
         self.attributes: set[str] = set()
         self.calls: set[str] = set()
         self._twins = {
             ast.dump(n) for n in ast.walk(tree) if isinstance(n, ast.If) and dumps(n.body) == dumps(n.orelse)
         }
-        self._visit(tree, "", [])
+        for module in modules_of(tree):
+            known = set(self.names)
+            self.names = self.by_file[path_of(module)] = set()
+            self._visit(module, "", [])
+            self.names = self.names | known
 
     def has_same_branches(self, node: ast.If) -> bool:
         """Whether the author wrote two equal branches."""
@@ -75,6 +81,7 @@ class _Sweeper:
         self.now = _Uses(facts.tree)
         self.found: list[e.Edit] = []
         self.gone: set[ast.AST] = set()
+        self.importers = _importers(facts.tree)
 
     def edits(self) -> list[e.Edit]:
         """What can go at once. Statements first, then parameters, then imports: each makes room for the next."""
@@ -145,8 +152,10 @@ class _Sweeper:
 
     def _functions(self) -> None:
         """Helpers that nothing calls any more."""
-        for node in self.facts.tree.body:
+        for node in (s for module in modules_of(self.facts.tree) for s in module.body):
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                if self._shared(node, node.name):
+                    continue
                 outside = {
                     n.id
                     for n in ast.walk(self.facts.tree)
@@ -229,9 +238,9 @@ class _Sweeper:
             return False
         if isinstance(target, ast.Name):
             scope = self.facts.table.of_node[target].resolve(target.id)
-            return (
-                scope is not None and self._was_read(scope, target.id) and not self._is_read(scope, target.id)
-            )
+            if scope is None or (scope.parent is None and self._shared(target, target.id)):
+                return False
+            return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
         if isinstance(target, ast.Attribute):
             if self._shown_whole(target.value):
                 return False
@@ -352,9 +361,18 @@ class _Sweeper:
 
     def _dropped(self, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
         bound = alias.asname or alias.name.split(".")[0]
-        if bound in self.now.names:
+        file = self._file(node)
+        if bound in self.now.by_file[file]:
             return isinstance(node, ast.Import) and not alias.asname and self._submodule_unused(alias.name)
-        return bound in self.old.names
+        return bound in self.old.by_file.get(file, set()) and not self._shared(node, bound)
+
+    def _file(self, node: ast.AST) -> str:
+        return path_of(self.facts.table.of_node[node].file)
+
+    def _shared(self, node: ast.AST, name: str) -> bool:
+        """Whether another file of the program may use what `node` binds at the top of its own."""
+        others = self.importers.get(name, set()) - {self._file(node)}
+        return bool(others) or (len(self.now.by_file) > 1 and name in self.now.attributes)
 
     def _submodule_unused(self, name: str) -> bool:
         """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
@@ -383,6 +401,17 @@ class _Sweeper:
             isinstance(n, ast.Attribute) and ast.unparse(n).startswith(name)
             for n in ast.walk(self.facts.tree)
         )
+
+
+def _importers(tree: ast.Module) -> dict[str, set[str]]:
+    """The files of a program that import a name from somewhere."""
+    found: dict[str, set[str]] = {}
+    for module in modules_of(tree):
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found.setdefault(alias.name, set()).add(path_of(module))
+    return found
 
 
 def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.program import modules_of, parse
 
 from .harmless import effectless, idle
 
@@ -17,11 +18,11 @@ def tidy(before: str, text: str) -> str:
     from crosstrain_migrate.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):
-        tree = ast.parse(text)
+        tree = parse(text)
         edits = [
             edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)
         ][:1]
-        edits = edits or _idle_helper(ast.parse(before), tree)
+        edits = edits or _idle_helper(parse(before), tree)
         if not edits:
             return text
         text = rewrite(text, edits)
@@ -30,10 +31,19 @@ def tidy(before: str, text: str) -> str:
 
 def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
     """A function of which nothing but `pass` is left, and the calls of it."""
-    busy = {s.name for s in before.body if isinstance(s, ast.FunctionDef) and not idle(s.body)}
-    for function in tree.body:
+    busy = {
+        s.name
+        for m in modules_of(before)
+        for s in m.body
+        if isinstance(s, ast.FunctionDef) and not idle(s.body)
+    }
+    for function in (s for m in modules_of(tree) for s in m.body):
         if not isinstance(function, ast.FunctionDef) or function.name not in busy or not idle(function.body):
             continue
+        if any(
+            isinstance(n, ast.alias | ast.Attribute) and _named(n) == function.name for n in ast.walk(tree)
+        ):
+            continue  # other files of the program know it
         uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
         calls = [
             s
@@ -46,6 +56,10 @@ def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
         if len(calls) == len(uses) and not function.decorator_list:
             return [e.RemoveStatement(s, RULE) for s in (function, *calls)]
     return []
+
+
+def _named(node: ast.alias | ast.Attribute) -> str:
+    return node.name if isinstance(node, ast.alias) else node.attr
 
 
 def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
@@ -73,3 +87,5 @@ def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
     if not kept:
         return [e.RemoveStatement(node, RULE)]
     return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
+
+

@@ -45,6 +45,7 @@ TITLES: dict[str, str] = {
     "CT707": "autocast for a named device",
     "CT708": "rates that go by processes",
     "CT709": "tied weights and a plain move",
+    "CT801": "a notebook's training goes through notebook_launcher",
     "CT901": "built on something that distributes training itself",
     "CT902": "training without a DataLoader",
     "CT903": "a line search on a rank's own loss",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.results import InputError
+from crosstrain_migrate.sources import NOTEBOOK
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -66,7 +67,9 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Iterator[Fou
                 if _is_new(file, seen):
                     yield Found(file, named=False)
             if empty:
-                yield InputError(path, "holds no Python files", "Name a directory or a file that does.")
+                yield InputError(
+                    path, "holds no Python files and no notebooks", "Name a directory or a file that does."
+                )
         elif _is_new(path, seen):
             yield Found(path, named=True)
 
@@ -125,7 +128,7 @@ def _walk_directory(directory: Path, real: str, patterns: list[_Patterns]) -> It
 
 
 def _is_python(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith((".py", ".pyw")) and entry.is_file(follow_symlinks=False)
+    return entry.name.endswith((".py", ".pyw", NOTEBOOK)) and entry.is_file(follow_symlinks=False)
 
 
 def _ignored(path: str, patterns: list[_Patterns]) -> bool:

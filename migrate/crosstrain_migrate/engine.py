@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .launching import launch_facts
+from .notebooks import is_linked
 from .policy import Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
@@ -40,6 +41,10 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
     """Migrates one script. Never raises for what the text holds: errors and refusals are part of the result."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes and the like are the author's
+        if is_linked(text):
+            from .notebooks.convert import migrate_cells
+
+            return migrate_cells(path, text, options, _migrate_text)
         return _migrate_text(path, text, options)
 
 

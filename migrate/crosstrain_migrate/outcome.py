@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
-from crosstrain_migrate.sources import STDIN, Source
+from crosstrain_migrate.results import Change, FileResult, Finding, InputError, Severity
+from crosstrain_migrate.sources import STDIN, Piece, Source
 
 
 class Mode(str, Enum):
@@ -40,6 +40,31 @@ class Migrated:
     @property
     def name(self) -> str:
         return display_name(self.source.path)
+
+    def parts(self) -> list[Part]:
+        """What there is to compare: the file, or each changed cell of a notebook."""
+        found = [Part(piece, []) for piece in self.source.pieces(self.result.after)]
+        for change in self.result.changes if found else ():
+            nearest = min(found, key=lambda part: part.distance(change.line))
+            inner = min(max(change.line - nearest.piece.first, 0), nearest.height - 1) + 1
+            nearest.changes.append(replace(change, line=inner))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a file with the changes in it, whose lines count from its own first."""
+
+    piece: Piece
+    changes: list[Change]
+
+    @property
+    def height(self) -> int:
+        return self.piece.before.count("\n") + 1
+
+    def distance(self, line: int) -> int:
+        """How far a line of the file's text is from this piece."""
+        return max(self.piece.first - line, 0, line - self.piece.first - self.height + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +117,14 @@ class Outcome:
 def sentences(said: Finding | InputError) -> str:
     """Reason and remedy as running text."""
     return f"{said.reason.rstrip('.')}. {said.remedy}"
+
+
+def located(file: Migrated, finding: Finding) -> tuple[int, int | None, str]:
+    """(line, column, text) for a reader that knows only lines of files: a notebook's are those of its JSON."""
+    if not file.source.is_cells:
+        return finding.line, finding.column, sentences(finding)
+    where = file.source.spoken(finding.line)
+    return file.source.file_line(finding.line), None, f"{where}: {sentences(finding)}"
 
 
 def display_name(path: Path) -> str:

@@ -28,6 +28,7 @@ FAMILIES = {
     "CT5": "Checkpoints",
     "CT6": "Numbers",
     "CT7": "Advice for XLA",
+    "CT8": "Notebooks",
     "CT9": "What is left to you",
 }
 _HEADINGS = {

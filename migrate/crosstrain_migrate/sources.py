@@ -21,6 +21,8 @@ from pathlib import Path
 from crosstrain_migrate.results import InputError
 
 MAX_BYTES = 10 * 1024 * 1024
+NOTEBOOK = ".ipynb"
+_PICTURES = 10  # so much larger may a notebook be: it holds what its cells have shown
 STDIN = Path("-")
 
 _LINE_END = re.compile("\r\n|\r|\n")
@@ -34,6 +36,16 @@ class Unusable(Exception):
     def __init__(self, error: InputError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that is shown by itself. Its line 1 is line `first` of the file's text."""
+
+    label: str
+    before: str
+    after: str
+    first: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,31 @@ class Source:
                 )
             ) from error
 
+    @property
+    def is_cells(self) -> bool:
+        """Whether `text` is made from the cells of a notebook, and is not what the file holds."""
+        return False
+
+    def pieces(self, after: str) -> list[Piece]:
+        """What there is to compare when `text` becomes `after`."""
+        return [Piece("", self.text, after)]
+
+    def place(self, line: int, column: int | None = None) -> str:
+        """Where a line of `text` is, as it follows the file's name: "3:9"."""
+        return f"{line}:{column}" if column else str(line)
+
+    def spoken(self, line: int) -> str:
+        """The same in a sentence."""
+        return f"line {line}"
+
+    def cell_line(self, line: int) -> tuple[int | None, int]:
+        """The cell of a notebook that a line of `text` is in, and its number there."""
+        return None, line
+
+    def file_line(self, line: int) -> int:
+        """The line of the file itself that holds a line of `text`."""
+        return line
+
     def _with_line_ends(self, text: str, raw: str) -> str:
         ends = _LINE_END.findall(raw)
         styles = set(ends)
@@ -94,7 +131,8 @@ def read_bytes(path: Path) -> tuple[bytes, Path]:
     try:
         target = Path(os.path.realpath(path, strict=True))
         status = target.stat()
-        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES:
+        limit = MAX_BYTES * (_PICTURES if path.suffix == NOTEBOOK else 1)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
             return target.read_bytes(), target
     except OSError as error:
         raise Unusable(_not_readable(path, error)) from error
@@ -103,7 +141,7 @@ def read_bytes(path: Path) -> tuple[bytes, Path]:
         raise Unusable(
             InputError(
                 path,
-                f"is {megabytes:.1f} MB; a training script over {MAX_BYTES // 1024**2} MB is not read",
+                f"is {megabytes:.1f} MB; {limit // 1024**2} MB is the limit for such a file",
                 "Leave it out, or move the data it holds into a file of its own.",
             )
         )
@@ -118,7 +156,11 @@ def may_train(data: bytes) -> bool:
 
 
 def decode(path: Path, data: bytes, target: Path | None = None) -> Source:
-    """Decodes a file's bytes as Python would. Raises `Unusable`."""
+    """Decodes a file's bytes as Python would, and a notebook's as Jupyter would. Raises `Unusable`."""
+    if path.suffix == NOTEBOOK or (path == STDIN and data.startswith(b"{") and b'"nbformat"' in data):
+        from crosstrain_migrate.notebooks import reading
+
+        return reading.decode(path, data, target or path)
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
         raise Unusable(
@@ -163,14 +205,6 @@ def syntax_problem(
         )
     if _is_python2(code, message):
         return InputError(path, f"is Python 2 ({message})", "Convert it to Python 3 first.", line, column)
-    if path.suffix == ".ipynb":
-        return InputError(
-            path,
-            "is a notebook, not a script",
-            "Export it first: jupyter nbconvert --to script",
-            line,
-            column,
-        )
     if re.match(r"\s*[%!]", code):
         return InputError(
             path, "holds notebook commands (% or !)", "Remove them, or turn them into Python.", line, column

@@ -237,7 +237,7 @@ def test_links_are_not_followed_out_of_the_directory(tmp_path: Path) -> None:
 def test_a_directory_without_python_says_so(tmp_path: Path) -> None:
     (problem,) = discover([tmp_path])
     assert isinstance(problem, InputError)
-    assert problem.reason == "holds no Python files"
+    assert problem.reason == "holds no Python files and no notebooks"
 
 
 def test_a_named_file_is_never_left_out(tmp_path: Path) -> None:

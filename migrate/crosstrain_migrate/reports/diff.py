@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from crosstrain_migrate.outcome import Migrated, Part
 from crosstrain_migrate.results import Change
 
 _CONTEXT = 3
@@ -77,10 +78,39 @@ def unified(name: str, before: bytes, after: bytes, changes: Sequence[Change] = 
     return b"".join([b"diff --git ", old, b" ", new, b"\n--- ", old, tab, b"\n+++ ", new, tab, b"\n", *parts])
 
 
-def unified_text(name: str, before: str, after: str, changes: Sequence[Change] = ()) -> str:
-    """The same for readers: decoded, with "\\n" line ends."""
-    patch = unified(name, before.encode(errors="replace"), after.encode(errors="replace"), changes)
-    return patch.decode(errors="surrogateescape")
+def patch(file: Migrated) -> bytes:
+    """A changed file's diff: to be applied for a script, and to be read for a notebook, cell by cell.
+
+    A notebook is JSON, so its cells' lines are no patch of it. Their hunks have no file header and a line for humans
+    where `git apply` looks for "@@ -": it passes them over and applies the rest.
+    """
+    if file.source.is_cells:
+        return _cells(file)
+    return unified(file.name, file.source.data, file.after, file.result.changes)
+
+
+def readable(file: Migrated) -> str:
+    """The same as text: decoded, with "\\n" line ends."""
+    if file.source.is_cells:
+        return _cells(file).decode(errors="surrogateescape")
+    before, after = (text.encode(errors="replace") for text in (file.source.text, file.result.after))
+    return unified(file.name, before, after, file.result.changes).decode(errors="surrogateescape")
+
+
+def _cells(file: Migrated) -> bytes:
+    found: list[bytes] = []
+    for part in file.parts():
+        for hunk in part_hunks(part):
+            place = os.fsencode(f"{file.name}, {part.piece.label},")
+            found.append(hunk.header.encode().replace(b"@@ ", b"@@ " + place + b" ", 1) + b"\n")
+            found += [line.sign.encode() + line.text.removesuffix(b"\n") + b"\n" for line in hunk.lines]
+    return b"".join(found)
+
+
+def part_hunks(part: Part) -> Iterator[Hunk]:
+    """The hunks of one part of a file."""
+    before, after = (text.encode(errors="replace") for text in (part.piece.before, part.piece.after))
+    return hunks(before, after, part.changes)
 
 
 def _patch_name(side: str, name: str) -> bytes:

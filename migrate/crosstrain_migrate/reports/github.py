@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from crosstrain_migrate.outcome import Mode, Outcome, display_name, sentences
+from crosstrain_migrate.outcome import Mode, Outcome, display_name, located, sentences
 from crosstrain_migrate.results import Severity
 
 _COMMANDS = {Severity.REFUSED: "error", Severity.REVIEW: "warning", Severity.NOTE: "notice"}
@@ -37,10 +37,11 @@ def _commands(outcome: Outcome) -> Iterator[str]:
     for file in outcome.files:
         for finding in file.result.findings:
             kind = _COMMANDS[finding.severity]
-            yield _command(kind, file.name, finding.line, finding.column, finding.rule, sentences(finding))
+            line, column, told = located(file, finding)
+            yield _command(kind, file.name, line, column, finding.rule, told)
         if file.result.changed and outcome.mode is not Mode.WRITE:
             rules = ", ".join(sorted({change.rule for change in file.result.changes}))
-            line = min((change.line for change in file.result.changes), default=1)
+            line = file.source.file_line(min((change.line for change in file.result.changes), default=1))
             yield _command(
                 "warning", file.name, line, None, "migrate", f"This file would be changed ({rules})."
             )

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from crosstrain_migrate import __version__
 from crosstrain_migrate.outcome import Migrated, Mode, Outcome, display_name
-from crosstrain_migrate.reports.diff import Hunk, Line, hunks
+from crosstrain_migrate.reports.diff import Hunk, Line, part_hunks
 from crosstrain_migrate.reports.templates import environment
 from crosstrain_migrate.results import Severity
 
@@ -83,15 +83,16 @@ def _file(file: Migrated) -> dict[str, Any]:
         "findings": sorted(
             result.findings, key=lambda one: (_ORDER.index(one.severity), one.line, one.column)
         ),
-        "hunks": [(hunk, list(blocks)) for hunk, blocks in _diff(file)],
+        "hunks": [(label, hunk, list(blocks)) for label, hunk, blocks in _diff(file)],
+        "spoken": file.source.spoken,
     }
 
 
-def _diff(file: Migrated) -> Iterator[tuple[Hunk, Iterator[Block]]]:
-    before, after = highlighted(file.source.text), highlighted(file.result.after)
-    old, new = (text.encode(errors="replace") for text in (file.source.text, file.result.after))
-    for hunk in hunks(old, new, file.result.changes):
-        yield hunk, _blocks(hunk, before, after)
+def _diff(file: Migrated) -> Iterator[tuple[str, Hunk, Iterator[Block]]]:
+    for part in file.parts():
+        before, after = highlighted(part.piece.before), highlighted(part.piece.after)
+        for hunk in part_hunks(part):
+            yield part.piece.label, hunk, _blocks(hunk, before, after)
 
 
 def _blocks(hunk: Hunk, before: list[Markup], after: list[Markup]) -> Iterator[Block]:

@@ -13,11 +13,12 @@
                               "severity": "refused" | "review" | "note"}],
                 "roles":    [{"name": str, "role": str, "line": int, "evidence": str}],
                 "facts": {str: str},  what else the migration found out
-                "diff": str}],        unified, empty when not changed
+                "diff": str}],        unified, cell by cell for a notebook; empty when not changed
      "errors": [{"path": str, "line": int | null, "column": int | null, "reason": str, "remedy": str}]}
 
-Lines and columns are 1-based and speak of the text before; columns count characters. `files` holds every file
-with changes, findings or training code.
+Lines and columns are 1-based and speak of the text before; columns count characters. In a notebook changes, findings
+and roles have a "cell", too, counted from 1 over all cells, and lines count in it. `files` holds every file with
+changes, findings or training code.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from typing import Any
 
 from crosstrain_migrate import __version__
 from crosstrain_migrate.outcome import Migrated, Outcome, display_name
-from crosstrain_migrate.reports.diff import unified_text
-from crosstrain_migrate.results import InputError
+from crosstrain_migrate.reports.diff import readable
+from crosstrain_migrate.results import Change, Finding, InputError, RoleFact
 
 VERSION = 1
 
@@ -66,12 +67,17 @@ def _file(file: Migrated) -> dict[str, Any]:
         "changed": result.changed,
         "refused": result.refused,
         "trains": result.trains,
-        "changes": [asdict(change) for change in result.changes],
-        "findings": [asdict(finding) for finding in result.findings],
-        "roles": [asdict(role) for role in result.roles],
+        "changes": [_placed(file, change) for change in result.changes],
+        "findings": [_placed(file, finding) for finding in result.findings],
+        "roles": [_placed(file, role) for role in result.roles],
         "facts": dict(result.extras),
-        "diff": unified_text(file.name, file.source.text, result.after, result.changes),
+        "diff": readable(file) if result.changed else "",
     }
+
+
+def _placed(file: Migrated, said: Change | Finding | RoleFact) -> dict[str, Any]:
+    cell, line = file.source.cell_line(said.line)
+    return {**asdict(said), "line": line, **({} if cell is None else {"cell": cell})}
 
 
 def _error(error: InputError) -> dict[str, Any]:

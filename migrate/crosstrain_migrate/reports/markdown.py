@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from crosstrain_migrate.outcome import Mode, Outcome, display_name
-from crosstrain_migrate.reports.diff import unified_text
+from crosstrain_migrate.reports.diff import readable
 from crosstrain_migrate.reports.templates import environment
 
 COMMENT_LIMIT = 60_000  # characters; GitHub takes 65,536 in a comment
@@ -18,7 +18,7 @@ def render(outcome: Outcome, limit: int = COMMENT_LIMIT) -> str:
     diffs: dict[str, str] = {}
     room = limit - len(template.render(_context(outcome, {})))
     for file in outcome.changed:
-        diff = unified_text(file.name, file.source.text, file.result.after, file.result.changes)
+        diff = readable(file)
         room -= len(diff)
         if room > 0:
             diffs[file.name] = diff

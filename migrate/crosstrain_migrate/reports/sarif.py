@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from crosstrain_migrate import __version__
-from crosstrain_migrate.outcome import Migrated, Mode, Outcome, display_name, sentences
+from crosstrain_migrate.outcome import Migrated, Mode, Outcome, display_name, located, sentences
 from crosstrain_migrate.pages import rule_names
 from crosstrain_migrate.results import Change, Confidence, Finding, InputError, Severity
 
@@ -57,21 +57,24 @@ def render(outcome: Outcome) -> str:
 
 
 def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
+    line, column, told = located(file, finding)
     return {
         "ruleId": finding.rule,
         "level": _LEVELS[finding.severity],
-        "message": {"text": sentences(finding)},
-        "locations": [_location(file.name, finding.line, finding.column)],
+        "message": {"text": told},
+        "locations": [_location(file.name, line, column)],
     }
 
 
 def _change(file: Migrated, change: Change, mode: Mode) -> dict[str, Any]:
     done = "Changed" if mode is Mode.WRITE else "Would be changed"
+    if file.source.is_cells:
+        done = f"{file.source.spoken(change.line)}: {done.lower()}"
     return {
         "ruleId": change.rule,
         "level": "warning" if change.confidence is Confidence.REVIEW else "note",
         "message": {"text": f"{done}: {change.reason}"},
-        "locations": [_location(file.name, change.line, None)],
+        "locations": [_location(file.name, file.source.file_line(change.line), None)],
     }
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crosstrain_migrate.outcome import Migrated, Outcome
-from crosstrain_migrate.reports.diff import Hunk, Line, hunks
+from crosstrain_migrate.reports.diff import Hunk, Line, part_hunks
 
 SIDE_BY_SIDE = 160
 _WIDTH = 4  # of line numbers
@@ -27,13 +27,14 @@ def print_diff(outcome: Outcome, console: Console | None = None) -> None:
 
 
 def _file(file: Migrated, *, wide: bool) -> RenderableType:
-    source = file.source
-    before = _highlighted(source.text)
-    after = _highlighted(file.result.after)
-    parts: list[RenderableType] = [Rule(Text(file.name, "bold"), align="left", style="dim")]
-    for hunk in hunks(source.data, file.after, file.result.changes):
-        parts += [_reasons(hunk), (_two_columns if wide else _one_column)(hunk, before, after), Text()]
-    return Group(*parts)
+    shown: list[RenderableType] = []
+    for part in file.parts():
+        before, after = _highlighted(part.piece.before), _highlighted(part.piece.after)
+        name = file.name + (f", {part.piece.label}" if part.piece.label else "")
+        shown.append(Rule(Text(name, "bold"), align="left", style="dim"))
+        for hunk in part_hunks(part):
+            shown += [_reasons(hunk), (_two_columns if wide else _one_column)(hunk, before, after), Text()]
+    return Group(*shown)
 
 
 def _highlighted(text: str) -> list[Text]:

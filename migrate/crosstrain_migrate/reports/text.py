@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crosstrain_migrate.outcome import Mode, Outcome
-from crosstrain_migrate.reports.diff import unified
+from crosstrain_migrate.reports.diff import patch
 
 
 def render(outcome: Outcome) -> bytes:
-    """One patch for all files, to be applied with -p1 in the working directory."""
-    return b"".join(
-        unified(file.name, file.source.data, file.after, file.result.changes) for file in outcome.changed
-    )
+    """One patch for all scripts, to be applied with -p1 in the working directory; notebooks cell by cell."""
+    return b"".join(patch(file) for file in outcome.changed)
 
 
 def messages(outcome: Outcome) -> Iterator[str]:
@@ -23,7 +21,7 @@ def messages(outcome: Outcome) -> Iterator[str]:
             rules = ", ".join(sorted({change.rule for change in file.result.changes}))
             yield f"{verb} {file.name}" + (f" ({rules})" if rules else "")
         for finding in sorted(file.result.findings, key=lambda one: (one.line, one.column, one.rule)):
-            place = f"{file.name}:{finding.line}:{finding.column}"
+            place = f"{file.name}:{file.source.place(finding.line, finding.column)}"
             yield f"{place}: {finding.rule} {finding.reason}  -> {finding.remedy}"
     yield from (f"error: {error}" for error in outcome.errors)
     yield outcome.summary()

@@ -154,8 +154,10 @@ class Page:
 
 def catalogue() -> list[Page]:
     """Every rule code with its page, in order."""
+    from crosstrain_migrate.notebooks import launch
+
     found: list[Page] = []
-    for module in PAGES:
+    for module in (*PAGES, launch):
         doc = (module.__doc__ or "").strip()
         title = doc.split("\n", 1)[0]
         name = title.split(":", 1)[1].strip() if ":" in title else title

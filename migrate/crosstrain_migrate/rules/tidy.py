@@ -87,5 +87,3 @@ def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
     if not kept:
         return [e.RemoveStatement(node, RULE)]
     return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
-
-

@@ -1,0 +1,17 @@
+"""Jupyter notebooks: the cells become one text that every stage works on as on a script, and cells again.
+
+- `spans`: where the parts of a JSON document lie, so that what was not migrated stays byte for byte;
+- `linked`: cells as one text under marks, and IPython's own lines as strings that Python can parse;
+- `reading`: a file of cells as a `Source`;
+- `convert`: what is done to that text beyond what is done to a script;
+- `launch`, `needs`: the training becomes a function, and `notebook_launcher` starts it.
+"""
+
+from __future__ import annotations
+
+MARK = "'crosstrain cell "  # how the line above each cell begins, in a linked text
+
+
+def is_linked(text: str) -> bool:
+    """Whether a text is made of a notebook's cells. Asked of every script, so it costs nothing."""
+    return text.startswith(MARK)

@@ -1,0 +1,205 @@
+"""Who needs whom in the cells: what each statement reads, through the functions and classes that it uses."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from . import MARK
+from .linked import Cells
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_BUILTINS = frozenset(dir(builtins))
+
+
+class Obstacle(Exception):
+    """Why the training cannot be moved into a function: `line` of the migrated text, what is there, what to do."""
+
+    def __init__(self, line: int, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.line, self.reason, self.remedy = line, reason, remedy
+
+
+class Statements:
+    """The top level of a linked text. Raises Obstacle where its names cannot be resolved."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self.cells = Cells(text)
+        self.defined: dict[str, Definition] = {s.name: s for s in self.tree.body if isinstance(s, Definition)}
+        self.imported = stored(s for s in self.tree.body if isinstance(s, ast.Import | ast.ImportFrom))
+        try:
+            self._table = symtable.symtable(text, "cells", "exec")
+        except SyntaxError as error:
+            raise Obstacle(
+                error.lineno or 1, f"this cannot be followed ({error.msg})", "Write it as a function"
+            ) from error
+
+    @cached_property
+    def running(self) -> list[ast.stmt]:
+        """What runs when its cell does: no definitions, imports, marks and strings."""
+        quiet = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+        return [s for s in self.tree.body if not isinstance(s, quiet) and not _is_text(s)]
+
+    def cell(self, statement: ast.stmt) -> int:
+        return self.cells(statement.lineno)[0]
+
+    def of_cell(self, number: int) -> list[ast.stmt]:
+        return [s for s in self.tree.body if self.cell(s) == number and not _is_mark(s)]
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reads(self) -> dict[str, frozenset[str]]:
+        """The notebook's variables that each function or class reads, itself or through others."""
+        own = {table.get_name(): frozenset(_globals(table)) for table in self._table.get_children()}
+        found = {name: own.get(name, frozenset()) for name in self.defined}
+        while True:
+            wider = {
+                name: names.union(*(self._through(n, found) for n in names)) for name, names in found.items()
+            }
+            if wider == found:
+                return found
+            found = wider
+
+    def _through(self, name: str, reads: dict[str, frozenset[str]]) -> frozenset[str]:
+        return reads.get(name, frozenset()).union(
+            *(reads.get(n, frozenset()) for n in self.made.get(name, ()))
+        )
+
+    @cached_property
+    def made(self) -> dict[str, frozenset[str]]:
+        """Variables that hold what a class of the notebook made: using one is using the class."""
+        found: dict[str, frozenset[str]] = {}
+        for statement in self.running:
+            for name, value in assignments([statement]):
+                called = {
+                    n.func.id
+                    for n in ast.walk(value)
+                    if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+                }
+                classes = {n for n in called if isinstance(self.defined.get(n), ast.ClassDef)}
+                if classes:
+                    found[name] = found.get(name, frozenset()) | classes
+        return found
+
+    def reach(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
+        """All names that these statements read, in the functions and classes they use, too."""
+        names = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
+        used = set(names)
+        for name in names:
+            used |= self.made.get(name, frozenset())
+        return frozenset(used.union(*(self.reads.get(name, frozenset()) for name in used)))
+
+    def uses(self, statements: Iterable[ast.stmt]) -> list[Definition]:
+        """The functions and classes that run when these statements do."""
+        reach = self.reach(statements)
+        return [node for name, node in self.defined.items() if name in reach]
+
+    def trains(self, statement: ast.stmt) -> bool:
+        return any(_has_backward(node) for node in (statement, *self.uses([statement])))
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def written_by(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
+        """Variables of the notebook that the functions these statements use declare `global` and set."""
+        tables = {table.get_name(): table for table in self._table.get_children()}
+        used = [tables[node.name] for node in self.uses(statements) if node.name in tables]
+        return frozenset(name for table in used for name in _written(table))
+
+    def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
+        """What the statements behind `last` read before they set it themselves, each with its first reader."""
+        found: dict[str, ast.stmt] = {}
+        fresh: set[str] = set()
+        for statement in self.running:
+            if statement.lineno <= last.lineno:
+                continue
+            for name in self.reach([statement]) - fresh - _BUILTINS - _only_set(statement):
+                found.setdefault(name, statement)
+            if isinstance(statement, ast.Assign | ast.AnnAssign | ast.For):
+                fresh |= stored([statement])
+        return found
+
+
+def assignments(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """Each (name, value) of the assignments in `statements`, pairs of tuples taken apart."""
+    for node in (n for s in statements for n in ast.walk(s)):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _pairs(target, node.value)
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            yield from _pairs(node.target, node.value)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple | ast.List):
+        several = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+        for index, inner in enumerate(target.elts):
+            yield from _pairs(inner, value.elts[index] if several else value)  # type: ignore[attr-defined]
+
+
+def stored(statements: Iterable[ast.stmt]) -> set[str]:
+    """The names that the statements bind, those of comprehensions and inner functions left out."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(statements)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Definition):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.split(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+        if not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def _only_set(statement: ast.stmt) -> set[str]:
+    """Names that a statement binds before it can read them: those of an assignment it does not read, of a loop."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.For):
+        return set()
+    read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    targets = [statement.target] if isinstance(statement, ast.For) else []
+    looped = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    return (stored([statement]) - read) | looped
+
+
+def _globals(table: symtable.SymbolTable) -> Iterator[str]:
+    yield from (s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced())
+    for inner in table.get_children():
+        yield from _globals(inner)
+
+
+def _written(table: symtable.SymbolTable) -> Iterator[str]:
+    yield from (s.get_name() for s in table.get_symbols() if s.is_declared_global() and s.is_assigned())
+    for inner in table.get_children():
+        yield from _written(inner)
+
+
+def _has_backward(node: ast.AST) -> bool:
+    return any(
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "backward"
+        for n in ast.walk(node)
+    )
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _is_mark(statement: ast.stmt) -> bool:
+    return _is_text(statement) and str(statement.value.value).startswith(MARK[1:])  # type: ignore[attr-defined]

@@ -11,14 +11,17 @@ import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from crosstrain.comm_group import group_device_types, joined_place, start_group
 from crosstrain.config import Place, read_place
-from crosstrain.frames import Frames, to_bytes
+from crosstrain.frames import Frames, from_bytes, to_bytes
+from crosstrain.outbox import Outbox, receive
 from crosstrain.watch import Watch, Watched
 from crosstrain.xla.chips import xla_wanted
 
@@ -83,7 +86,14 @@ class Comm(Protocol):
         ...
 
     def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
-        """tensors[r] of rank src arrives in `out` of rank r; returns `out`."""
+        """tensors[r] of rank src arrives in `out` of rank r; returns `out`.
+
+        Rank src may return earlier: it does not change the tensors, and calls `flush` after the last scatter.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Wait until what this rank has scattered has arrived."""
         ...
 
     def all_gather_object(self, obj: object) -> list[Any]: ...
@@ -193,9 +203,10 @@ class TorchComm:
         self.landing = device
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
-        self._device_types = _group_device_types() if grouped else {device.type}
+        self._device_types = group_device_types() if grouped else {device.type}
         self.gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
+        self._outbox = Outbox()
         self._watch: Watch | None = None
         if self.world > 1:
             self._watch = Watch(self.rank, self.world, lambda: self._frames.operation)
@@ -216,13 +227,13 @@ class TorchComm:
         Raises RuntimeError when a launcher's variables are incomplete or the device does not exist.
         """
         if dist.is_available() and dist.is_initialized():
-            place = _joined_place()
+            place = joined_place()
             return cls(_pick_device(cpu, place), place, owns_group=False, grouped=True)
         place = read_place() or Place(0, 1, 0, 1)
         device = _pick_device(cpu, place)
         if place.world == 1:
             return cls(device, place, owns_group=False, grouped=False)
-        _start_group(device, place, backend, init_method, timeout)
+        start_group(device, place, backend, init_method, timeout)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
@@ -230,9 +241,9 @@ class TorchComm:
         if self.world == 1:
             return source.unsqueeze(0)
         if source.device.type == "cpu":
-            rows = self._frames.small("all_gather", to_bytes(source), _describe(source))
+            rows = self._frames.small("all_gather", to_bytes(source), _describe(source.shape, source.dtype))
             if rows is not None:
-                return rows.contiguous().view(-1).view(source.dtype).view(self.world, *source.shape)
+                return from_bytes(rows, source.dtype, (self.world, *source.shape))
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
@@ -247,9 +258,11 @@ class TorchComm:
             return source.clone()
         small = None
         if source.device.type == "cpu":
-            small = self._frames.small(f"all_reduce({op})", to_bytes(source), _describe(source))
+            small = self._frames.small(
+                f"all_reduce({op})", to_bytes(source), _describe(source.shape, source.dtype)
+            )
         if small is not None:
-            rows = small.contiguous().view(-1).view(source.dtype).view(self.world, *source.shape)
+            rows = from_bytes(small, source.dtype, (self.world, *source.shape))
             out = _reduce_rows(rows, op)
         else:
             out = self._reachable(source).clone()
@@ -262,9 +275,11 @@ class TorchComm:
             return tensor
         source = tensor.detach().contiguous()
         if source.device.type == "cpu":
-            rows = self._frames.small(f"broadcast from rank {src}", to_bytes(source), _describe(source))
+            rows = self._frames.small(
+                f"broadcast from rank {src}", to_bytes(source), _describe(source.shape, source.dtype)
+            )
             if rows is not None:
-                value = rows[src].clone().view(source.dtype).view(source.shape)
+                value = from_bytes(rows[src], source.dtype, source.shape)
                 return _overwrite(tensor, value) if self.rank != src else tensor
         buffer = self._reachable(source)
         dist.broadcast(buffer, src=src)
@@ -273,12 +288,20 @@ class TorchComm:
     def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
         if self.rank == src and tensors is None:
             raise ValueError(f"rank {src} is the source of a scatter and brings no tensors")
-        if self.world == 1:
-            return out.copy_((tensors or [out])[0])
-        parts = [self._reachable(part).contiguous() for part in tensors or []]
-        buffer = self._reachable(out).contiguous()
-        dist.scatter(buffer, parts if self.rank == src else None, src=src)
+        tensors = [self._reachable(part) for part in tensors or [] if self.rank == src]
+        buffer = tensors[src] if tensors else self._reachable(out)
+        if buffer.device.type != "cpu":
+            buffer = torch.empty_like(buffer)
+            work = partial(dist.scatter, buffer, tensors or None, src=src)
+        elif tensors:
+            work = partial(self._outbox.send, {r: part for r, part in enumerate(tensors) if r != src})
+        else:
+            work = partial(receive, buffer, src)
+        self._waiting(f"scatter from rank {src}", work)
         return out if _shares(buffer, out) else _overwrite(out, buffer)
+
+    def flush(self) -> None:
+        self._waiting(f"scatter from rank {self.rank}", self._outbox.flush)
 
     def all_gather_object(self, obj: object) -> list[Any]:
         if self.world == 1:
@@ -304,11 +327,11 @@ class TorchComm:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
-        return Watched(work, self._averaged)
+        return Watched(work, partial(self._waiting, "the averaging of gradients"))
 
-    def _averaged(self, wait: Callable[[], object]) -> object:
-        self._frames.operation = "the averaging of gradients"
-        result = self._explained(wait)
+    def _waiting(self, operation: str, work: Callable[[], object]) -> object:
+        self._frames.operation = operation
+        result = self._explained(work)
         self._frames.operation = ""
         return result
 
@@ -374,8 +397,9 @@ class TorchComm:
         return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
 
 
-def _describe(tensor: Tensor) -> str:
-    return f"of {tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+@lru_cache(maxsize=1024)
+def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"of {tuple(shape)} {str(dtype).removeprefix('torch.')}"
 
 
 def _reduce_rows(rows: Tensor, op: str) -> Tensor:
@@ -401,16 +425,6 @@ def _pickled(obj: object) -> Tensor:
     return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
 
 
-def _joined_place() -> Place:
-    """Our place in a group that was there before; local numbers are the environment's if it agrees."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    said = read_place()
-    if said is not None and (said.rank, said.world) == (rank, world):
-        return said
-    count = max(1, torch.accelerator.device_count())
-    return Place(rank, world, local_rank=rank % count, local_world=min(world, count))
-
-
 def _pick_device(cpu: bool, place: Place) -> torch.device:
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
@@ -426,39 +440,6 @@ def _pick_device(cpu: bool, place: Place) -> torch.device:
         )
     torch.accelerator.set_device_index(place.local_rank)
     return torch.device(accelerator.type, place.local_rank)
-
-
-def _start_group(
-    device: torch.device,
-    place: Place,
-    backend: str | None,
-    init_method: str | None,
-    timeout: timedelta | None,
-) -> None:
-    if init_method is None and (place.master_addr is None or place.master_port is None):
-        raise RuntimeError(
-            f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: "
-            f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` "
-            f"or `torchrun`, or unset RANK and WORLD_SIZE to run one process."
-        )
-    if backend is None:
-        # Objects and CPU tensors travel by gloo even where the device has a backend of its own.
-        own = dist.get_default_backend_for_device(device)
-        backend = own if device.type == "cpu" else f"cpu:gloo,{device.type}:{own}"
-    if init_method is None:
-        init_method = f"tcp://{place.master_addr}:{place.master_port}"
-        if "RANK" in os.environ:
-            init_method = "env://"
-    try:
-        dist.init_process_group(
-            backend, init_method=init_method, rank=place.rank, world_size=place.world, timeout=timeout
-        )
-    except dist.DistError as error:
-        raise RuntimeError(
-            f"rank {place.rank} of {place.world} did not find the others at "
-            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, "
-            f"and is the port free and reachable?"
-        ) from error
 
 
 def knows_device(name: str) -> bool:
@@ -483,12 +464,6 @@ def has_bf16() -> bool:
         return True
     supported = getattr(torch.get_device_module(accelerator), "is_bf16_supported", None)
     return supported is None or bool(supported())
-
-
-def _group_device_types() -> set[str]:
-    """The device types that the default group has a backend for ("cpu:gloo,cuda:nccl" has two)."""
-    pairs = (part.split(":") for part in dist.get_backend_config().split(","))
-    return {pair[0] for pair in pairs}
 
 
 def _distributed_type(device: torch.device, world: int) -> DistributedType:

@@ -150,6 +150,9 @@ class XlaComm:
         parts = None if tensors is None else [part.cpu() for part in tensors]
         return out.copy_(self._hosts.scatter(parts, torch.empty_like(out, device="cpu"), src))
 
+    def flush(self) -> None:
+        self._hosts.flush()
+
     def start_average(self, tensor: Tensor) -> Pending:
         """Only of processes that are apart: on one mesh the compiled step has averaged."""
         host = tensor.detach().cpu()

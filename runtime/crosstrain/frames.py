@@ -9,9 +9,11 @@ process or return garbage.
 from __future__ import annotations
 
 import contextlib
+import struct
 import sys
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ import torch
 from torch import Tensor
 
 FRAME = 4096
-HEADER = 32  # three int64 (operation, signature, length) and padding that keeps the payload aligned
+HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
 CAPACITY = FRAME - HEADER
+_HEAD = struct.Struct("3q")  # operation, signature, length
 _NOT_USER = (str(Path(__file__).parent), str(Path(torch.__file__).parent), contextlib.__file__, "<")
 
 Gather = Callable[[Tensor, Tensor], None]  # (out of world * n bytes, n bytes)
@@ -63,22 +66,24 @@ class Frames:
         """`exchange` of payloads of equal length: (world, length); None if they are too long for a frame."""
         fits = payload.numel() <= CAPACITY
         table, _ = self._trade(operation, payload if fits else payload[:0], describe)
-        return table[:, HEADER : HEADER + payload.numel()] if fits else None
+        return table[:, HEADER : HEADER + payload.numel()].contiguous() if fits else None
 
     def _trade(self, operation: str, payload: Tensor, describe: str) -> tuple[Tensor, list[int]]:
-        code, signature = zlib.crc32(operation.encode()), zlib.crc32(describe.encode())
-        frame = torch.zeros(FRAME, dtype=torch.uint8)
-        size = payload.numel()
-        frame[:24].view(torch.int64).copy_(torch.tensor([code, signature, size]))
-        frame[HEADER : HEADER + min(size, CAPACITY)] = payload[:CAPACITY]
-        table = torch.empty(self._world, FRAME, dtype=torch.uint8)
+        head = _HEAD.pack(_code(operation), _code(describe), payload.numel())
+        frame = torch.frombuffer(bytearray(head).ljust(FRAME, b"\0"), dtype=torch.uint8)
+        sent = payload[:CAPACITY]
+        frame[HEADER : HEADER + sent.numel()] = sent
+        received = bytearray(self._world * FRAME)  # read as Python's own bytes: a tensor's items are slow
+        table = torch.frombuffer(received, dtype=torch.uint8)
         self.operation = f"{operation} {describe}".rstrip()
-        self._gather(table.view(-1), frame)
+        self._gather(table, frame)
         self.operation = ""
-        headers = table[:, :24].contiguous().view(torch.int64).view(self._world, 3).tolist()
-        if any(head[0] != code or head[1] != signature for head in headers):
-            self._complain(operation, describe)
-        return table, [head[2] for head in headers]
+        lengths = []
+        for rank in range(self._world):
+            lengths.append(_HEAD.unpack_from(received, rank * FRAME)[2])
+            if not received.startswith(head[:16], rank * FRAME):
+                self._complain(operation, describe)
+        return table.view(self._world, FRAME), lengths
 
     def _complain(self, operation: str, describe: str) -> None:
         """Every rank comes here together: collect what each is doing, and raise."""
@@ -97,6 +102,11 @@ class Frames:
         )
 
 
+@lru_cache(maxsize=1024)
+def _code(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
 def caller(frame: Any = None) -> str:
     """The innermost source line (of a thread's ``frame``, or here) outside this package and torch: the user's."""
     frame = frame or sys._getframe()
@@ -107,4 +117,9 @@ def caller(frame: Any = None) -> str:
 
 def to_bytes(tensor: Tensor) -> Tensor:
     """A contiguous tensor's memory as a 1-d uint8 tensor that shares it."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def from_bytes(rows: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Contiguous bytes as the tensor that they are; it shares their memory."""
+    return rows.view(-1).view(dtype).view(shape)

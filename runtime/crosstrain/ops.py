@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
-from crosstrain.frames import DistributedOperationException, to_bytes
+from crosstrain.frames import DistributedOperationException, from_bytes, to_bytes
 from crosstrain.state import RUN
 
 T = TypeVar("T")
@@ -44,10 +44,10 @@ def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | N
     return data
 
 
-def leaves(data: Any) -> list[Tensor]:
-    """Every tensor in ``data``, in the order of `map_tensors`."""
+def leaves(data: Any, *, strict: str | None = None) -> list[Tensor]:
+    """Every tensor in ``data``, in the order of `map_tensors`; ``strict`` as there."""
     found: list[Tensor] = []
-    map_tensors(found.append, data)
+    map_tensors(found.append, data, strict=strict)
     return found
 
 
@@ -103,19 +103,19 @@ def gather_rows(tensors: list[Tensor], comm: Comm) -> list[Tensor]:
     """
     if len(tensors) < 2 or len({tensor.device for tensor in tensors}) > 1 or not comm.averages:
         return [comm.all_gather(tensor) for tensor in tensors]
-    parts = [to_bytes(tensor.detach()) for tensor in tensors]
-    padded = [-part.numel() % ALIGN for part in parts]
     pieces: list[Tensor] = []
-    for part, pad in zip(parts, padded, strict=True):
+    for tensor in tensors:
+        part = to_bytes(tensor.detach())
         pieces.append(part)
-        if pad:
+        if pad := -part.numel() % ALIGN:
             pieces.append(part.new_zeros(pad))
     table = comm.all_gather(torch.cat(pieces))
     rows, start = [], 0
-    for tensor, part, pad in zip(tensors, parts, padded, strict=True):
-        span = table[:, start : start + part.numel()].contiguous().view(-1)
-        rows.append(span.view(tensor.dtype).view(comm.world, *tensor.shape))
-        start += part.numel() + pad
+    for tensor in tensors:
+        size = tensor.nbytes
+        span = table[:, start : start + size].contiguous()
+        rows.append(from_bytes(span, tensor.dtype, (comm.world, *tensor.shape)))
+        start += size + -size % ALIGN
     return rows
 
 
@@ -128,8 +128,7 @@ def gather(data: T) -> T:
     comm = RUN.comm
     if comm.world == 1:
         return data
-    map_tensors(lambda tensor: tensor, data, strict="gather")
-    rows = gather_rows(leaves(data), comm)
+    rows = gather_rows(leaves(data, strict="gather"), comm)
     return refill(data, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])  # type: ignore[no-any-return]
 
 

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -52,7 +53,7 @@ def interleaved(
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             samples[name].append(_time(calls[name], inner) / inner / units)
-    return [_result(workload, name, samples[name], samples[baseline]) for name in names]
+    return [compared(workload, name, samples[name], samples[baseline]) for name in names]
 
 
 def _enough(call: Callable[[], object], target: float = 0.03) -> int:
@@ -70,18 +71,37 @@ def _time(call: Callable[[], object], times: int) -> float:
     # wait for each other, and what counts is the clock.
     clock = time.perf_counter if dist.is_initialized() else time.process_time
     gc.collect(0)
+    if dist.is_initialized():
+        dist.barrier()  # nobody pays for another rank's being late from the subject before
     start = clock()
     for _ in range(times):
         call()
     return clock() - start
 
 
-def _result(workload: str, subject: str, mine: list[float], base: list[float]) -> Result:
-    ratios = sorted(a / b for a, b in zip(mine, base, strict=True))
+def compared(workload: str, subject: str, mine: list[float], base: list[float]) -> Result:
+    """One subject's measurements beside the baseline's of the same rounds."""
+    ratios = sorted(a / b if b else float("nan") for a, b in zip(mine, base, strict=True))
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     return Result(
         workload, subject, statistics.median(mine), statistics.median(ratios), quartiles[0], quartiles[2]
     )
+
+
+def memory_now() -> float:
+    """Megabytes that this process holds; `memory_peak` counts from here on (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    return _megabytes("VmRSS")
+
+
+def memory_peak() -> float:
+    """The most megabytes that this process has held since `memory_now`."""
+    return _megabytes("VmHWM")
+
+
+def _megabytes(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
 def dump(results: list[Result]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from tests.benchmarks.measure import Result, dump, interleaved
+from tests.benchmarks.measure import Result, compared, dump, interleaved, memory_now, memory_peak
 from tests.benchmarks.subjects import Crosstrain, installed, task
 
 ROWS, BATCH, WIDTH = 4096, 32, 16
@@ -134,11 +133,7 @@ def checkpoints() -> list[Result]:
     for index, what in enumerate(("save", "load", "peak memory of both, MB")):
         for name in names:
             mine = [run[index] for run in results[name]]
-            base = [run[index] for run in results["torch"]]
-            ratios = sorted(a / b for a, b in zip(mine, base, strict=True))
-            rows.append(
-                Result(what, name, statistics.median(mine), statistics.median(ratios), ratios[1], ratios[-2])
-            )
+            rows.append(compared(what, name, mine, [run[index] for run in results["torch"]]))
     return rows
 
 
@@ -152,14 +147,13 @@ def _checkpoint(name: str) -> None:
         work.model(work.x).sum().backward()
         work.optimizer.step()
         work.optimizer.zero_grad()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = memory_now()
         times = []
         for call in (save, load):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(json.dumps([*times, peak / 1024]))
+    print(json.dumps([*times, memory_peak() - before]))
 
 
 def main(arguments: list[str]) -> None:

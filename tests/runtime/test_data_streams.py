@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
+import time
 from collections import namedtuple
 from collections.abc import Iterator
 from typing import Any
@@ -407,6 +409,23 @@ def _resume(kind: str, save_at: int) -> tuple[list[Any], list[Any]]:
 def test_resume_of_streams_is_exact(kind: str, save_at: int) -> None:
     for whole, resumed in run_ranks(_resume, 2, kind, save_at):
         assert resumed == whole
+
+
+def _leave() -> list[Any]:
+    taken = []
+    for batch in prepare(DataLoader(Stream(9), batch_size=1)):
+        if this_rank().rank:
+            time.sleep(0.5)
+        taken.append(batch.tolist())
+        if len(taken) == 3:
+            break
+    if this_rank().rank == 0:
+        atexit._run_exitfuncs()  # the script ends here
+    return taken
+
+
+def test_process_0_may_end_before_the_others_have_taken_its_last_batch() -> None:
+    assert run_ranks(_leave, 2) == [[[0], [2], [4]], [[1], [3], [5]]]
 
 
 def _stateful(kind: str, workers: int) -> tuple[list[Any], list[Any], list[Any]]:

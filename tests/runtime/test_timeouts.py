@@ -6,15 +6,23 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from crosstrain import Accelerator, InitProcessGroupKwargs
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import free_port, run_ranks
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
 
 
 def _alone(kind: str) -> str:
@@ -47,6 +55,26 @@ def test_the_missing_rank_and_its_line_are_named(kind: str, operation: str) -> N
     busy = next(number for number, line in enumerate(lines, 1) if line.endswith("  # busy"))
     assert f"rank 1: in no collective, at {__file__}:{busy}" in text
     assert "Timed out" in text
+
+
+def _behind(slow: int) -> str:
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
+    loader = accelerator.prepare(DataLoader(Stream(), batch_size=1))
+    try:
+        for _ in loader:
+            if accelerator.process_index == slow:
+                time.sleep(9)
+                return ""
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_dispatched_batch_that_nobody_sends_or_takes_is_explained(slow: int) -> None:
+    text = run_ranks(_behind, 2, slow)[1 - slow]
+    assert f"waited in vain in scatter from rank 0 (missing: rank {slow})" in text
 
 
 def _gone() -> str:

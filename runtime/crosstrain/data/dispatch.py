@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -171,6 +172,11 @@ class Channel:
     def stop(self) -> None:
         """On process 0: the pass ends here, which no step has said before."""
         self._scatter(_STOP)
+        self.flush()
+
+    def flush(self) -> None:
+        """On process 0: return when the others have taken what was sent."""
+        self._comm.flush()
 
     def fail(self, error: Exception) -> None:
         """On process 0: the next step cannot be read."""
@@ -213,9 +219,8 @@ class Channel:
     def _scatter(
         self, kind: int, size: int = 0, values: Sequence[int] = (), buffers: Sequence[Tensor] = ()
     ) -> None:
-        head = torch.zeros(self._head // 8, dtype=torch.int64)
-        numbers = torch.tensor([self._serial, self._number, kind, size, *values])
-        head[: len(numbers)] = numbers
+        numbers = array("q", [self._serial, self._number, kind, size, *values])
+        head = torch.frombuffer(bytearray(numbers).ljust(self._head, b"\0"), dtype=torch.uint8)
         self._number += 1
         if size > self._agreed.room:
             self._send(head, [])
@@ -226,11 +231,11 @@ class Channel:
         """The header and each rank's bytes behind it, all of one size because scatter wants that."""
         comm, size = self._comm, self._head + self._agreed.room
         alike = [_lengthen(buffer, size) for buffer in buffers]
-        alike = alike or [_lengthen(head.view(torch.uint8), size)] * (comm.world - 1)
+        alike = alike or [_lengthen(head, size)] * (comm.world - 1)
         for buffer in alike:
-            buffer[: self._head] = head.view(torch.uint8)
+            buffer[: self._head] = head
         there = [buffer.to(comm.device) for buffer in alike]
-        comm.scatter([there[0], *there], self._empty(size))  # process 0 has its own part already
+        comm.scatter([there[0], *there], there[0])  # process 0 has its own part already
 
     def _empty(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8, device=self._comm.device)
@@ -332,6 +337,8 @@ class DispatchPass(Pass):
                 return self._channel.stop()
             self._channel.send(step, packed)
             last = all(step.last)
+            if last:
+                self._channel.flush()
             if step.parts[0] is not None:
                 yield step.parts[0], step
 

@@ -1,0 +1,49 @@
+"""Messages from one rank to another that the sender does not wait for."""
+
+from __future__ import annotations
+
+import atexit
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+TAG = 0x5CA7  # marks ours among the messages that a script may send itself
+_AT_EXIT = timedelta(seconds=10)
+
+
+class Outbox:
+    """What this rank has sent and nobody has taken yet: at most one message for each rank.
+
+    Sender and receiver work side by side: the next message is read and packed while the others still take the
+    last one. On a busy machine that is several times as fast as a scatter, in which all wait for all.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Any, Tensor]] = []  # with the tensors, whose memory is still read
+
+    def send(self, parts: dict[int, Tensor]) -> None:
+        """Start sending each rank its tensor, once the last ones have been taken. They must not be changed."""
+        self.flush()
+        atexit.register(self._leave)
+        self._pending = [(dist.isend(part, rank, tag=TAG), part) for rank, part in parts.items()]
+
+    def flush(self) -> None:
+        """Wait until everything that was sent has been taken. RuntimeError when a rank is gone."""
+        pending, self._pending = self._pending, []
+        for work, _ in pending:
+            work.wait()
+        atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        """A process that ends takes its messages along, so wait a little; those who are gone need none."""
+        for work, _ in self._pending:
+            with suppress(RuntimeError):
+                work.wait(_AT_EXIT)
+
+
+def receive(out: Tensor, source: int) -> None:
+    """Wait for the next message of a rank; it must be as long as ``out``."""
+    dist.recv(out, source, tag=TAG)

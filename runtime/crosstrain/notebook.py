@@ -28,6 +28,7 @@ import __main__
 from crosstrain.launch import agent, failure
 from crosstrain.launch.options import Devices, LaunchOptions, Precision, RendezvousBackend, Resolved, resolve
 from crosstrain.launch.worker import die_with_parent, record_exception
+from crosstrain.ops import map_tensors
 
 AGENTS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # which the agent sets in its own process
 StartMethod = Literal["fork", "spawn"]
@@ -55,8 +56,9 @@ def notebook_launcher(
     num_processes None: one per visible accelerator; a single process is this one:
     the function runs here and nothing is started, with the notebook's own objects. On a TPU through torch_xla it
     is always one, which drives all chips. The function builds its own Accelerator: one that a cell built
-    before stays a single process's and is not used by the ranks. Results and, where the ranks cannot be
-    forked, the function must pickle (functions of a notebook do, by cloudpickle).
+    before stays a single process's and is not used by the ranks. What several processes return must pickle, and
+    its tensors come on the CPU; where the ranks cannot be forked, the function must pickle, too (functions of
+    a notebook do, by cloudpickle).
 
     use_port: a free one by default on one machine. Raises LaunchError with the traceback of the rank that
     failed first, KeyboardInterrupt when interrupted (every rank is ended), UsageError for options that this
@@ -131,7 +133,8 @@ class _Rank:
         if self._forked:
             self._forget_the_notebook()
         try:
-            return self._function(*args)
+            # The memory of this rank's device ends with it: what goes home goes as host memory.
+            return map_tensors(lambda tensor: tensor.detach().cpu(), self._function(*args))
         except BaseException as error:
             record_exception(type(error), error, error.__traceback__)
             sys.exit(1)

@@ -13,19 +13,19 @@ from crosstrain_migrate.policy import Policy
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, Severity
 from crosstrain_migrate.rules.plain import Lines
 from crosstrain_migrate.sources import syntax_problem
-from crosstrain_migrate.suppress import suppressions
+from crosstrain_migrate.suppress import UNUSED, Region, suppressions
 
 from . import MARK
 from .launch import CODE, REASON, launched
 from .linked import Cells, split, unmask
-from .needs import Obstacle
+from .needs import Obstacle, Statements
 
 if TYPE_CHECKING:
     from crosstrain_migrate.engine import Options
 
 Migrate = Callable[[Path, str, "Options"], FileResult]
 
-PRINTS = "CT401"
+PRINTS, WHOLE = "CT401", "CT603"
 _ALONE = f"or leave {CODE} out (--ignore {CODE}): the notebook then trains in its kernel's one process"
 
 
@@ -89,12 +89,14 @@ def _with_launch(result: FileResult, options: Options) -> FileResult:
         problems = check_result(result.before, launch.text) if launch is not None else []
     except Obstacle as obstacle:
         line = line_of(obstacle.line)
-        if not policy.comments.allows(line, CODE):
-            return result
+        if (region := policy.comments.keeping_away(line, CODE)) is not None:
+            return _as_asked(result, region)
         remedy = f"{obstacle.remedy}, {_ALONE}"
         return _refused(result, Finding(CODE, line, 1, obstacle.reason, remedy, Severity.REFUSED))
-    if launch is None or not policy.comments.allows(line_of(launch.line), CODE):
+    if launch is None:
         return result
+    if (region := policy.comments.keeping_away(line_of(launch.line), CODE)) is not None:
+        return _as_asked(result, region)
     if problems:
         reason = f"the result did not pass the tool's own checks ({unmask('; '.join(problems))})"
         finding = Finding(
@@ -107,7 +109,25 @@ def _with_launch(result: FileResult, options: Options) -> FileResult:
     # Prints of cells around the training stay: no process but the notebook's own runs them.
     stays = {number for number in old if old[number] == new[number]}
     changes = tuple(one for one in changes if one.rule != PRINTS or cells(one.line)[0] not in stays)
-    return replace(result, after=launch.text, changes=changes, extras=_launched_by_hand(result.extras))
+    findings = _but_below(result, line_of(launch.line))
+    extras = _launched_by_hand(result.extras)
+    return replace(result, after=launch.text, changes=changes, findings=findings, extras=extras)
+
+
+def _but_below(result: FileResult, line: int) -> tuple[Finding, ...]:
+    """Findings, less what is said of evaluation on every process in cells that one process runs."""
+    below = [s for s in Statements(result.before).running if s.lineno > line]
+    return tuple(
+        one
+        for one in result.findings
+        if one.rule != WHOLE or not any(s.lineno <= one.line <= (s.end_lineno or 0) for s in below)
+    )
+
+
+def _as_asked(result: FileResult, region: Region) -> FileResult:
+    """Without the launch, as a comment asks, which the engine did not know to be needed."""
+    findings = (one for one in result.findings if (one.rule, one.line) != (UNUSED, region.line))
+    return replace(result, findings=tuple(findings))
 
 
 def _refused(result: FileResult, finding: Finding) -> FileResult:

@@ -118,11 +118,42 @@ class Statements:
         for statement in self.running:
             if statement.lineno <= last.lineno:
                 continue
-            for name in self.reach([statement]) - fresh - _BUILTINS - _only_set(statement):
-                found.setdefault(name, statement)
-            if isinstance(statement, ast.Assign | ast.AnnAssign | ast.For):
-                fresh |= stored([statement])
+            known = frozenset(fresh)
+            for name in _read_first([statement], fresh):
+                for read in {name} | (self.reach([ast.Expr(ast.Name(name, ast.Load()))]) - known):
+                    if read not in _BUILTINS:
+                        found.setdefault(read, statement)
         return found
+
+
+def _read_first(statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
+    """Names that are read before the statements have bound them for certain; `bound` gets those they bind."""
+    found: set[str] = set()
+    for statement in statements:
+        match statement:
+            case ast.Assign():
+                found |= _loads(statement) - bound
+                bound |= stored(statement.targets)
+            case ast.For():
+                found |= _loads(statement.iter) - bound
+                found |= _read_first(statement.body, bound | stored([statement.target]))
+                found |= _read_first(statement.orelse, set(bound))
+            case ast.If() | ast.While():
+                found |= _loads(statement.test) - bound
+                found |= _read_first(statement.body, set(bound)) | _read_first(statement.orelse, set(bound))
+            case ast.With():
+                found |= {n for item in statement.items for n in _loads(item)} - bound
+                bound |= stored(item.optional_vars for item in statement.items if item.optional_vars)
+                found |= _read_first(statement.body, bound)
+            case ast.AugAssign():
+                found |= (_loads(statement) | stored([statement.target])) - bound
+            case _:
+                found |= _loads(statement) - bound
+    return found
+
+
+def _loads(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def assignments(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
@@ -144,8 +175,8 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from _pairs(inner, value.elts[index] if several else value)  # type: ignore[attr-defined]
 
 
-def stored(statements: Iterable[ast.stmt]) -> set[str]:
-    """The names that the statements bind, those of comprehensions and inner functions left out."""
+def stored(statements: Iterable[ast.AST]) -> set[str]:
+    """The names that the statements or targets bind, those of comprehensions and inner functions left out."""
     found: set[str] = set()
     waiting: list[ast.AST] = list(statements)
     while waiting:
@@ -162,16 +193,6 @@ def stored(statements: Iterable[ast.stmt]) -> set[str]:
         if not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             waiting += ast.iter_child_nodes(node)
     return found
-
-
-def _only_set(statement: ast.stmt) -> set[str]:
-    """Names that a statement binds before it can read them: those of an assignment it does not read, of a loop."""
-    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.For):
-        return set()
-    read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    targets = [statement.target] if isinstance(statement, ast.For) else []
-    looped = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-    return (stored([statement]) - read) | looped
 
 
 def _globals(table: symtable.SymbolTable) -> Iterator[str]:

@@ -1,0 +1,71 @@
+"""Migrated notebooks in a real kernel: what they print on one and on two processes is what the originals print."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from . import notebooks
+from .support import after, document, migrate
+
+nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+
+ALL = {"globals": notebooks.GLOBALS, "flat": notebooks.FLAT, "main": notebooks.MAIN}
+
+
+def on_two_processes(source: str) -> str:
+    """Two processes share each batch, so that they compute what one does."""
+    source = re.sub(r"(notebook_launcher\(.*)\)$", r"\1, num_processes=2)", source, flags=re.MULTILINE)
+    return source.replace(
+        "    accelerator = Accelerator()", "    accelerator = Accelerator(split_batches=True)"
+    )
+
+
+def executed(sources: list[str], folder: Path) -> list[str]:
+    """What each code cell prints, all run one after the other in one kernel."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    return ["".join(o.text for o in cell.outputs if o.get("name") == "stdout") for cell in notebook.cells]
+
+
+def told(printed: list[str]) -> list[str]:
+    """The lines that training and evaluation print."""
+    lines = "".join(printed).splitlines()
+    return [line for line in lines if line.startswith(("epoch", "losses", "correct", "history", "points.pt"))]
+
+
+def numbers(lines: list[str]) -> list[float]:
+    return [float(one) for line in lines for one in re.findall(r"\d+\.?\d*", line)]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) -> None:
+    text = ALL[name]
+    original = ["".join(cell["source"]) for cell in document(text)["cells"] if cell["cell_type"] == "code"]
+    result = migrate(text)
+    assert not result.refused, result.findings
+    alone = list(after(result).values())
+    two = [on_two_processes(source) for source in alone]
+    assert two != alone
+    # The migrated cells come first: nothing of the original's is there to help them.
+    printed = executed([*alone, *two, *original], tmp_path)
+    count = len(original)
+    of_one, of_two, expected = (told(printed[n * count : (n + 1) * count]) for n in range(3))
+    assert expected
+    assert of_one == expected
+    assert numbers(of_two) == pytest.approx(numbers(expected), abs=2e-4)
+
+
+def test_migrated_notebooks_are_valid(tmp_path: Path) -> None:
+    from .support import notebook, read
+
+    for text in ALL.values():
+        written = read(text).encode(migrate(text).after)
+        nbformat.validate(json.loads(written))
+        assert written != notebook(text)

@@ -40,7 +40,7 @@ def main():
         torch.manual_seed(args.seed)
         cudnn.deterministic = True
 
-    main_worker(args.gpu, args)
+    main_worker(args)
 
 
 def make_model():
@@ -54,9 +54,8 @@ def make_model():
     )
 
 
-def main_worker(gpu, args):
+def main_worker(args):
     global best_acc1
-    args.gpu = gpu
 
     accelerator = Accelerator(split_batches=True, step_scheduler_with_optimizer=False)
     model = make_model()

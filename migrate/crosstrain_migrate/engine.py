@@ -17,8 +17,8 @@ from .roles.program import parse
 from .rules import Plan, plan, unwind
 from .rules.base import Refusal
 from .rules.gate import already_migrated
-from .rules.plain import Plain
-from .rules.tidy import tidy
+from .rules.plain import Plain, gone_with_code
+from .rules.tidy import comments, tidy
 from .rules.wish import Wish
 from .rules.xla import advise
 from .sources import may_train, syntax_problem
@@ -112,8 +112,10 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     if refused or after == plain.text:
         after = text
     else:
-        after = tidy(plain.text, after)
-        problems = check_result(text, after, plain.lost)
+        full, after = after, tidy(plain.text, after)
+        lost = list(comments(full) - comments(after))
+        findings = (*findings, *(gone_with_code([c], _line_of(c, text)) for c in lost))
+        problems = check_result(text, after, plain.lost | set(lost))
         inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))
         changes = tuple(sorted({*plain.changes, *inner_changes}, key=lambda c: (c.line, c.rule, c.reason)))
         if problems:
@@ -128,6 +130,10 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
         trains=_trains(plain.facts),
         extras=launch_facts(plain.facts, options.runtime) if after != text else {},
     )
+
+
+def _line_of(comment: str, text: str) -> int:
+    return next((number for number, line in enumerate(text.split("\n"), 1) if comment in line), 1)
 
 
 def _at(found: Finding, line: int) -> Finding:

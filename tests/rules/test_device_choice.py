@@ -38,6 +38,18 @@ def chosen(
 
 
 POSITIVE = [
+    Case(
+        CONSTRUCT,
+        "whatever accelerator there is, or the CPU on demand",
+        {
+            "options": FLAG.replace("--cuda", "--no-accel"),
+            "device": "use_accel = not args.no_accel and torch.accelerator.is_available()\n"
+            "if use_accel:\n    device = torch.accelerator.current_accelerator()\n"
+            'else:\n    device = torch.device("cpu")',
+        },
+        {"device": "accelerator = Accelerator(cpu=args.no_accel)"},
+        at="current_accelerator",
+    ),
     chosen(
         "an f-string of an ordinal",
         'device = torch.device(f"cuda:{args.gpu}")',

@@ -9,7 +9,7 @@ from crosstrain.verify import verify
 from crosstrain_migrate.engine import Options, migrate_text
 from crosstrain_migrate.results import Severity
 
-from .support import Case, Slots, check_invariants, converts, each, migrate, refuses
+from .support import SLOTS, Case, Slots, check_invariants, converts, each, migrate, refuses, script
 
 GROUP, SAMPLER, DEVICE = "CT303", "CT304", "CT308"
 IMPORTS = "import os\n\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP"
@@ -543,3 +543,107 @@ def test_options_that_depend_on_each_other() -> None:
     after_options = result.after.split("parse_args()")[1]
     assert "args" not in after_options
     check_invariants(case.script, result)
+
+
+def test_branches_that_only_wrapped_the_model_go_and_their_comments_are_listed() -> None:
+    setup = """\
+use_cuda = torch.cuda.is_available()
+if not use_cuda:
+    print("this will be slow")
+elif torch.cuda.device_count() > 1:
+    # every GPU gets its part
+    if name.startswith("vgg"):
+        model.features = torch.nn.DataParallel(model.features)
+        model.cuda()
+    else:
+        model = torch.nn.DataParallel(model).cuda()
+else:
+    model.cuda()"""
+    slots = {
+        **SLOTS,
+        "model": 'name = "vgg16"\nmodel = nn.Sequential()\nmodel.features = nn.Linear(8, 3)',
+        "setup": setup,
+        "batch": "x, y = x.cuda(), y.cuda()",
+        "device": "",
+    }
+    result = migrate(script(slots))
+    assert result.changed, result.findings
+    body = result.after.split("model.features")[1]
+    assert "pass" not in body and "elif" not in body
+    assert any("# every GPU gets its part" in f.reason for f in result.findings)
+
+
+def test_what_was_passed_around_to_be_kept_goes_when_nobody_asks_for_it() -> None:
+    """`args.gpu` is given to a function that keeps it in `args.gpu`."""
+    before = f"""\
+import argparse
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def work(gpu, args):
+    args.gpu = gpu
+    torch.cuda.set_device(args.gpu)
+    dist.init_process_group("nccl")
+    model = nn.Linear(8, 3).cuda(args.gpu)
+    model = DDP(model, device_ids=[args.gpu])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {DATA.strip()}
+    train_loader = DataLoader(train_set, batch_size=8, sampler=DistributedSampler(train_set))
+    for x, y in train_loader:
+        x, y = x.cuda(args.gpu), y.cuda(args.gpu)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", type=int, default=None)
+args = parser.parse_args()
+work(args.gpu, args)
+"""
+    result = migrate(before)
+    assert result.changed, result.findings
+    assert "args.gpu" not in result.after
+    assert "def work(args):" in result.after or "def work():" in result.after
+    check_invariants(before, result)
+
+
+def test_a_wrapper_around_the_same_model_leaves_no_second_assignment() -> None:
+    before = f"""\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Trainer:
+    def __init__(self, model, loader, rank):
+        self.model = model.to(rank)
+        self.loader = loader
+        self.model = DDP(model, device_ids=[rank])
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def run(self):
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+
+
+dist.init_process_group("nccl")
+{PLAIN}
+Trainer(nn.Linear(8, 3), train_loader, dist.get_rank()).run()
+"""
+    result = migrate(before)
+    assert result.changed, result.findings
+    assert result.after.count("self.model = model") == 1
+    assert "rank" not in result.after
+    check_invariants(before, result)

@@ -42,6 +42,11 @@ def summed(name: str, start: str, before: str, after: str, told: str, wrong: str
 
 POSITIVE = [
     step("a loss printed", "print(loss.item())", f"accelerator.print({LOSS}.item())"),
+    step(
+        "a batch drawn for its size alone",
+        "size = len(next(iter(train_loader))[0])\nprint(size)",
+        "size = len(accelerator.gather_for_metrics(next(iter(train_loader))[0]))\naccelerator.print(size)",
+    ),
     step("a tensor printed", "print(loss)", f"accelerator.print({LOSS})"),
     step(
         "its data printed",

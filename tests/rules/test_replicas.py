@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from crosstrain.verify import verify
 
-from .support import Case, Slots, converts, each, leaves, migrate, refuses
+from .support import Case, Slots, check_invariants, converts, each, leaves, migrate, refuses
 
 THREADS, PROCESSES = "CT301", "CT302"
 SHARED = "accelerator = Accelerator(split_batches=True)  # the fastest there is"
@@ -18,6 +18,7 @@ GROUP = {
 }
 GROUP_AFTER = {"imports": "", "setup": ""}
 PREFIX = "state_dict"
+CONSUME = "consume_prefix_in_state_dict_if_present"
 
 
 def threads(
@@ -172,3 +173,40 @@ def test_one_and_two_processes_train_as_the_original(number: int, tmp_path: Path
     verdicts = [run.verdict.value for run in report.runs]
     assert verdicts[0] == "identical", report
     assert verdicts[1] in {"equal", "identical"}, report
+
+
+@pytest.mark.parametrize(
+    ("load", "loads"),
+    [
+        (
+            'checkpoint = torch.load("old.pt")\nmodel.load_state_dict(checkpoint["model"])',
+            f'checkpoint = torch.load("old.pt")\n{CONSUME}(checkpoint["model"], "module.")\n'
+            'model.load_state_dict(checkpoint["model"])',
+        ),
+        (
+            'model.load_state_dict(torch.load("old.pt"), strict=False)',
+            f'state = torch.load("old.pt")\n{CONSUME}(state, "module.")\nmodel.load_state_dict(state, strict=False)',
+        ),
+    ],
+    ids=["a part of a checkpoint", "a file"],
+)
+def test_files_of_the_wrapped_model_still_load(load: str, loads: str) -> None:
+    case = processes("", {"end": load}, {})
+    result = migrate(case.script)
+    assert result.after.endswith(f"{loads}\n"), result.after
+    assert f"from torch.nn.modules.utils import {CONSUME}\n" in result.after
+    check_invariants(case.script, result)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "best = copy.deepcopy(model.state_dict())\nmodel.load_state_dict(best)",
+        'torch.save(model.module.state_dict(), "m.pt")\nmodel.load_state_dict(torch.load("m.pt"))',
+    ],
+    ids=["of this run", "of the model inside"],
+)
+def test_states_without_a_prefix_are_loaded_as_they_are(end: str) -> None:
+    case = processes("", {"imports": GROUP["imports"] + "\nimport copy", "end": end}, {})
+    result = migrate(case.script)
+    assert result.changed and CONSUME not in result.after

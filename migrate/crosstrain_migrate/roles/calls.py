@@ -419,7 +419,7 @@ def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
         return frozenset({External(path, node)})
     if path.startswith("torch.nn.functional.") and name in api.LOSSES:
         return _loss(interp, node, keywords_of(node), name)
-    if path == "torch.device":
+    if path in {"torch.device", "torch.accelerator.current_accelerator"}:
         return frozenset({External("torch.device", node)})
     if path in api.PARAMETERS:
         return frozenset({External("torch.nn.Parameter", node)})

@@ -12,9 +12,11 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.values import Class, External, Member, Sequence, Shard, Symbol, Unknown, Value
 
+from .alone import Alone
 from .base import Context
 from .subject import stores
 
@@ -31,6 +33,7 @@ class Placement:
         self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
         self.gone: set[ast.AST] = set()  # nodes inside removed code
         self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
+        self.alone = Alone(context.facts)
 
     def plan(self) -> None:
         for call in self.facts.calls:
@@ -96,7 +99,16 @@ class Placement:
         keyword = next((k.value for k in call.keywords if k.arg == "device"), None)
         if keyword is not None:
             return keyword
-        return call.args[0] if call.args and self.is_device(call.args[0]) else None
+        if not call.args or not (self.is_device(call.args[0]) or self._is_ordinal(call.args[0])):
+            return None
+        return call.args[0]
+
+    def _is_ordinal(self, node: ast.expr) -> bool:
+        """`.to(0)`, and `.to(gpu)` where `gpu = 0`: the number of a GPU."""
+        if not isinstance(node, ast.Constant | ast.Name | ast.Attribute):
+            return False
+        known = self.alone.known(node)
+        return known is not None and type(known.value) is int
 
     def _strippable(self, owner: ast.expr) -> str | None:
         """The rule by which a move of `owner` is done by the runtime; None when it is not."""
@@ -193,8 +205,21 @@ class Placement:
         self.stripped.add(call)
         if device is not None and self._is_option(device):
             self.options.append(device)
+        if device is not None and self._is_ordinal(device):
+            self._numbered(device)
         self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
         self.context.replace(call, rule, reason, "{x}", x=call.func.value)
+
+    def _numbered(self, device: ast.expr) -> None:
+        known = self.alone.known(device)
+        if known is None or known.value == 0:
+            return  # the first one, as everybody writes it
+        reason = (
+            "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
+        )
+        if not any(f.reason == reason for f in self.context.findings):
+            remedy = "choose GPUs with `crosstrain launch --gpu-ids`"
+            self.context.note(OTHER, device, reason, remedy, Severity.NOTE)
 
     def _portable_cuda(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
@@ -376,7 +401,9 @@ class Placement:
 
     def _literal(self, node: ast.expr) -> None:
         """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
-        if node in self.gone or not self.is_device(node) or self.is_cpu(node) or not self._makes_device(node):
+        if node in self.gone or self.is_cpu(node):
+            return
+        if not self._is_ordinal(node) and not (self.is_device(node) and self._makes_device(node)):
             return
         if not self.context.reachable(node):
             return

@@ -122,7 +122,8 @@ def _take_out(stage: Stage, node: ast.If, body: list[ast.stmt], local: list[ast.
     for part in local:
         text = stage.source(part)
         if text not in names:
-            names[text] = _free_name(scope, part)
+            root = next((n.id for n in ast.walk(part) if isinstance(n, ast.Name)), "number")
+            names[text] = free_name(scope, f"{root}_value")
             code = f"{names[text]} = {text}"
             stage.edits.append(e.InsertBefore(node, RULE, "all processes compute it", code=code))
         stage.gone.update(ast.walk(part))
@@ -138,10 +139,10 @@ def _is_number(stage: Stage, part: ast.expr) -> bool:
     return bool(kinds) and kinds <= {"mean", "sum", "count"}
 
 
-def _free_name(scope: Scope, part: ast.expr) -> str:
-    root = next((n.id for n in ast.walk(part) if isinstance(n, ast.Name)), "number")
+def free_name(scope: Scope, root: str) -> str:
+    """A name that `scope` does not use yet."""
     taken = scope.names | scope.module.names
-    name = next(c for c in (f"{root}_value", *(f"{root}_value{i}" for i in range(2, 99))) if c not in taken)
+    name = next(c for c in (root, *(f"{root}{i}" for i in range(2, 99))) if c not in taken)
     scope.names.add(name)
     return name
 

@@ -48,6 +48,9 @@ _HARMLESS = frozenset(
         "get_world_size",
         "is_initialized",
         "is_nccl_available",
+        "startswith",
+        "endswith",
+        "lower",
     }
 )
 

@@ -309,7 +309,8 @@ class Globaliser:
         operand = operands_of(origin)[0]
         counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
         if not counted:
-            raise self.cannot(node, "the tensor it counts has no name")
+            self.globalise(origin)
+            return
         self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
 
     def _is_added_to(self, node: ast.expr) -> bool:

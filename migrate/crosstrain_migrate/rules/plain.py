@@ -69,13 +69,9 @@ class Stage:
 
     def lose(self, comments: list[str], line: int) -> None:
         """Comments that go with the code they are about."""
-        if not comments:
-            return
-        reason = f"comments go with the code they are about: {' '.join(comments)}"
-        self.findings.append(
-            Finding("CT303", line, 1, reason, "keep it elsewhere if it says more than that", Severity.NOTE)
-        )
-        self.lost.extend(comments)
+        if comments:
+            self.findings.append(gone_with_code(comments, line))
+            self.lost.extend(comments)
 
     def statement(self, node: ast.AST) -> ast.stmt:
         return self.facts.table.statement_of(node)
@@ -175,6 +171,12 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
         frozenset(lost),
         Lines(text, current),
     )
+
+
+def gone_with_code(comments: Iterable[str], line: int) -> Finding:
+    """What the report says of comments whose subject is gone."""
+    reason = f"comments go with the code they are about: {' '.join(comments)}"
+    return Finding("CT303", line, 1, reason, "keep it elsewhere if it says more than that", Severity.NOTE)
 
 
 def kept_names(wish: Wish) -> frozenset[str]:

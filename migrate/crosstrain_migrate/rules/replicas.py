@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import External
 
 from .base import refuse
+from .guards import free_name
 from .launched import WRAPPERS
 from .plain import Stage
 from .wish import MARK
 
 THREADS, PROCESSES = "CT301", "CT302"
+CONSUME = "consume_prefix_in_state_dict_if_present"
 IGNORED = frozenset(
     {
         "module",
@@ -144,22 +147,67 @@ def _methods(stage: Stage) -> None:
 
 
 def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
-    """The wrapper's own state had a prefix before every name."""
-    owner = call.func.value  # type: ignore[attr-defined]
+    """The wrapper's own state had `module.` before every name: older files still load, and new ones do without."""
+    assert isinstance(call.func, ast.Attribute)
+    owner = call.func.value
     if isinstance(owner, ast.Name | ast.Attribute) and any(
         isinstance(n, ast.Attribute) and n.attr == "module"
         for source in stage.alone.sources(owner)
         for n in ast.walk(source)
     ):
         return  # it was taken out of the wrapper
-    what = "saved" if name == "state_dict" else "loaded"
-    stage.note(
-        _rule(stage, owner),
-        call,
-        f"the state {what} here had names that begin with `module.` where the wrapper was in use; now it never has",
-        "take the prefix off the names of older files before you load them",
-        Severity.REVIEW,
-    )
+    if name == "state_dict":
+        stage.note(
+            _rule(stage, owner),
+            call,
+            "the state saved here had names that begin with `module.` where the wrapper was in use; now it never has",
+            "tell programs of yours that read these files",
+            Severity.NOTE,
+        )
+    elif call.args and not _saves_inner_state(stage) and _was_saved(stage, call.args[0]):
+        _without_prefix(stage, call, call.args[0])
+
+
+def _saves_inner_state(stage: Stage) -> bool:
+    """Whether the script's own files hold the names of the model inside: `model.module.state_dict()`."""
+    asked = [
+        c.func.value for c in stage.facts.method_calls("state_dict") if isinstance(c.func, ast.Attribute)
+    ]
+    inner = [o for o in asked if isinstance(o, ast.Attribute) and o.attr == "module"]
+    return bool(inner) and not any(_is_wrapped(stage, o) for o in asked if o not in inner)
+
+
+def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
+    """Whether a state may have been read from a file: it is not one that a model of this run has just given."""
+    if isinstance(state, ast.Subscript):
+        return _was_saved(stage, state.value, depth)
+    if isinstance(state, ast.Call):
+        if isinstance(state.func, ast.Attribute) and state.func.attr == "state_dict":
+            return False
+        copied = "copy.deepcopy" in stage.facts.paths(state.func) and len(state.args) == 1
+        return _was_saved(stage, state.args[0], depth) if copied else True
+    if isinstance(state, ast.Name | ast.Attribute) and depth:
+        sources = stage.alone.sources(state)
+        return not sources or any(_was_saved(stage, s, depth - 1) for s in sources)
+    return True
+
+
+def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
+    rule = _rule(stage, call.func.value)  # type: ignore[attr-defined]
+    statement, text = stage.statement(call), stage.source(state)
+    lines = []
+    if not isinstance(state, ast.Name | ast.Attribute | ast.Subscript):
+        scope = stage.facts.table.of_node[call]
+        name = free_name(scope, "state")
+        lines.append(f"{name} = {text}")
+        stage.edits.append(e.Replace(state, rule, template=name))
+        stage.gone.update(ast.walk(state))
+        text = name
+    lines.append(f'{CONSUME}({text}, "module.")')
+    reason = "files of the wrapped model still load: the prefix of their names goes"
+    stage.edits.append(e.InsertBefore(statement, rule, reason, code="\n".join(lines)))
+    file = stage.facts.table.of_node[call].file
+    stage.edits.append(e.AddImport(file, rule, code=f"from torch.nn.modules.utils import {CONSUME}"))
 
 
 def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:

@@ -6,6 +6,7 @@ Only what the text before used is swept: a name that the author never used stays
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts, understand
@@ -51,6 +52,8 @@ class _Uses:
             self.names = self.by_file[path_of(module)] = set()
             self._visit(module, "", [])
             self.names = self.names | known
+        copies = Counter(ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Assign))
+        self.repeated = {text for text, count in copies.items() if count > 1}
 
     def has_same_branches(self, node: ast.If) -> bool:
         """Whether the author wrote two equal branches."""
@@ -90,11 +93,14 @@ class _Sweeper:
             self._empty_functions,
             self._functions,
             self._identities,
+            self._repeated,
             self._variables,
         ):
             step()
         if not self.found:
             self._parameters()
+        if not self.found:
+            self._circles()
         if not self.found:
             self._imports()
         return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
@@ -285,6 +291,27 @@ class _Sweeper:
             for n in ast.walk(self.facts.tree)
         )
 
+    def _repeated(self) -> None:
+        """`self.model = model` for the second time, where a wrapper stood between the two."""
+        for node in ast.walk(self.facts.tree):
+            for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
+                if isinstance(suite, list):
+                    self._repeated_in(suite)
+
+    def _repeated_in(self, suite: list[ast.stmt]) -> None:
+        since: set[str] = set()  # plain assignments that nothing has touched since
+        for statement in suite:
+            if not isinstance(statement, ast.Assign) or not isinstance(
+                statement.value, ast.Name | ast.Attribute
+            ):
+                since.clear()
+                continue
+            text = ast.unparse(statement)
+            if text in since and text not in self.old.repeated:
+                self._remove(statement)
+            stored = {ast.unparse(t) for t in statement.targets}
+            since = {s for s in since if not stored & set(s.split(" = "))} | {text}
+
     # -- parameters ------------------------------------------------------------------------------------------
 
     def _parameters(self) -> None:
@@ -322,6 +349,45 @@ class _Sweeper:
             edits.append(e.RemoveArgument(site, RULE, argument=value))
         self.found.extend(edits)
         return True
+
+    def _circles(self) -> None:
+        """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
+        for function, scope in list(self.facts.table.scopes.items()):
+            if not isinstance(function, ast.FunctionDef) or function in self.facts.interp.escaped:
+                continue
+            for argument in function.args.args:
+                stores = self._kept_in(scope, argument.arg)
+                given = [passed(self.facts, s, function, argument.arg) for s in self._sites(function)]
+                if stores and given and self._nobody_else_reads(stores, given):
+                    for store in stores:
+                        self._remove(store)
+                    self._drop(function, argument)
+                    return
+
+    def _kept_in(self, scope: Scope, name: str) -> list[ast.Assign]:
+        """The assignments of a parameter to one attribute, if it is used for nothing else."""
+        loads = [
+            n
+            for n in ast.walk(scope.node)
+            if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        ]
+        parents = [self.facts.table.parents.get(n) for n in loads]
+        stores = [p for p in parents if isinstance(p, ast.Assign) and isinstance(p.targets[0], ast.Attribute)]
+        targets = {ast.unparse(s.targets[0]) for s in stores if len(s.targets) == 1}
+        return stores if len(stores) == len(loads) and len(targets) == 1 else []
+
+    def _nobody_else_reads(self, stores: list[ast.Assign], given: list[ast.expr | None]) -> bool:
+        target = stores[0].targets[0]
+        assert isinstance(target, ast.Attribute)
+        if self._shown_whole(target.value):
+            return False
+        reads = [
+            n
+            for n in ast.walk(self.facts.tree)
+            if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load)
+        ]
+        named = any(isinstance(n, ast.Constant) and n.value == target.attr for n in ast.walk(self.facts.tree))
+        return bool(reads) and not named and all(r in given for r in reads) and all(g in reads for g in given)
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:
         parent = self.facts.table.parents.get(function)
@@ -419,4 +485,4 @@ def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
         return not node.orelse and quiet(node.iter)
     if isinstance(node, ast.Try):
         return not node.orelse and not node.finalbody
-    return not node.orelse and quiet(node.test)
+    return idle(node.orelse) and quiet(node.test)

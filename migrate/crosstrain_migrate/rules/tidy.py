@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
+from collections import Counter
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.program import modules_of, parse
 
 from .harmless import effectless, idle
+from .sweep import sweep
 
 RULE = "CT303"
 MAX_ROUNDS = 8
 
 
 def tidy(before: str, text: str) -> str:
-    """The converted script without branches and functions that have nothing to do any more, but had `before`."""
+    """The converted script without branches, functions and variables that have nothing to do any more,
+    but had `before`."""
+    return sweep(before, _emptied_out(before, text))
+
+
+def comments(text: str) -> Counter[str]:
+    """Every comment of a script with how often it occurs."""
+    tokens = tokenize.generate_tokens(io.StringIO(text, newline="").readline)
+    return Counter(token.string.rstrip() for token in tokens if token.type == tokenize.COMMENT)
+
+
+def _emptied_out(before: str, text: str) -> str:
     from crosstrain_migrate.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):

@@ -32,7 +32,7 @@ from .forms import (
 )
 from .linked import masked
 from .needs import Obstacle, Statements, assignments, stored
-from .plainness import Plain, changes, is_container
+from .plainness import Plain, changes, is_container, is_handed
 from .writing import Text, Training
 
 CODE = "CT801"
@@ -231,14 +231,14 @@ class _Move:
         scope = [*work.earlier, *work.body, *(s for d in self.now.uses(work.body) for s in d.body)]
         set_inside = in_body | self.now.written_by(work.body)
         reach = self.now.reach(work.body) | set(work.prepared)
-        for name, reader in self.now.used_after(work.body[-1]).items():
+        for name, reader in sorted(self.now.used_after(work.body[-1]).items()):
             roles = self.roles.get(name, set())
             if name == HOLDER or (self._is_code(name) and name not in in_body):
                 continue
             if roles == {"module"} and name in reach and name in stored(work.earlier):
                 work.models.append(name)
             elif name in set_inside or (name in reach and self._changed(name, work)):
-                if roles or not self.plain.name(name, scope):
+                if roles or self._handed(name, work) or not self.plain.name(name, scope):
                     reason = f"cell {self.now.cell(reader)} reads `{name}`, which the training leaves behind in its own processes"
                     raise Obstacle(work.body[0].lineno, reason, f"Use `{name}` in the cell that trains")
                 work.results.append(name)
@@ -259,8 +259,13 @@ class _Move:
             calls_one_of(v, list(self.now.defined)) and not self.plain.value(v, work.earlier) for v in values
         ):
             return True  # made by the notebook's own code: it may be a model under another name
-        handed = self.now.defined if any(is_container(v) for v in values) else ()
-        return any(changes(name, place, handed) for place in (*work.body, *self.now.uses(work.body)))
+        if any(is_container(v) for v in values) and self._handed(name, work):
+            return True
+        return any(changes(name, place) for place in (*work.body, *self.now.uses(work.body)))
+
+    def _handed(self, name: str, work: Training) -> bool:
+        functions = {n for n, node in self.now.defined.items() if not isinstance(node, ast.ClassDef)}
+        return any(is_handed(name, s, functions) for s in (*work.body, *self.now.uses(work.body)))
 
 
 def _roles_by_name(before: str, roles: Sequence[RoleFact]) -> dict[str, set[str]]:

@@ -119,7 +119,7 @@ class Statements:
             if statement.lineno <= last.lineno:
                 continue
             known = frozenset(fresh)
-            for name in _read_first([statement], fresh):
+            for name in sorted(_read_first([statement], fresh)):
                 for read in {name} | (self.reach([ast.Expr(ast.Name(name, ast.Load()))]) - known):
                     if read not in _BUILTINS:
                         found.setdefault(read, statement)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .needs import Statements, assignments
 
@@ -131,21 +131,14 @@ def put_into(name: str, where: ast.AST) -> Iterator[ast.expr]:
                 yield node.value
 
 
-def changes(name: str, where: ast.AST, defined: Iterable[str] = ()) -> bool:
-    """Whether a piece of code may change the object that a variable holds, or hand it to a function in `defined`."""
-    known = set(defined)
+def changes(name: str, where: ast.AST) -> bool:
+    """Whether a piece of code changes the object that a variable holds, by a method's name or a part it sets."""
     for node in ast.walk(where):
-        if isinstance(node, ast.Call):
-            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            changing = (
-                method in CHANGING
-                or method.startswith(("add_", "load_"))
-                or (method.endswith("_") and not method.endswith("__"))
-            )
-            if changing and isinstance(node.func, ast.Attribute) and _base(node.func.value) == name:
-                return True
-            given = (*node.args, *(keyword.value for keyword in node.keywords))
-            if isinstance(node.func, ast.Name) and node.func.id in known and any(_is(name, a) for a in given):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            in_place = method.endswith("_") and not method.endswith("__")
+            changing = method in CHANGING or in_place or method.startswith(("add_", "load_"))
+            if changing and _base(node.func.value) == name:
                 return True
         elif (
             isinstance(node, ast.Subscript | ast.Attribute)
@@ -153,6 +146,16 @@ def changes(name: str, where: ast.AST, defined: Iterable[str] = ()) -> bool:
             and _base(node) == name
         ):
             return True
+    return False
+
+
+def is_handed(name: str, where: ast.AST, functions: Collection[str]) -> bool:
+    """Whether a piece of code hands a variable to one of these functions, which may change what it holds."""
+    for node in ast.walk(where):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
+            given = (*node.args, *(keyword.value for keyword in node.keywords))
+            if any(_is(name, argument) for argument in given):
+                return True
     return False
 
 

@@ -63,7 +63,57 @@ def converted(measured: str, mode: str = BY_FLAG) -> dict[str, str]:
 GATHERED = "out, y = accelerator.gather_for_metrics((out, y))\n    "
 AGAIN = "total += F.cross_entropy(out, y).item() * y.size(0)"
 
+LOADERS = """\
+loaders = {
+    "train": DataLoader(train_set, batch_size=8, shuffle=True),
+    "val": DataLoader(test_set, batch_size=8),
+}"""
+BY_COMPREHENSION = 'loaders = {p: DataLoader(sets[p], batch_size=8) for p in ["train", "val"]}'
+BY_ITEMS = "loaders = {name: DataLoader(part, batch_size=8) for name, part in sets.items()}"
+ITEM_BY_ITEM = """\
+loaders = {}
+loaders["train"] = DataLoader(train_set, batch_size=8, shuffle=True)
+loaders["val"] = DataLoader(test_set, batch_size=8)"""
+SETS = """\
+train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+test_set = TensorDataset(torch.ones(20, 8), torch.zeros(20, dtype=torch.long))
+sets = {"train": train_set, "val": test_set}
+"""
+ITEMS_PREPARED = """\
+model, optimizer, loaders["train"], loaders["val"] = accelerator.prepare(
+    model, optimizer, loaders["train"], loaders["val"]
+)"""
+
+
+def looked_up(slots: dict[str, str], loop: str = "for x, y in loaders[phase]:") -> dict[str, str]:
+    """The same loop over an item of a dictionary."""
+    choice = 'loader = train_loader if phase == "train" else test_loader\n'
+    return {**slots, "loss": slots["loss"].replace(choice, "").replace("for x, y in loader:", loop)}
+
+
+def by_phase(made: str, loop: str = "for x, y in loaders[phase]:") -> tuple[dict[str, str], dict[str, str]]:
+    """A script whose loaders are kept in a dictionary, and what becomes of it."""
+    before = {**looked_up(phases(f"{WEIGHTED}\n    {RIGHT}"), loop), "data": SETS + made}
+    after = looked_up(converted(f"{GATHERED}{AGAIN}\n    {RIGHT}"), loop)
+    return before, {**after, "prepare": ITEMS_PREPARED}
+
+
 POSITIVE = [
+    *(
+        Case("CT602", name, *by_phase(made), at="total += ")
+        for name, made in (
+            ("loaders in a dictionary by phase", LOADERS),
+            ("loaders made by a comprehension over the phases", BY_COMPREHENSION),
+            ("loaders made by a comprehension over the data sets", BY_ITEMS),
+            ("a dictionary filled item by item", ITEM_BY_ITEM),
+        )
+    ),
+    Case(
+        "CT602",
+        "an item of a dictionary, iterated through a call",
+        *by_phase(LOADERS, "for x, y in reversed(list(loaders[phase])):"),
+        at="total += ",
+    ),
     Case(
         "CT602",
         "the loss of both phases is computed again over all rows",
@@ -81,6 +131,39 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    refuses(
+        "CT201",
+        "a loader that is read beside its dictionary",
+        {
+            **by_phase(LOADERS)[0],
+            "data": SETS
+            + "train_loader = DataLoader(train_set, batch_size=8)\n"
+            + 'loaders = {"train": train_loader, "val": DataLoader(test_set, batch_size=8)}',
+            "end": "print(len(train_loader))",
+        },
+        at="print(len(train_loader))",
+    ),
+    refuses(
+        "CT201",
+        "loaders in a tuple, whose items cannot be assigned",
+        {
+            **looked_up(phases(f"{WEIGHTED}\n    {RIGHT}"), 'for x, y in loaders[phase == "val"]:'),
+            "data": SETS
+            + "loaders = (DataLoader(train_set, batch_size=8), DataLoader(test_set, batch_size=8))",
+        },
+        at="optimizer = ",
+    ),
+    leaves(
+        "CT602",
+        "a dictionary of loaders of which one is trained on",
+        {
+            "data": SETS + LOADERS,
+            "loop": 'for x, y in loaders["train"]:  # one epoch',
+        },
+        {
+            "prepare": 'model, optimizer, loaders["train"] = accelerator.prepare(model, optimizer, loaders["train"])',
+        },
+    ),
     leaves(RULE, "two loops", {"after_epoch": "model.eval()"}),
     leaves(
         RULE,

@@ -34,6 +34,9 @@ def stepwise(name: str, setup: str, batch: str, after: str, wrong: str = "", **m
     return prepared(name, before, {"batch": after}, wrong=wrong)
 
 
+FOREVER = "def forever(loader):\n    while True:\n        yield from loader\n"
+MOVING = "def moved(loader{}):\n    for x, y in loader:\n        yield {}\n"
+
 POSITIVE = [
     optimizer("one of each", SLOTS["optimizer"]),
     optimizer(
@@ -184,12 +187,53 @@ POSITIVE = [
         "batches = forever(train_loader)",
         "x, y = next(batches)\nx, y = x.to(device), y.to(device)",
         "x, y = next(batches)",
-        wrong="refused as training without a DataLoader, which there is",
-        definitions="def forever(loader):\n    while True:\n        yield from loader\n",
+        definitions=FOREVER,
+    ),
+    prepared(
+        "a generator that moves the batches",
+        {
+            "definitions": MOVING.format(", device", "x.to(device), y.to(device)"),
+            "loop": "for x, y in moved(train_loader, device):",
+            "batch": "",
+        },
+        {"definitions": MOVING.format("", "x, y"), "loop": "for x, y in moved(train_loader):"},
+    ),
+    prepared(
+        "a stream that begins before the model is made",
+        {
+            "definitions": FOREVER,
+            "data": SLOTS["data"] + "\nbatches = forever(train_loader)",
+            "loop": "for _ in range(4):",
+            "batch": "x, y = next(batches)\nx, y = x.to(device), y.to(device)",
+        },
+        {
+            "data": SLOTS["data"]
+            + "\ntrain_loader = accelerator.prepare(train_loader)\nbatches = forever(train_loader)",
+            "prepare": "model, optimizer = accelerator.prepare(model, optimizer)",
+            "batch": "x, y = next(batches)",
+        },
+        at="train_loader = DataLoader",
     ),
 ]
 
 NEGATIVE = [
+    refuses(
+        RULE,
+        "a stream under another name",
+        {
+            "definitions": FOREVER,
+            "data": SLOTS["data"] + "\nsame = train_loader",
+            "setup": "batches = forever(same)",
+            "loop": "for _ in range(4):",
+            "batch": "x, y = next(batches)",
+        },
+        at="batches = ",
+    ),
+    leaves(
+        RULE,
+        "one batch looked at before the model is made",
+        {"data": SLOTS["data"] + "\nfirst, _ = next(iter(train_loader))\nwidth = first.shape[1]"},
+    ),
     leaves(
         RULE,
         "a sampler",
@@ -261,15 +305,6 @@ NEGATIVE = [
         RULE,
         "a loader without a variable",
         {"data": SET.rstrip("\n"), "loop": "for x, y in DataLoader(train_set, batch_size=8):"},
-        at="optimizer = torch",
-    ),
-    refuses(
-        RULE,
-        "a loader in a dictionary",
-        {
-            "data": SET + 'loaders = {"train": DataLoader(train_set, batch_size=8)}',
-            "loop": 'for x, y in loaders["train"]:',
-        },
         at="optimizer = torch",
     ),
     refuses(

@@ -17,6 +17,7 @@ from .values import (
     External,
     Function,
     FunctionNode,
+    Generator,
     Instance,
     Iterator,
     Length,
@@ -145,10 +146,15 @@ def _call_function(
     interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
 ) -> Values:
     bind_arguments(interp, function, node, receiver)
+    local = function not in interp.touching
+    if function in interp.generators:
+        yielded = frozenset(interp.yields[function])
+        interp.merge(interp.heap.cell((node, "*")), _in_context(interp, function, node, yielded, local))
+        return frozenset({Generator(node)})
     results = frozenset(interp.returns[function])
     if function in interp.factories:
         results = frozenset(_by_this_call(v, node) if interp.is_made_in(v, function) else v for v in results)
-    return _in_context(interp, function, node, results, local=function not in interp.touching)
+    return _in_context(interp, function, node, results, local)
 
 
 def _by_this_call(value: Value, node: ast.Call) -> Value:

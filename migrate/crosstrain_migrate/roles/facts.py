@@ -9,9 +9,9 @@ from functools import cached_property
 
 from crosstrain_migrate.results import RoleFact
 
-from . import calls
+from . import calls, containers
 from . import torch_api as api
-from .infer import Interpreter
+from .infer import ANY, Interpreter
 from .scopes import Scope, ScopeTable
 from .values import External, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
 
@@ -289,6 +289,18 @@ class Facts:
 
     # -- where values are held -------------------------------------------------------------------------------
 
+    @cached_property
+    def loader_items(self) -> dict[Value, list[tuple[ast.AST, str | int]]]:
+        """The dicts and lists that hold each loader, by where they are made, with its key or position."""
+        found: dict[Value, list[tuple[ast.AST, str | int]]] = defaultdict(list)
+        for (site, key), values in self.interp.heap.items():
+            named = isinstance(key, int) or (isinstance(key, str) and key != ANY)
+            if named and containers.is_changeable(self.interp, site):
+                for value in values:
+                    if calls.is_loader(self.interp, value):
+                        found[value].append((site, key))  # type: ignore[arg-type]
+        return found
+
     def holders(self, value: Value) -> list[tuple[Scope, str]]:
         """The variables that may hold `value`, by scope."""
         return [key for key, values in self.interp.env.items() if value in values]
@@ -323,10 +335,11 @@ class Facts:
         return tuple(found)
 
 
-def _position(value: Value) -> tuple[int, ...]:
-    """Where a value was made, and through which call."""
+def _position(value: Value) -> tuple[int | str, ...]:
+    """Where a value was made, through which call, and for which key."""
     places = (getattr(value, "site", None), getattr(value, "via", None))
-    return tuple(getattr(place, name, 0) for place in places for name in ("lineno", "col_offset"))
+    numbers = [getattr(place, name, 0) for place in places for name in ("lineno", "col_offset")]
+    return (*numbers, str(getattr(value, "key", "")))
 
 
 def understand(tree: ast.Module) -> Facts:

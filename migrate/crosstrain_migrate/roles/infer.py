@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from . import calls, tensors
+from . import calls, containers, tensors
 from . import torch_api as api
 from .batches import tensor_targets
 from .memory import Cell, Cells, Heap, Watch
@@ -25,6 +25,7 @@ from .values import (
     External,
     Function,
     FunctionNode,
+    Generator,
     Instance,
     Iterator,
     Member,
@@ -61,6 +62,7 @@ class Interpreter:
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
+        self.generators = containers.generator_functions(tree, table)
         self.tensor_targets = tensor_targets(tree, table, self.reaching)
         self.modules_by_evidence = Cell()
         self.touching: set[ast.AST] = set()  # functions that call a module or backward
@@ -77,6 +79,7 @@ class Interpreter:
         self.definitions: Cells[ast.AST] = Cells(self.watch)
         self.heap = Heap(self.watch)
         self.returns: Cells[ast.AST] = Cells(self.watch)
+        self.yields: Cells[ast.AST] = Cells(self.watch)
         self.values: Cells[ast.AST] = Cells(self.watch)
         self.iterations: Cells[ast.AST] = Cells(self.watch)
         self.call_sites: dict[ast.AST, set[ast.Call]] = defaultdict(set)
@@ -88,9 +91,8 @@ class Interpreter:
         """Two fixpoints: the first finds which values are modules, the second uses that everywhere."""
         self._fixpoint()
         self.find_touching()
-        self.batch_loops = {
-            n for n, loaders in self.iterations.items() if loaders and isinstance(n, ast.For | ast.AsyncFor)
-        }
+        loops = [self._loop_of(node) for node, loaders in self.iterations.items() if loaders]
+        self.batch_loops = {loop for loop in loops if loop is not None}
         self.module_methods = {
             node
             for cls in ast.walk(self.tree)
@@ -221,6 +223,17 @@ class Interpreter:
 
     def bases(self, cls: ast.ClassDef) -> list[Value]:
         return [value for base in cls.bases for value in self.of(base) or self.eval(base)]
+
+    def _loop_of(self, node: ast.AST) -> ast.AST | None:
+        """The loop that runs once a batch of what `node` iterates: itself, or the one around `next(batches)`."""
+        if isinstance(node, ast.For | ast.AsyncFor) or not isinstance(node, ast.Call):
+            return node if isinstance(node, ast.For | ast.AsyncFor) else None
+        for around in self.table.ancestors(node):
+            if isinstance(around, ast.For | ast.AsyncFor | ast.While):
+                return around
+            if around in self.table.scopes:
+                break
+        return None
 
     def find_touching(self) -> None:
         """Functions that (through any depth of calls) call a module or backward."""
@@ -447,6 +460,10 @@ class Interpreter:
                 found.add(Shard("batch", value))
             elif isinstance(value, Sequence):
                 found |= self.element(value)
+            elif isinstance(value, Generator):
+                yielded = frozenset(self.heap[value.site, ANY])
+                self.merge(self.iterations.cell(node), self.loaders_of(yielded))
+                found |= yielded
             elif isinstance(value, Shard):
                 found.add(
                     Shard(
@@ -463,6 +480,11 @@ class Interpreter:
             else:
                 found |= self.element(value)
         return frozenset(found)
+
+    def loaders_of(self, values: Values) -> set[Value]:
+        """The loaders that shards among `values`, or in tuples and dicts among them, come from."""
+        inner = {e for v in values if isinstance(v, Sequence) for e in self.element(v)}
+        return {v.loader for v in values | inner if isinstance(v, Shard)}
 
     def _iterate_instance(self, value: Instance, node: ast.AST) -> Values:
         method = self.method(value.cls, "__iter__")
@@ -711,6 +733,8 @@ class Interpreter:
             element = self.eval(node.value)
         else:
             element = self.eval(node.elt)
+        if containers.told_apart(self, node, element):
+            return frozenset({Sequence(node)})
         shards = frozenset(v for v in element if isinstance(v, Shard))
         if shards:  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
             return frozenset(self._collected(shard, node) for shard in shards)
@@ -756,6 +780,20 @@ class Interpreter:
 
     def _eval_Lambda(self, node: ast.Lambda) -> Values:
         return frozenset({Function(node)})
+
+    def _eval_Yield(self, node: ast.Yield) -> Values:
+        values = self.eval(node.value) if node.value is not None else UNKNOWN
+        self._yielded(node, values)
+        return UNKNOWN
+
+    def _eval_YieldFrom(self, node: ast.YieldFrom) -> Values:
+        self._yielded(node, self.iterate(self.eval(node.value), node))
+        return UNKNOWN
+
+    def _yielded(self, node: ast.expr, values: Values) -> None:
+        function = self.function_around(node)
+        if function is not None:
+            self.merge(self.yields.cell(function), values)
 
     def _eval_UnaryOp(self, node: ast.UnaryOp) -> Values:
         found: set[Value] = set()

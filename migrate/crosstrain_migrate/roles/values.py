@@ -55,11 +55,13 @@ class External:
     """What a call of an imported name returned: an optimizer, a loader, a parsed argument namespace.
 
     via: the call of the script's own function that made it, where calls of one function make several of them.
+    key: which one, where a comprehension makes several in one place: its key in a dict, its position in a list.
     """
 
     path: str
     site: ast.AST
     via: ast.AST | None = None
+    key: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,13 @@ class Iterator:
 
 
 @dataclass(frozen=True, slots=True)
+class Generator:
+    """What a call of a generator function of the script returned: iterating it gives what the function yields."""
+
+    site: ast.Call
+
+
+@dataclass(frozen=True, slots=True)
 class Shard:
     """A value computed from this rank's share of a loader's batch.
 
@@ -128,6 +137,7 @@ Value: TypeAlias = (
     | Parameters
     | Length
     | Iterator
+    | Generator
     | Shard
 )
 Values = frozenset[Value]

@@ -12,14 +12,18 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.calls import is_loader
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.infer import ANY
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Value, site_of
+from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value, site_of
 
 from .base import Context, refuse
 from .home import only_definition
 from .subject import Holding, common_position, holdings, stores
 
 RULE = "CT201"
+ITEMS = frozenset({"items", "values"})
 
 
 def plan(context: Context) -> None:
@@ -29,6 +33,10 @@ def plan(context: Context) -> None:
     position = common_position(context.facts, [s for h in held.values() for s in h.stores])
     position = _past_other_schedulers(context, held, position)
     position = _with_evaluation(context, held, position)
+    for loader in _begun_early(context, held, position):
+        _prepare_alone(context, held[loader], "the loader is prepared before a stream of its batches begins")
+        _check_aliases(context, {loader: held[loader]}, held[loader].last)
+        del held[loader]
     first_use = _first_use(context, held, position)
     if first_use is not None:
         position = _before_rebindings(context, held, first_use) or position
@@ -40,7 +48,7 @@ def plan(context: Context) -> None:
             "this uses a model or loader before everything that is prepared with it exists",
             "create the model, the optimizer, the loaders and the scheduler before the first use of any of them",
         )
-    names = list(dict.fromkeys(h.name for h in _ordered(context, held)))
+    names = list(dict.fromkeys(_written(context, h) for h in _ordered(context, held)))
     targets = ", ".join(names)
     code = f"{targets} = {context.accelerator(position)}.prepare({targets})"
     context.edits.append(
@@ -52,6 +60,18 @@ def plan(context: Context) -> None:
         )
     )
     _check_aliases(context, held, position)
+    _check_other_names(context, held, position)
+
+
+def _begun_early(context: Context, held: dict[Value, Holding], position: ast.stmt) -> list[Value]:
+    """Training loaders of which a stream of batches begins before all else exists: `stream = cycle(loader)`."""
+    found = []
+    for loader in context.subject.train_loaders:
+        first = _first_use(context, {loader: held[loader]}, position)
+        begins = isinstance(first, ast.Call) and loader in _streams(context, first)
+        if begins and held[loader].stores and held[loader].last.lineno < first.lineno:  # type: ignore[union-attr]
+            found.append(loader)
+    return found
 
 
 def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: ast.AST) -> ast.stmt | None:
@@ -88,6 +108,12 @@ def _ordered(context: Context, held: dict[Value, Holding]) -> list[Holding]:
     return [held[v] for v in wanted if v in held]
 
 
+def _written(context: Context, holding: Holding) -> str:
+    """The holding's name, a key of a dict in the quotes that the script prefers."""
+    double = context.text.count('"') > context.text.count("'")
+    return holding.name.replace("'", '"') if double else holding.name
+
+
 def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
     """Breaks a line that would be longer than what the author writes."""
     limit = max(88, max((len(line) for line in context.lines), default=88))
@@ -107,15 +133,30 @@ def _holding(context: Context, value: Value) -> Holding:
             "this is not held by a variable where everything is prepared",
             "give it a name there",
         )
-    name = found[0].name
-    if name.count(".") > 1 or "[" in name:
+    holding = _that_loops_read(context, value, found)
+    plain = holding.name if holding.container is None else holding.name.rsplit("[", 1)[0]
+    if plain.count(".") > 1 or "[" in plain:
         raise refuse(
             RULE,
-            found[0].last,
-            f"`{name}` is no plain variable",
+            holding.last,
+            f"`{holding.name}` is no plain variable",
             "hold it in a variable or an attribute of self",
         )
-    return found[0]
+    return holding
+
+
+def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Holding:
+    """The variable, or the item of a dict or list where that is what the loops over the loader read."""
+    items = [h for h in found if h.container is not None]
+    read = any(
+        Sequence(h.container) in context.facts.of(node.value)
+        for h in items
+        if h.container is not None
+        for node in ast.walk(context.facts.tree)
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if not isinstance(node, ast.Attribute) or node.attr in ITEMS
+    )
+    return items[0] if items and (read or len(items) == len(found)) else found[0]
 
 
 def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:
@@ -138,11 +179,12 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
     return position
 
 
-def _prepare_alone(context: Context, holding: Holding) -> None:
-    code = f"{holding.name} = {context.accelerator(holding.last)}.prepare({holding.name})"
-    context.edits.append(
-        e.InsertAfter(holding.last, RULE, "the evaluation loader is prepared where it is made", code=code)
-    )
+def _prepare_alone(
+    context: Context, holding: Holding, reason: str = "the evaluation loader is prepared where it is made"
+) -> None:
+    name = _written(context, holding)
+    code = f"{name} = {context.accelerator(holding.last)}.prepare({name})"
+    context.edits.append(e.InsertAfter(holding.last, RULE, reason, code=code))
 
 
 def _prepare_elsewhere(context: Context, loader: Value) -> None:
@@ -169,11 +211,36 @@ def _first_use(context: Context, held: dict[Value, Holding], position: ast.stmt)
             continue
         if isinstance(node, ast.For) and facts.interp.iterations.get(node, set()) & values:
             return node
+        if isinstance(node, ast.Call) and _streams(context, node) & values:
+            return node
         if any(node is call for call, _ in facts.backward_calls):
             return node
         if isinstance(node, ast.Call) and _runs(context, node, values):
             return node
     return None
+
+
+def _streams(context: Context, call: ast.Call) -> set[Value]:
+    """The loaders that a call begins to iterate for later: `iter(loader)`, a generator over it.
+
+    `next(iter(loader))` looks at one batch and keeps nothing.
+    """
+    facts = context.facts
+    parent = facts.table.parents.get(call)
+    if isinstance(parent, ast.Call) and "builtins.next" in facts.paths(parent.func):
+        return set()
+    if isinstance(parent, ast.For) and parent.iter is call:
+        return set()  # looked at with the loop
+    made = [v for v in facts.of(call) if isinstance(v, Iterator | Generator) and v.site is call]
+    return {loader for value in made for loader in _streamed(facts, value)}
+
+
+def _streamed(facts: Facts, value: Value) -> set[Value]:
+    if isinstance(value, Iterator):
+        return _streamed(facts, value.of)
+    if isinstance(value, Generator):
+        return facts.interp.loaders_of(frozenset(facts.interp.heap.get((value.site, ANY), ())))
+    return {value} if is_loader(facts.interp, value) else set()
 
 
 def _runs_in(context: Context, node: ast.AST, scope: Scope) -> bool:
@@ -194,12 +261,44 @@ def _check_aliases(context: Context, held: dict[Value, Holding], position: ast.s
     for loop, over in facts.loops.items():
         for loader in over & set(held):
             if not _sees_prepared(context, _iterated(loop.iter), held[loader], position, loader, frozenset()):
-                raise refuse(
-                    RULE,
-                    loop,
-                    f"this loop iterates the loader under a name that `{held[loader].name} = accelerator.prepare(...)` does not rebind",
-                    "use one name for the loader",
-                )
+                raise _other_name(loop, held[loader])
+    for call in facts.calls:
+        for loader in _streams(context, call) & set(held):
+            given = [a for a in call.args if facts.of(a) & {loader}]
+            if not all(
+                _sees_prepared(context, a, held[loader], position, loader, frozenset()) for a in given
+            ):
+                raise _other_name(call, held[loader])
+
+
+def _other_name(node: ast.AST, holding: Holding) -> Exception:
+    return refuse(
+        RULE,
+        node,
+        f"the loader is iterated here under a name that `{holding.name} = accelerator.prepare(...)` does not rebind",
+        "use one name for the loader",
+    )
+
+
+def _check_other_names(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """A loader whose item in a dict is prepared must not be read as a variable any more: that one is the author's."""
+    facts = context.facts
+    scope = context.subject.scope
+    items = {value: holding for value, holding in held.items() if holding.container is not None}
+    for node in ast.walk(facts.tree) if items else ():
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        if facts.table.of_node[node] is scope and node.lineno <= position.lineno:
+            continue
+        for value in facts.of(node) & set(items):
+            if _unpacked(context, node) or isinstance(only_definition(facts, node), ast.Subscript):
+                continue  # for phase, loader in loaders.items(); loader = loaders[phase]
+            raise refuse(
+                RULE,
+                node,
+                f"`{node.id}` is the loader as it was made, and `{items[value].name}` the prepared one",
+                "use one name for the loader",
+            )
 
 
 def _iterated(node: ast.expr) -> ast.expr:
@@ -225,10 +324,16 @@ def _sees_prepared(
         return all(_sees_prepared(context, p, holding, position, loader, seen) for p in chosen)
     if isinstance(node, ast.Attribute):
         return _attribute_sees(context, node, holding, position, loader, seen)
-    if isinstance(node, ast.Subscript):
-        return False
+    if isinstance(node, ast.Subscript) and holding.container is not None:
+        within = facts.table.of_node[node] is context.subject.scope
+        return Sequence(holding.container) in facts.of(node.value) and (
+            not within or node.lineno > position.lineno
+        )
     if not isinstance(node, ast.Name):
         return False
+    container = _unpacked(context, node)
+    if container is not None:  # for phase, loader in loaders.items()
+        return _sees_prepared(context, container, holding, position, loader, seen)
     scope = facts.table.of_node[node].resolve(node.id)
     if scope is context.subject.scope and node.id == holding.name:
         return facts.table.of_node[node] is not scope or node.lineno > position.lineno
@@ -247,6 +352,18 @@ def _sees_prepared(
             if value is not None and loader in facts.of(value)
         )
     return False
+
+
+def _unpacked(context: Context, name: ast.Name) -> ast.Subscript | None:
+    """`loaders[...]`, when `name` is bound by a loop over the items or values of `loaders`."""
+    for definition in context.facts.interp.reaching.get(name, ()):
+        statement = context.facts.table.statement_of(definition)
+        call = statement.iter if isinstance(statement, ast.For) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS:
+            found = ast.Subscript(call.func.value, call.func.value, ast.Load())
+            context.facts.table.of_node[found] = context.facts.table.of_node[call]
+            return ast.copy_location(found, call)
+    return None
 
 
 def _attribute_sees(

@@ -87,13 +87,19 @@ class SinkFinder:
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
                 for part in node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]:
                     self._add(part, "print", node)
-            elif (
-                isinstance(node, ast.Return | ast.Yield)
-                and node.value is not None
-                and isinstance(node, ast.Yield)
-            ):
+            elif isinstance(node, ast.Yield) and node.value is not None and not self._is_followed(node):
                 self._add(node.value, "call", node)
         return sorted(self.found, key=lambda s: (s.node.lineno, s.node.col_offset))
+
+    def _is_followed(self, node: ast.Yield) -> bool:
+        """Whether who gets what is yielded is known: a generator function that is only called."""
+        function = self.facts.enclosing_function(node)
+        interp = self.facts.interp
+        return (
+            function in interp.generators
+            and function not in interp.escaped
+            and bool(interp.call_sites.get(function))
+        )
 
     def _add(self, node: ast.expr, how: str, at: ast.AST) -> None:
         if isinstance(node, ast.Starred):

@@ -20,12 +20,14 @@ RULE = "CT201"
 class Holding:
     """A variable of the home scope that holds a prepared value: its name as written, and where it is bound.
 
-    A parameter is bound by no statement: `stores` is empty.
+    A parameter is bound by no statement: `stores` is empty. `container` is where the dict or list is made whose item
+    this is: `loaders["train"]`.
     """
 
     name: str
     value: Value
     stores: list[ast.stmt]
+    container: ast.AST | None = None
 
     @property
     def last(self) -> ast.stmt:
@@ -127,19 +129,39 @@ def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
 
 
 def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
-    """The variables and `self` attributes of `scope` that hold `value`, attributes first."""
+    """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
     found: dict[str, Holding] = {}
+    items = {Sequence(site): key for site, key in facts.loader_items.get(value, ())}
     for node, values in facts.interp.values.items():
-        if value not in values or facts.table.of_node.get(node) is not scope:
+        if facts.table.of_node.get(node) is not scope or not isinstance(
+            getattr(node, "ctx", None), ast.Store
+        ):
             continue
-        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Store):
-            continue
-        name = ast.unparse(node)
         statement = facts.table.statement_of(node)
-        if isinstance(statement, ast.For | ast.AsyncFor):
+        if isinstance(statement, ast.For | ast.AsyncFor) or not isinstance(node, ast.Name | ast.Attribute):
             continue  # a loop variable over models is no place to bind a prepared one
-        found.setdefault(name, Holding(name, value, [])).stores.append(statement)
-    return sorted(found.values(), key=lambda h: ("." not in h.name, h.last.lineno))
+        if value in values:
+            name = ast.unparse(node)
+            found.setdefault(name, Holding(name, value, [])).stores.append(statement)
+        for container in values & set(items):
+            assert isinstance(container, Sequence)
+            name = f"{ast.unparse(node)}[{items[container]!r}]"
+            found.setdefault(name, Holding(name, value, [], container.site)).stores.append(statement)
+    for holding in found.values():
+        if holding.container is not None:
+            holding.stores += _filled(facts, scope, holding)
+    return sorted(found.values(), key=lambda h: (h.container is not None, "." not in h.name, h.last.lineno))
+
+
+def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
+    """The statements that put the item into its container: `loaders["train"] = ...`"""
+    return [
+        n
+        for n in ast.walk(scope.node)
+        if isinstance(n, ast.Assign)
+        and facts.table.of_node.get(n) is scope
+        and any(ast.unparse(t) == holding.name for t in n.targets)
+    ]
 
 
 def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
@@ -148,7 +170,13 @@ def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     if found or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return found
     names = [a.arg for a in all_arguments(scope.node)]
-    return [Holding(name, value, []) for name in names if value in facts.interp.env.get((scope, name), ())]
+    given = [Holding(name, value, []) for name in names if value in facts.interp.env.get((scope, name), ())]
+    return given + [
+        Holding(f"{name}[{key!r}]", value, [], site)
+        for name in names
+        for site, key in facts.loader_items.get(value, ())
+        if Sequence(site) in facts.interp.env.get((scope, name), ())
+    ]
 
 
 def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:

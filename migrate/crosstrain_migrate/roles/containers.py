@@ -1,0 +1,82 @@
+"""Loaders in dicts and lists, and behind generators: which key or position holds which, and which functions yield."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from . import calls
+from .values import External, Sequence, Value
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+    from .scopes import ScopeTable
+
+Key = str | int
+Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+
+
+def told_apart(interp: Interpreter, node: Comprehension, element: Iterable[Value]) -> bool:
+    """Records the loaders that a comprehension makes under the keys it makes them for, when it makes loaders.
+
+    `{x: DataLoader(sets[x]) for x in ["train", "val"]}` calls DataLoader in one place and makes two of them.
+    """
+    loaders = [v for v in element if isinstance(v, External) and calls.is_loader(interp, v)]
+    keys = _keys(interp, node) if loaders else []
+    for key in keys:
+        interp.merge(interp.heap.cell((node, key)), {replace(loader, key=key) for loader in loaders})
+    return bool(keys)
+
+
+def _keys(interp: Interpreter, node: Comprehension) -> list[Key]:
+    """The keys or positions a comprehension fills; none where they cannot be told."""
+    generator = node.generators[0]
+    if len(node.generators) > 1 or generator.ifs or isinstance(node, ast.SetComp):
+        return []
+    over = generator.iter
+    if not isinstance(node, ast.DictComp):
+        return list(range(len(over.elts))) if isinstance(over, ast.Tuple | ast.List) else []
+    if not isinstance(node.key, ast.Name):
+        return []
+    if isinstance(over, ast.Tuple | ast.List) and ast.unparse(generator.target) == node.key.id:
+        constants = [e.value for e in over.elts if isinstance(e, ast.Constant)]
+        return [c for c in constants if isinstance(c, str | int)] if len(constants) == len(over.elts) else []
+    return _keys_of_items(interp, over, generator.target, node.key.id)
+
+
+def _keys_of_items(interp: Interpreter, over: ast.expr, target: ast.expr, key: str) -> list[Key]:
+    """The keys of `sets` in `for name, data in sets.items()`."""
+    items = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items"
+    if not items or not isinstance(target, ast.Tuple) or ast.unparse(target.elts[0]) != key:
+        return []
+    assert isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute)
+    found: set[Key] = set()
+    for value in interp.of(over.func.value):
+        if not isinstance(value, Sequence):
+            return []
+        keys = [k for _, k in interp.heap.keys_of(value.site)]
+        if not all(isinstance(k, str | int) and k != "*" for k in keys):
+            return []
+        found.update(k for k in keys if isinstance(k, str | int))
+    return sorted(found, key=str)
+
+
+def is_changeable(interp: Interpreter, site: ast.AST) -> bool:
+    """Whether items of the container made at `site` can be assigned to: a dict or a list, not a tuple."""
+    if isinstance(site, ast.Call):
+        return any(getattr(v, "path", "") == "builtins.dict" for v in interp.of(site.func))
+    return isinstance(site, ast.Dict | ast.DictComp | ast.List | ast.ListComp)
+
+
+def generator_functions(tree: ast.Module, table: ScopeTable) -> frozenset[ast.AST]:
+    """The functions that yield, but for context managers, whose calls are no streams of anything."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            around = next((a for a in table.ancestors(node) if a in table.scopes), tree)
+            decorators = " ".join(ast.unparse(d) for d in getattr(around, "decorator_list", ()))
+            if "contextmanager" not in decorators:
+                found.add(around)
+    return frozenset(found)

@@ -147,7 +147,7 @@ def _call_function(
 ) -> Values:
     bind_arguments(interp, function, node, receiver)
     local = function not in interp.touching
-    if function in interp.generators:
+    if function in interp.generators and local:
         yielded = frozenset(interp.yields[function])
         interp.merge(interp.heap.cell((node, "*")), _in_context(interp, function, node, yielded, local))
         return frozenset({Generator(node)})

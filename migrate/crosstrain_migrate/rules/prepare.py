@@ -357,8 +357,9 @@ def _sees_prepared(
 def _unpacked(context: Context, name: ast.Name) -> ast.Subscript | None:
     """`loaders[...]`, when `name` is bound by a loop over the items or values of `loaders`."""
     for definition in context.facts.interp.reaching.get(name, ()):
-        statement = context.facts.table.statement_of(definition)
-        call = statement.iter if isinstance(statement, ast.For) else None
+        loops = ast.For | ast.comprehension | ast.stmt
+        around = next((a for a in context.facts.table.ancestors(definition) if isinstance(a, loops)), None)
+        call = around.iter if isinstance(around, ast.For | ast.comprehension) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS:
             found = ast.Subscript(call.func.value, call.func.value, ast.Load())
             context.facts.table.of_node[found] = context.facts.table.of_node[call]

@@ -97,7 +97,7 @@ class SinkFinder:
         interp = self.facts.interp
         return (
             function in interp.generators
-            and function not in interp.escaped
+            and function not in interp.escaped | interp.touching
             and bool(interp.call_sites.get(function))
         )
 

@@ -197,6 +197,20 @@ FAULTS = [
         refused="CT602",
     ),
     Fault(
+        "rows gathered before a training step of the script's own gets them",
+        {
+            "definitions": "def step(model, optimizer, x, y):\n    optimizer.zero_grad()\n"
+            "    loss = F.cross_entropy(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
+            "    return loss.detach()",
+            "setup": "total = torch.zeros(2)",
+            "loss": "total[0] += step(model, optimizer, x, y) * len(y)\ntotal[1] += len(y)",
+            "backward": "",
+            "step": "",
+        },
+        holds=("step(model, optimizer, x, y)",),
+        lacks=("y = accelerator.gather_for_metrics(y)",),
+    ),
+    Fault(
         "identity is no reading of a number",
         {
             "setup": "last = None",

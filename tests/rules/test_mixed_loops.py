@@ -85,6 +85,10 @@ model, optimizer, loaders["train"], loaders["val"] = accelerator.prepare(
 )"""
 
 
+LISTED = "loaders = [DataLoader(train_set, batch_size=8), DataLoader(test_set, batch_size=8)]"
+ONE_PREPARED = "model, optimizer, loaders[{item}] = accelerator.prepare(model, optimizer, loaders[{item}])"
+
+
 def looked_up(slots: dict[str, str], loop: str = "for x, y in loaders[phase]:") -> dict[str, str]:
     """The same loop over an item of a dictionary."""
     choice = 'loader = train_loader if phase == "train" else test_loader\n'
@@ -100,7 +104,7 @@ def by_phase(made: str, loop: str = "for x, y in loaders[phase]:") -> tuple[dict
 
 POSITIVE = [
     *(
-        Case("CT602", name, *by_phase(made), at="total += ")
+        Case("CT201", name, *by_phase(made), at="optimizer = torch")
         for name, made in (
             ("loaders in a dictionary by phase", LOADERS),
             ("loaders made by a comprehension over the phases", BY_COMPREHENSION),
@@ -109,10 +113,10 @@ POSITIVE = [
         )
     ),
     Case(
-        "CT602",
+        "CT201",
         "an item of a dictionary, iterated through a call",
         *by_phase(LOADERS, "for x, y in reversed(list(loaders[phase])):"),
-        at="total += ",
+        at="optimizer = torch",
     ),
     Case(
         "CT602",
@@ -153,16 +157,37 @@ NEGATIVE = [
         },
         at="optimizer = ",
     ),
-    leaves(
-        "CT602",
-        "a dictionary of loaders of which one is trained on",
-        {
-            "data": SETS + LOADERS,
-            "loop": 'for x, y in loaders["train"]:  # one epoch',
-        },
-        {
-            "prepare": 'model, optimizer, loaders["train"] = accelerator.prepare(model, optimizer, loaders["train"])',
-        },
+    *(
+        leaves(
+            "CT201",
+            name,
+            {"data": f"{SETS}{made}", "loop": f"for x, y in {loop}:", **more},
+            {"prepare": ONE_PREPARED.format(item=item)},
+        )
+        for name, made, loop, item, more in (
+            (
+                "a dictionary of loaders of which one is trained on",
+                LOADERS,
+                'loaders["train"]',
+                '"train"',
+                {},
+            ),
+            ("a list of loaders of which one is trained on", LISTED, "loaders[0]", "0", {}),
+            (
+                "the length of a loader beside the one that is trained on",
+                LOADERS,
+                'loaders["train"]',
+                '"train"',
+                {"setup": 'steps = len(loaders["val"])'},
+            ),
+            (
+                "the data set of a loader in a dictionary",
+                LOADERS,
+                'loaders["train"]',
+                '"train"',
+                {"setup": 'size = len(loaders["train"].dataset)'},
+            ),
+        )
     ),
     leaves(RULE, "two loops", {"after_epoch": "model.eval()"}),
     leaves(

@@ -244,6 +244,8 @@ class Gatherer:
                     return not self._is_loss_module(around) or around in self.facts.loss_origins
                 if isinstance(around.func, ast.Attribute) and around.func.attr == "backward":
                     return True
+                if any(t in self.facts.interp.touching for t in self.context.local_targets(around)):
+                    return True  # the script's own training step
             if isinstance(around, ast.stmt):
                 return False
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import Case, converts, each, leaves, refuses
+from .support import SLOTS, Case, converts, each, leaves, migrate, refuses, script
 
 RULE = "CT602"
 LOSS = 'accelerator.reduce(loss, reduction="mean")'
@@ -460,3 +460,25 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_numbers(case: Case) -> None:
     case.check()
+
+
+def test_rows_that_a_training_function_needs_are_not_taken_from_it() -> None:
+    """`total += step(x, y) * len(y)` counts the global rows, and trains on this process's."""
+    slots = {
+        **SLOTS,
+        "definitions": "def step(model, optimizer, x, y):\n"
+        "    optimizer.zero_grad()\n"
+        "    loss = F.cross_entropy(model(x), y)\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    return loss.detach()\n",
+        "epoch": "total, rows = 0.0, 0",
+        "loss": "total += step(model, optimizer, x, y) * len(y)",
+        "backward": "rows += len(y)",
+        "step": "",
+        "after_epoch": "print(total / rows)",
+    }
+    result = migrate(script(slots).replace("        optimizer.zero_grad()\n        total", "        total"))
+    assert result.changed, result.findings
+    assert "y = accelerator.gather" not in result.after
+    assert result.after.count("len(accelerator.gather_for_metrics(y))") == 2

@@ -23,7 +23,7 @@ _MASKED = re.compile(rf"{_MASK}((?:[^'\\]|\\.)*)'")
 # What IPython reads before Python does: a command, a value made by a command, a question.
 _COMMAND = re.compile(r"(?P<kept>\s*)(?P<own>[%!?].*)")
 _VALUE = re.compile(r"(?P<kept>\s*[\w.,\s\[\]'\"()]*=\s*)(?P<own>[%!].*)")
-_QUESTION = re.compile(r"(?P<kept>\s*)(?P<own>[\w.%*]+\?\??)\s*")
+_QUESTION = re.compile(r"(?P<kept>\s*)(?P<own>[\w.%*]+\?\??\s*)")
 _FUTURE = re.compile(r"(?P<kept>)(?P<own>from __future__ import [^(\\]*)")
 # Cell magics whose body is the notebook's own Python; under any other the cell is another program.
 _TRANSPARENT = ("%%time", "%%capture", "%%prun")
@@ -129,7 +129,7 @@ def _hide(lines: list[str], index: int, *patterns: re.Pattern[str]) -> bool:
     while own.endswith("\\") and index + 1 < len(lines):
         lines[index] = f"{kept}{_concealed(own[:-1])}\\"
         index += 1
-        kept, own = "", lines[index]
+        kept, own = "", unmask(lines[index])
     lines[index] = kept + _concealed(own)
     return True
 

@@ -123,7 +123,7 @@ def decode(path: Path, data: bytes, target: Path) -> Notebook:
             path, f"is not UTF-8 text (byte 0x{data[error.start]:02x})", "Save it in Jupyter."
         ) from error
     except json.JSONDecodeError as error:
-        reason = f"is not a notebook: {error.msg[0].lower()}{error.msg[1:]} (it is no JSON)"
+        reason = f"is not a notebook: it is no JSON ({error.msg})"
         remedy = "Take it from version control, or have Jupyter write it anew."
         raise Unusable(InputError(path, reason, remedy, error.lineno, error.colno)) from error
     except RecursionError as error:

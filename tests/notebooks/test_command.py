@@ -1,0 +1,200 @@
+"""`migrate` on notebooks: every mode and every report."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.cli import app
+
+from .notebooks import FLAT
+from .support import KERNEL, cells, notebook
+
+REFUSED = FLAT + "# %%\nmodel(points).sum().backward()\n"
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def migrate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Run:
+    """Runs the command in this process, in a directory of its own that holds train.ipynb."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("train.ipynb").write_bytes(notebook(FLAT))
+
+    def run(*arguments: str) -> Ran:
+        capfdbinary.readouterr()
+        code = 0
+        try:
+            app(list(arguments))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return Ran(code, out.decode(), err.decode())
+
+    return run
+
+
+def test_preview_shows_the_cells_and_changes_nothing(migrate: Run) -> None:
+    ran = migrate("train.ipynb")
+    assert ran.code == 0
+    assert "@@ train.ipynb, cell 5, -1,3 +1,3 @@ CT103" in ran.out
+    assert "-model = nn.Linear(8, 3).to(device)\n+model = nn.Linear(8, 3)\n" in ran.out
+    assert "cell 4" not in ran.out
+    assert Path("train.ipynb").read_bytes() == notebook(FLAT)
+
+
+def test_check_write_and_undo(migrate: Run) -> None:
+    assert migrate("train.ipynb", "--check").code == 1
+    wrote = migrate(".", "--write")
+    assert wrote.code == 0
+    assert "changed train.ipynb (CT101" in wrote.err
+    written = json.loads(Path("train.ipynb").read_bytes())
+    old, new = (json.loads(notebook(FLAT))["cells"], written["cells"])
+    assert new[5]["outputs"] == []
+    assert new[5]["execution_count"] is None
+    assert [n for n, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b] == [2, 5, 6, 7]
+    assert {**written, "cells": old} == json.loads(notebook(FLAT))
+    again = migrate("train.ipynb", "--check")
+    assert (again.code, again.err) == (0, "0 files would be changed, 1 untouched\n")
+    assert migrate("--undo").code == 0
+    assert Path("train.ipynb").read_bytes() == notebook(FLAT)
+
+
+def test_a_refusal_names_cell_line_and_column(migrate: Run) -> None:
+    Path("train.ipynb").write_bytes(notebook(REFUSED))
+    ran = migrate("train.ipynb", "--write")
+    assert ran.code == 1
+    assert re.search(r"^train\.ipynb:cell 8:1:\d+: CT\d+ ", ran.err, re.MULTILINE), ran.err
+    assert Path("train.ipynb").read_bytes() == notebook(REFUSED)
+
+
+def test_comments_keep_it_away(migrate: Run) -> None:
+    Path("train.ipynb").write_bytes(notebook(FLAT + "# %%\n# migrate: skip-file\n"))
+    assert migrate("train.ipynb", "--check").code == 0
+    Path("train.ipynb").write_bytes(
+        notebook(FLAT.replace("loss.backward()", "loss.backward()  # migrate: skip"))
+    )
+    ran = migrate("train.ipynb", "--check")
+    assert ran.code == 1
+    assert "train.ipynb:cell 6:8:9: CT003 `# migrate: skip` (cell 6, line 8) keeps CT202 away" in ran.err
+
+
+def test_the_cache_answers_the_same(migrate: Run) -> None:
+    first, second, third = (migrate("train.ipynb", *more) for more in ((), (), ("--no-cache",)))
+    assert first == second == third
+
+
+def test_bad_notebooks_end_with_2_and_the_others_go_on(migrate: Run) -> None:
+    Path("bad.ipynb").write_text("{'torch': loss.backward()}")
+    Path("r.ipynb").write_bytes(notebook(FLAT).replace(json.dumps(KERNEL["language"]).encode(), b'"R"'))
+    ran = migrate(".", "--check")
+    assert ran.code == 2
+    assert "error: bad.ipynb:1:2: is not a notebook: it is no JSON" in ran.err
+    assert "error: r.ipynb: is a notebook for r, not for Python" in ran.err
+    assert "would change train.ipynb" in ran.err
+
+
+def test_notebooks_without_training_are_nothing_to_speak_of(migrate: Run) -> None:
+    Path("plots.ipynb").write_bytes(notebook("# %%\nimport pandas\n%matplotlib inline\n"))
+    Path(".ipynb_checkpoints").mkdir()
+    Path(".ipynb_checkpoints/train.ipynb").write_bytes(notebook(FLAT))
+    assert "1 file would be changed, 1 untouched" in migrate(".", "--check").err
+
+
+def test_standard_input(migrate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(notebook(FLAT))))
+    ran = migrate("-")
+    assert ran.code == 0
+    assert json.loads(ran.out)["cells"][0] == json.loads(notebook(FLAT))["cells"][0]
+    assert "notebook_launcher(training" in ran.out
+
+
+def test_json_counts_lines_in_cells(migrate: Run) -> None:
+    (file,) = json.loads(migrate("train.ipynb", "--output-format", "json").out)["files"]
+    (launch,) = [c for c in file["changes"] if c["rule"] == "CT801"]
+    assert (launch["cell"], launch["line"]) == (6, 2)
+    model = next(r for r in file["roles"] if r["role"] == "module")
+    assert (model["cell"], model["line"]) == (5, 1)
+    assert model["evidence"] == "cell 5, line 3 gives its parameters to an optimizer"
+    assert file["diff"].startswith("@@ train.ipynb, cell 2, ")
+    assert "launch --split-batches" not in json.dumps(file["facts"])
+
+
+@pytest.mark.parametrize("form", ["github", "sarif"])
+def test_readers_of_files_get_the_line_of_the_json(migrate: Run, form: str) -> None:
+    Path("train.ipynb").write_bytes(notebook(REFUSED))
+    out = migrate("train.ipynb", "--output-format", form).out
+    if form == "github":
+        found = re.search(r"^::error file=train.ipynb,line=(\d+),.*::cell 8, line 1: ", out, re.MULTILINE)
+        assert found is not None, out
+        line = int(found[1])
+    else:
+        (result,) = [r for r in json.loads(out)["runs"][0]["results"] if r["level"] == "error"]
+        assert result["message"]["text"].startswith("cell 8, line 1: ")
+        line = result["locations"][0]["physicalLocation"]["region"]["startLine"]
+    assert ".backward()" in Path("train.ipynb").read_text().split("\n")[line - 1]
+
+
+def test_markdown_and_html_speak_of_cells(migrate: Run) -> None:
+    text = migrate("train.ipynb", "--output-format", "markdown").out
+    assert "- cell 6, line 2, CT801: " in text
+    assert "@@ train.ipynb, cell 6, " in text
+    page = migrate("train.ipynb", "--output-format", "html").out
+    assert '<p class="cell">cell 6</p>' in page
+    assert "line 8</" not in page.split("<main")[1].split("What was understood")[0]
+    assert ">%<" not in page
+
+
+def test_the_diff_of_scripts_beside_a_notebook_still_applies(migrate: Run) -> None:
+    script = "\n".join(s for kind, s in cells(FLAT) if kind == "code").replace("%pip --version\n", "")
+    Path("train.py").write_text(script + "\n")
+    patch = migrate(".").out
+    assert "cell 6" in patch
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), check=True)
+    assert "accelerator.backward(loss)" in Path("train.py").read_text()
+    assert Path("train.ipynb").read_bytes() == notebook(FLAT)
+
+
+def test_verify_says_that_it_runs_scripts(migrate: Run) -> None:
+    ran = migrate("train.ipynb", "--verify")
+    assert ran.code == 2
+    assert "is a notebook, and --verify runs scripts" in ran.err
+
+
+def test_a_terminal_shows_the_cells() -> None:
+    from crosstrain_migrate.outcome import Migrated, Mode, Outcome
+    from crosstrain_migrate.reports.terminal import print_diff
+    from rich.console import Console
+
+    from .support import migrate as migrated
+    from .support import read
+
+    file = Migrated(read(FLAT), migrated(FLAT))
+    for width in (90, 200):
+        console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+        print_diff(Outcome((file,), (), 0, Mode.PREVIEW, "crosstrain"), console)
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "train.ipynb, cell 6" in shown
+        assert "accelerator.backward(loss)" in shown

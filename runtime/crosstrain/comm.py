@@ -11,7 +11,8 @@ import pickle
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
+from itertools import accumulate
 from typing import Any, Protocol, TypeVar, cast
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from crosstrain.comm_group import group_device_types, joined_place, start_group
 from crosstrain.config import Place, read_place
-from crosstrain.frames import Frames, from_bytes, to_bytes
+from crosstrain.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.outbox import Outbox, receive
 from crosstrain.watch import Watch, Watched
 from crosstrain.xla.chips import xla_wanted
@@ -75,6 +76,10 @@ class Comm(Protocol):
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """(world, *shape) in rank order; the same shape on every rank."""
+        ...
+
+    def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
+        """`all_gather` of each, with one collective for all of them where they are on one device."""
         ...
 
     def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
@@ -240,15 +245,48 @@ class TorchComm:
         source = tensor.detach().contiguous()
         if self.world == 1:
             return source.unsqueeze(0)
-        if source.device.type == "cpu":
-            rows = self._frames.small("all_gather", to_bytes(source), _describe(source.shape, source.dtype))
-            if rows is not None:
-                return from_bytes(rows, source.dtype, (self.world, *source.shape))
+        if (small := self._small("all_gather", [source])) is not None:
+            return small[0]
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
             _gather_single(out.view(-1), reachable.view(-1))
         return out.to(source.device)
+
+    def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
+        sources = [tensor.detach().contiguous() for tensor in tensors]
+        if self.world == 1 or len({source.device for source in sources}) != 1:
+            return [self.all_gather(source) for source in sources]
+        if (small := self._small("all_gather", sources)) is not None:
+            return small
+        parts = [_aligned(source.view(-1).view(torch.uint8)) for source in sources]
+        table = self.all_gather(torch.cat(parts))
+        out, start = [], 0
+        for source, part in zip(sources, parts, strict=True):
+            rows = table[:, start : start + source.nbytes].contiguous()
+            out.append(rows.view(-1).view(source.dtype).view(self.world, *source.shape))
+            start += part.numel()
+        return out
+
+    def _small(self, operation: str, sources: list[Tensor]) -> list[Tensor] | None:
+        """All ranks' tensors, each (world, *shape); None where they do not fit into a frame, or are on a device.
+
+        What does not fit is compared over the ranks all the same.
+        """
+        if sources[0].device.type != "cpu":
+            return None
+        sizes = [source.nbytes for source in sources]
+        fits = sum(sizes) <= CAPACITY
+        payload = b"".join(map(raw, sources)) if fits else b""
+        parts = self._frames.exchange(operation, payload, describe(sources))
+        if not fits:
+            return None
+        if len(sources) == 1:
+            return [from_raw(parts, sources[0])]
+        ends = [*accumulate(sizes)]
+        spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        cut = ([part[span] for part in parts] for span in spans)
+        return [from_raw(rows, source) for rows, source in zip(cut, sources, strict=True)]
 
     def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
         if op not in (*_OPS, "mean"):
@@ -256,14 +294,8 @@ class TorchComm:
         source = tensor.detach().contiguous()
         if self.world == 1:
             return source.clone()
-        small = None
-        if source.device.type == "cpu":
-            small = self._frames.small(
-                f"all_reduce({op})", to_bytes(source), _describe(source.shape, source.dtype)
-            )
-        if small is not None:
-            rows = from_bytes(small, source.dtype, (self.world, *source.shape))
-            out = _reduce_rows(rows, op)
+        if (small := self._small(f"all_reduce({op})", [source])) is not None:
+            out = _reduce_rows(small[0], op)
         else:
             out = self._reachable(source).clone()
             dist.all_reduce(out, op=_OPS["sum" if op == "mean" else op])
@@ -274,13 +306,8 @@ class TorchComm:
         if self.world == 1:
             return tensor
         source = tensor.detach().contiguous()
-        if source.device.type == "cpu":
-            rows = self._frames.small(
-                f"broadcast from rank {src}", to_bytes(source), _describe(source.shape, source.dtype)
-            )
-            if rows is not None:
-                value = from_bytes(rows[src], source.dtype, source.shape)
-                return _overwrite(tensor, value) if self.rank != src else tensor
+        if (small := self._small(f"broadcast from rank {src}", [source])) is not None:
+            return _overwrite(tensor, small[0][src]) if self.rank != src else tensor
         buffer = self._reachable(source)
         dist.broadcast(buffer, src=src)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
@@ -306,15 +333,14 @@ class TorchComm:
     def all_gather_object(self, obj: object) -> list[Any]:
         if self.world == 1:
             return [obj]
-        parts = self._frames.exchange("all_gather_object", _pickled(obj))
-        return [pickle.loads(part.numpy().tobytes()) for part in parts]
+        return [pickle.loads(part) for part in self._frames.exchange("all_gather_object", pickle.dumps(obj))]
 
     def broadcast_object(self, obj: T, src: int = 0) -> T:
         if self.world == 1:
             return obj
-        mine = _pickled(obj) if self.rank == src else torch.empty(0, dtype=torch.uint8)
+        mine = pickle.dumps(obj) if self.rank == src else b""
         parts = self._frames.exchange(f"broadcast_object from rank {src}", mine)
-        return obj if self.rank == src else cast("T", pickle.loads(parts[src].numpy().tobytes()))
+        return obj if self.rank == src else cast("T", pickle.loads(parts[src]))
 
     def barrier(self) -> None:
         self.agree("wait_for_everyone")
@@ -386,7 +412,11 @@ class TorchComm:
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
         if "cpu" in self._device_types:
-            self._explained(lambda: _gather_single(out, mine))
+            group: Any = (
+                dist.group.WORLD
+            )  # the wrapper around it costs as much as all the rest of a small gather
+            gather = getattr(group, "all_gather_single", group._allgather_base)
+            self._explained(gather(out, mine).wait)
         else:
             there = out.to(self.device)
             _gather_single(there, mine.to(self.device))
@@ -395,11 +425,6 @@ class TorchComm:
     def _reachable(self, tensor: Tensor) -> Tensor:
         """The tensor where the group's backend can take it: a group with nccl alone cannot see the CPU."""
         return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
-
-
-@lru_cache(maxsize=1024)
-def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
-    return f"of {tuple(shape)} {str(dtype).removeprefix('torch.')}"
 
 
 def _reduce_rows(rows: Tensor, op: str) -> Tensor:
@@ -421,8 +446,9 @@ def _shares(a: Tensor, b: Tensor) -> bool:
     return a.device == b.device and a.data_ptr() == b.data_ptr()
 
 
-def _pickled(obj: object) -> Tensor:
-    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+def _aligned(flat: Tensor) -> Tensor:
+    """Bytes, lengthened so that what follows them may be of any dtype."""
+    return torch.nn.functional.pad(flat, (0, -flat.numel() % 16))
 
 
 def _pick_device(cpu: bool, place: Place) -> torch.device:

@@ -133,6 +133,9 @@ class XlaComm:
             )
         return source.view(self.world, -1, *source.shape[1:])
 
+    def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
+        return [self.all_gather(tensor) for tensor in tensors]
+
     def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
         if self._here(tensor):
             return tensor.detach().clone()

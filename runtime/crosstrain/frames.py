@@ -9,6 +9,7 @@ process or return garbage.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import struct
 import sys
 import zlib
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FRAME = 4096
+FRAME = 6144  # the state of a random generator, which every shuffled pass sends, fits into one
 HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
 CAPACITY = FRAME - HEADER
 _HEAD = struct.Struct("3q")  # operation, signature, length
@@ -42,58 +43,54 @@ class Frames:
         self._world = world
         self._gather = gather
 
-    def exchange(self, operation: str, payload: Tensor, describe: str = "") -> list[Tensor]:
-        """Send bytes (uint8, 1-d, any length on any rank); receive those of all ranks, in order.
+    def exchange(self, operation: str, payload: bytes, describe: str = "") -> list[bytes]:
+        """Send bytes, of any length on any rank; receive those of all ranks, in order.
 
         ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises on every rank
         DistributedOperationException when operation or description differ, naming ranks and source lines.
         """
-        table, lengths = self._trade(operation, payload, describe)
+        received, lengths = self._trade(operation, payload, describe)
         longest = max(lengths)
         if longest <= CAPACITY:
-            return [table[rank, HEADER : HEADER + size] for rank, size in enumerate(lengths)]
-        mine = torch.zeros(longest, dtype=torch.uint8)
-        mine[: payload.numel()] = payload
-        big = torch.empty(self._world, longest, dtype=torch.uint8)
-        self._gather(big.view(-1), mine)
-        return [big[rank, :size] for rank, size in enumerate(lengths)]
+            starts = range(HEADER, self._world * FRAME, FRAME)
+            return [bytes(received[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
+        everything = bytearray(self._world * longest)
+        mine = torch.frombuffer(bytearray(payload).ljust(longest, b"\0"), dtype=torch.uint8)
+        self._gather(torch.frombuffer(everything, dtype=torch.uint8), mine)
+        starts = range(0, self._world * longest, longest)
+        return [bytes(everything[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
 
     def agree(self, operation: str, describe: str = "") -> None:
         """Only check that every rank is here, doing the same: a barrier."""
-        self._trade(operation, torch.empty(0, dtype=torch.uint8), describe)
+        self._trade(operation, b"", describe)
 
-    def small(self, operation: str, payload: Tensor, describe: str) -> Tensor | None:
-        """`exchange` of payloads of equal length: (world, length); None if they are too long for a frame."""
-        fits = payload.numel() <= CAPACITY
-        table, _ = self._trade(operation, payload if fits else payload[:0], describe)
-        return table[:, HEADER : HEADER + payload.numel()].contiguous() if fits else None
-
-    def _trade(self, operation: str, payload: Tensor, describe: str) -> tuple[Tensor, list[int]]:
-        head = _HEAD.pack(_code(operation), _code(describe), payload.numel())
-        frame = torch.frombuffer(bytearray(head).ljust(FRAME, b"\0"), dtype=torch.uint8)
-        sent = payload[:CAPACITY]
-        frame[HEADER : HEADER + sent.numel()] = sent
-        received = bytearray(self._world * FRAME)  # read as Python's own bytes: a tensor's items are slow
-        table = torch.frombuffer(received, dtype=torch.uint8)
+    def _trade(self, operation: str, payload: bytes, describe: str) -> tuple[bytearray, list[int]]:
+        """One frame of every rank, and the lengths of their payloads; one that is too long stays behind."""
+        head = _HEAD.pack(_code(operation), _code(describe), len(payload))
+        sent = payload if len(payload) <= CAPACITY else b""
+        # Bytes and not tensors, whose every operation costs more than this whole line.
+        frame = bytearray(head.ljust(HEADER, b"\0") + sent).ljust(FRAME, b"\0")
+        received = bytearray(self._world * FRAME)
         self.operation = f"{operation} {describe}".rstrip()
-        self._gather(table, frame)
+        self._gather(
+            torch.frombuffer(received, dtype=torch.uint8), torch.frombuffer(frame, dtype=torch.uint8)
+        )
         self.operation = ""
         lengths = []
-        for rank in range(self._world):
-            lengths.append(_HEAD.unpack_from(received, rank * FRAME)[2])
-            if not received.startswith(head[:16], rank * FRAME):
+        for start in range(0, self._world * FRAME, FRAME):
+            lengths.append(_HEAD.unpack_from(received, start)[2])
+            if not received.startswith(head[:16], start):
                 self._complain(operation, describe)
-        return table.view(self._world, FRAME), lengths
+        return received, lengths
 
     def _complain(self, operation: str, describe: str) -> None:
         """Every rank comes here together: collect what each is doing, and raise."""
         text = f"{operation} {describe}".strip() + f" at {caller()}"
-        data = text.encode()[:FRAME]
-        frame = torch.zeros(FRAME, dtype=torch.uint8)
-        frame[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        table = torch.empty(self._world, FRAME, dtype=torch.uint8)
-        self._gather(table.view(-1), frame)
-        texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in table]
+        frame = bytearray(text.encode()[:FRAME]).ljust(FRAME, b"\0")
+        table = bytearray(self._world * FRAME)
+        self._gather(torch.frombuffer(table, dtype=torch.uint8), torch.frombuffer(frame, dtype=torch.uint8))
+        rows = [table[start : start + FRAME] for start in range(0, self._world * FRAME, FRAME)]
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
         lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
         raise DistributedOperationException(
             f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same "
@@ -115,11 +112,32 @@ def caller(frame: Any = None) -> str:
     return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def to_bytes(tensor: Tensor) -> Tensor:
-    """A contiguous tensor's memory as a 1-d uint8 tensor that shares it."""
-    return tensor.contiguous().view(-1).view(torch.uint8)
+def raw(tensor: Tensor) -> bytes:
+    """A copy of the memory of a contiguous tensor on the CPU. TypeError for one that only stands for others."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
+        raise TypeError(
+            f"a {type(tensor).__name__} has no memory of its own that could be sent: use its full_tensor() or "
+            f"to_local()"
+        )
+    return ctypes.string_at(address, tensor.nbytes)
 
 
-def from_bytes(rows: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """Contiguous bytes as the tensor that they are; it shares their memory."""
-    return rows.view(-1).view(dtype).view(shape)
+def from_raw(parts: list[bytes], like: Tensor) -> Tensor:
+    """(len(parts), *like.shape) of the dtype of ``like``, from the memory of as many tensors like it."""
+    shape = (len(parts), *like.shape)
+    if like.numel() == 0:
+        return torch.empty(shape, dtype=like.dtype)
+    return torch.frombuffer(bytearray().join(parts), dtype=like.dtype).view(shape)
+
+
+def describe(tensors: list[Tensor]) -> str:
+    """Shapes and dtypes, for messages."""
+    return "of " + ", ".join(_describe(tensor.shape, tensor.dtype) for tensor in tensors)
+
+
+@lru_cache(maxsize=1024)
+def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"{tuple(shape)} {str(dtype).removeprefix('torch.')}"

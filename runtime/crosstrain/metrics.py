@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
-from crosstrain.ops import gather, gather_rows, leaves, only_tensors, pad_to, refill
+from crosstrain.ops import gather, leaves, only_tensors, pad_to, refill
 
 if TYPE_CHECKING:
     from crosstrain.data import PreparedLoader
@@ -101,7 +101,7 @@ def _gather_tensors(data: Any, counts: Counts, comm: Comm) -> Any:
         for tensor, times in zip(tensors, per_row, strict=True)
     ]
     out: list[Tensor] = []
-    for rows, times in zip(gather_rows(padded, comm), per_row, strict=True):
+    for rows, times in zip(comm.all_gather_several(padded), per_row, strict=True):
         if rows.dim() == 1:
             out.append(rows[[counts.counts_scalar(rank) for rank in range(comm.world)]])
         elif times is None:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
-from crosstrain.frames import DistributedOperationException, from_bytes, to_bytes
+from crosstrain.frames import DistributedOperationException
 from crosstrain.state import RUN
 
 T = TypeVar("T")
-ALIGN = 16
 
 
 def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | None = None) -> Any:
@@ -96,29 +95,6 @@ def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
     return same
 
 
-def gather_rows(tensors: list[Tensor], comm: Comm) -> list[Tensor]:
-    """Each tensor as (world, *shape), in rank order, with one collective for all of them.
-
-    The ranks' tensors must agree in shape and dtype.
-    """
-    if len(tensors) < 2 or len({tensor.device for tensor in tensors}) > 1 or not comm.averages:
-        return [comm.all_gather(tensor) for tensor in tensors]
-    pieces: list[Tensor] = []
-    for tensor in tensors:
-        part = to_bytes(tensor.detach())
-        pieces.append(part)
-        if pad := -part.numel() % ALIGN:
-            pieces.append(part.new_zeros(pad))
-    table = comm.all_gather(torch.cat(pieces))
-    rows, start = [], 0
-    for tensor in tensors:
-        size = tensor.nbytes
-        span = table[:, start : start + size].contiguous()
-        rows.append(from_bytes(span, tensor.dtype, (comm.world, *tensor.shape)))
-        start += size + -size % ALIGN
-    return rows
-
-
 def gather(data: T) -> T:
     """Concatenate over the ranks along dim 0, in rank order: n rows become P * n, 0-d becomes (P,).
 
@@ -128,7 +104,7 @@ def gather(data: T) -> T:
     comm = RUN.comm
     if comm.world == 1:
         return data
-    rows = gather_rows(leaves(data, strict="gather"), comm)
+    rows = comm.all_gather_several(leaves(data, strict="gather"))
     return refill(data, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])  # type: ignore[no-any-return]
 
 

@@ -14,6 +14,8 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 Step = Callable[[], object]
+# torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
+gather_single: Callable[..., object] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Torch:
         """One collective for both: the least that it can cost."""
         flat = torch.cat([first.reshape(-1), second.reshape(-1)])
         out = flat.new_empty(dist.get_world_size() * flat.numel())
-        return lambda: dist.all_gather_into_tensor(out, flat)
+        return lambda: gather_single(out, flat)
 
     def checkpoint(self, work: Task, folder: Any) -> tuple[Step, Step]:
         """Saving and loading model and optimizer."""

@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from crosstrain.frames import FRAME
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.benchmarks.measure import Result, compared, dump, interleaved, memory_now, memory_peak
-from tests.benchmarks.subjects import Crosstrain, installed, task
+from tests.benchmarks.subjects import Crosstrain, gather_single, installed, task
 
-ROWS, BATCH, WIDTH = 4096, 32, 16
+ROWS, BATCH, WIDTH = 16384, 32, 16
 MARK = "RESULTS "
 
 
@@ -49,35 +50,42 @@ def steps() -> list[Result]:
 
 
 def loaders() -> list[Result]:
-    """One pass over a data set with a known length, and over a stream of which every rank keeps its rows."""
+    """A pass over a data set with a known length, and over a stream, prepared with the defaults.
+
+    Several processes: plain torch shards by hand, each process reading the whole stream for its own rows. The
+    default of a prepared stream is that process 0 reads it for all, so the row "every rank reads" is the one that
+    does the same work as plain torch.
+    """
     data, stream = TensorDataset(torch.randn(ROWS, WIDTH)), Stream(ROWS)
+    rows = [("map loader", data, {}), ("iterable loader", stream, {})]
+    if dist.is_initialized():
+        rows.append(("iterable, every rank reads", stream, {"dispatch_batches": False}))
     results = []
-    for name, source in (("map loader", data), ("iterable loader", stream)):
-        sharded = {"dispatch_batches": False} if source is stream else {}
+    for name, source, options in rows:
         passes = {
             subject.name: _pass(
                 subject.loader(
                     DataLoader(source, batch_size=BATCH),
-                    **(sharded if isinstance(subject, Crosstrain) else {}),
+                    **(options if isinstance(subject, Crosstrain) else {}),
                 )
             )
             for subject in installed()
         }
-        results += interleaved(name, passes, inner=1, units=ROWS // BATCH, rounds=15)
+        units = ROWS // BATCH // (dist.get_world_size() if dist.is_initialized() else 1)
+        results += interleaved(name, passes, inner=1, units=units, rounds=15)
     return results
 
 
-def dispatched() -> list[Result]:
-    """A stream that process 0 reads for all, against each process reading its own rows of it."""
-    calls: dict[str, Callable[[], object]] = {}
-    for subject in installed():
-        loader = DataLoader(Stream(ROWS), batch_size=BATCH)
-        options = {"dispatch_batches": True} if isinstance(subject, Crosstrain) else {}
-        if subject.name != "fabric":  # it has no such mode
-            calls[subject.name] = _pass(subject.loader(loader, **options))
-    return interleaved(
-        "dispatched loader", calls, inner=1, units=ROWS // BATCH // dist.get_world_size(), rounds=15
-    )
+def floors() -> list[Result]:
+    """What the backend itself takes here: one scatter of a batch, and one all_gather of a small message."""
+    batch = torch.zeros(BATCH, WIDTH)
+    parts = [batch.clone() for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+    small = torch.zeros(FRAME, dtype=torch.uint8)
+    out = small.new_empty(dist.get_world_size() * len(small))
+    return [
+        *interleaved("floor: a gloo scatter", {"torch": lambda: dist.scatter(batch, parts)}, inner=100),
+        *interleaved("floor: a gloo all_gather", {"torch": lambda: gather_single(out, small)}, inner=100),
+    ]
 
 
 def _pass(loader: Iterable[Any]) -> Callable[[], object]:
@@ -177,7 +185,7 @@ def main(arguments: list[str]) -> None:
 WORKLOADS: dict[str, Callable[[], list[Result]]] = {
     "steps": steps,
     "loaders": loaders,
-    "dispatched": dispatched,
+    "floors": floors,
     "gathers": gathers,
     "imports": imports,
     "checkpoints": checkpoints,

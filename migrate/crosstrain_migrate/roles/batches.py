@@ -15,32 +15,27 @@ MAX_DEPTH = 3  # how far a batch is followed through calls of the script's own f
 Uses = dict[ast.AST, list[ast.Name]]
 
 
-def tensor_targets(
-    tree: ast.AST, table: ScopeTable, reaching: dict[ast.Name, frozenset[ast.AST]]
-) -> set[ast.AST]:
+def tensor_targets(table: ScopeTable, reaching: dict[ast.Name, frozenset[ast.AST]]) -> set[ast.AST]:
     """Loop variables that hold a batch which is one tensor: never unpacked, indexed by a constant or asked for keys."""
-    return _Batches(tree, table, reaching).tensors()
+    return _Batches(table, reaching).tensors()
 
 
 class _Batches:
-    def __init__(
-        self, tree: ast.AST, table: ScopeTable, reaching: dict[ast.Name, frozenset[ast.AST]]
-    ) -> None:
-        self.tree = tree
+    def __init__(self, table: ScopeTable, reaching: dict[ast.Name, frozenset[ast.AST]]) -> None:
         self.table = table
         self.uses: Uses = defaultdict(list)
         for name, definitions in reaching.items():
             for definition in definitions:
                 self.uses[definition].append(name)
         self.functions: dict[str, list[FunctionNode]] = defaultdict(list)
-        for node in ast.walk(tree):
+        for node in table.parents:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self.functions[node.name].append(node)
 
     def tensors(self) -> set[ast.AST]:
         targets = [
             n
-            for loop in ast.walk(self.tree)
+            for loop in self.table.parents
             if isinstance(loop, ast.For | ast.AsyncFor)
             for n in ast.walk(loop.target)
             if isinstance(n, ast.Name)

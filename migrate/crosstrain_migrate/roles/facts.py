@@ -14,6 +14,7 @@ from . import torch_api as api
 from .infer import ANY, Interpreter
 from .scopes import Scope, ScopeTable
 from .values import External, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
+from .walks import walk
 
 Loop = ast.For | ast.AsyncFor
 
@@ -27,6 +28,11 @@ class Facts:
     interp: Interpreter
     evidence: dict[Value, str] = field(default_factory=dict)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the script, breadth first; contexts and operators are not among them."""
+        return tuple(walk(self.tree))
+
     def of(self, node: ast.AST) -> Values:
         return self.interp.of(node)
 
@@ -38,7 +44,7 @@ class Facts:
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
+        found = [n for n in self.nodes if isinstance(n, ast.Call)]
         return sorted(found, key=lambda n: (n.lineno, n.col_offset))
 
     def paths(self, node: ast.AST) -> set[str]:
@@ -352,7 +358,7 @@ def understand(tree: ast.Module) -> Facts:
 
 def _without_annotations(tree: ast.Module) -> None:
     """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ClassDef):
             continue
         for name in ("body", "orelse", "finalbody"):

@@ -58,12 +58,12 @@ class Interpreter:
         self.table = table
         self.links = links_of(tree)
         self.reaching = reaching_definitions(table)
-        self.assigned_attributes = _assigned_attributes(tree)
+        self.assigned_attributes = _assigned_attributes(table)
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
         self.generators = containers.generator_functions(tree, table)
-        self.tensor_targets = tensor_targets(tree, table, self.reaching)
+        self.tensor_targets = tensor_targets(table, self.reaching)
         self.modules_by_evidence = Cell()
         self.touching: set[ast.AST] = set()  # functions that call a module or backward
         # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
@@ -95,7 +95,7 @@ class Interpreter:
         self.batch_loops = {loop for loop in loops if loop is not None}
         self.module_methods = {
             node
-            for cls in ast.walk(self.tree)
+            for cls in self.table.parents
             if isinstance(cls, ast.ClassDef) and self.inherits(cls, api.MODULE_BASES)
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -239,7 +239,7 @@ class Interpreter:
         """Functions that (through any depth of calls) call a module or backward."""
         direct: set[ast.AST] = set()
         callers: dict[ast.AST, set[ast.AST]] = defaultdict(set)
-        for node in ast.walk(self.tree):
+        for node in self.table.parents:
             if not isinstance(node, ast.Call):
                 continue
             around = next((a for a in self.table.ancestors(node) if a in self.table.scopes), self.tree)
@@ -888,10 +888,10 @@ def fields_of(cls: ast.ClassDef) -> list[str]:
     return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
 
 
-def _assigned_attributes(tree: ast.Module) -> frozenset[str]:
+def _assigned_attributes(table: ScopeTable) -> frozenset[str]:
     """Attribute names that the script assigns anywhere: reading one waits until its value is known."""
     return frozenset(
-        n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+        n.attr for n in table.parents if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
     )
 
 

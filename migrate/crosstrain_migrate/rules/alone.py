@@ -14,6 +14,7 @@ from collections.abc import Callable
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, External, Function, FunctionNode, Instance, Method, Symbol
+from crosstrain_migrate.roles.walks import walk
 
 from .arguments import default_of, option_name, passed, spawn_arguments, spreads
 from .known import BINARY, COMPARE, PENDING, PURE, Known, join
@@ -35,7 +36,7 @@ class Alone:
         self._collect()
 
     def _collect(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 scope = self.facts.table.of_node[node].resolve(node.id)
                 if scope is not None:
@@ -405,7 +406,7 @@ class Alone:
                 for k, v in zip(value.keys, value.values, strict=True)
                 if isinstance(k, ast.Constant) and k.value == key
             ]
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     if (
@@ -528,7 +529,7 @@ class Alone:
         """Whether one process always leaves the function at `statement`, because of how it is distributed."""
         if not isinstance(statement, ast.If):
             return False
-        if not any(isinstance(n, ast.Return | ast.Raise) for n in ast.walk(statement)):
+        if not any(isinstance(n, ast.Return | ast.Raise) for n in walk(statement)):
             return False
         test = self._decided(statement.test)
         if test is None:

@@ -24,7 +24,7 @@ RULE = "CT303"
 
 
 def plan(stage: Stage) -> None:
-    for node in list(ast.walk(stage.facts.tree)):
+    for node in stage.facts.nodes:
         if stage.alone.dead(node) or stage.is_gone(node):
             continue
         if isinstance(node, ast.If) and not is_elif(stage, node):

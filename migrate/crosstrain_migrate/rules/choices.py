@@ -31,7 +31,7 @@ class Choice:
 
 def find_choices(facts: Facts, placement: Placement, lines: list[str]) -> list[Choice]:
     found = []
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if isinstance(node, ast.If) and not _is_elif(facts, node) and node not in placement.gone:
             choice = _choice(facts, placement, node)
             if choice is not None and not _annotated(lines, choice):

@@ -237,14 +237,14 @@ class Placement:
     # -- statements that now assign a thing to itself --------------------------------------------------------
 
     def _identities(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if (isinstance(node, ast.Expr) and node.value in self.stripped) or (
                 isinstance(node, ast.Assign)
                 and len(node.targets) == 1
                 and self._is_identity(node.targets[0], node.value)
             ):
                 self._remove(node)
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.If) and not node.orelse and all(s in self.gone for s in node.body):
                 self._remove_test(node)
             elif isinstance(node, ast.For) and all(s in self.gone for s in (*node.body, *node.orelse)):
@@ -353,7 +353,7 @@ class Placement:
         """Device expressions that still matter: definitions become accelerator.device, literals too."""
         for statement in self._definitions():
             self._definition(statement)
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.keyword) and node.arg in {"device", "map_location"}:
                 self._literal(node.value)
             elif (
@@ -366,7 +366,7 @@ class Placement:
 
     def _definitions(self) -> list[ast.Assign]:
         found = []
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Assign) or node in self.gone or self.is_cpu(node.value):
                 continue
             target = node.targets[0]

@@ -61,7 +61,7 @@ WRITING_METHODS = {
 def plan(context: Context) -> None:
     _directories(context)
     guarded: set[ast.stmt] = set()
-    for node in ast.walk(context.facts.tree):
+    for node in context.facts.nodes:
         if isinstance(node, ast.With) and any(
             _opens_for_writing(context, i.context_expr) for i in node.items
         ):

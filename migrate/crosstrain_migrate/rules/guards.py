@@ -39,7 +39,7 @@ def asks_rank(stage: Stage, test: ast.expr) -> bool:
 
 def _comes_from_rank(stage: Stage, node: ast.expr) -> bool:
     text = ast.unparse(node)
-    for other in ast.walk(stage.facts.tree):
+    for other in stage.facts.nodes:
         if (
             isinstance(other, ast.Assign)
             and any(ast.unparse(t) == text for t in other.targets)

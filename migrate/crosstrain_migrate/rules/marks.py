@@ -23,7 +23,7 @@ COLLECTIVE = frozenset({"wait_for_everyone"})
 def plan(context: Context) -> None:
     if context.wish.split_batches:
         context.options["split_batches"] = "True"
-    for node in ast.walk(context.facts.tree):
+    for node in context.facts.nodes:
         found = MARKED.match(node.id) if isinstance(node, ast.Name) else None
         if found is None:
             continue

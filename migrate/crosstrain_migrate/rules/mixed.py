@@ -67,7 +67,7 @@ def _asks_cuda(context: Context, condition: str | None) -> bool:
     )
     found = [
         s.value
-        for s in ast.walk(context.facts.tree)
+        for s in context.facts.nodes
         if isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id in named for t in s.targets)
     ]
     return len(found) == 1 and any(

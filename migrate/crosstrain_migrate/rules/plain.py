@@ -15,8 +15,7 @@ from functools import cached_property
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Change, Finding, Severity
-from crosstrain_migrate.roles.facts import Facts, understand
-from crosstrain_migrate.roles.program import parse
+from crosstrain_migrate.roles.facts import Facts
 
 from .alone import Alone
 from .base import finding, refuse
@@ -147,13 +146,12 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
             if edit.reason:
                 changes.append(Change(edit.rule, line, edit.reason, edit.confidence))
         try:
-            current = sweep(current, rewrite(current, edits), kept_names(wish))
+            current, now = sweep(current, rewrite(current, edits), kept_names(wish))
         except EditNotApplied as error:
             raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
         except SyntaxError as error:
             reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
             raise refuse("CT001", stage.facts.tree, reason, "report this script to us") from error
-        now = understand(parse(current))
     else:
         raise refuse(
             "CT303",

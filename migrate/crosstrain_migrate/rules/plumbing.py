@@ -217,7 +217,7 @@ class Plumbing:
 
     def _dead_attributes(self) -> None:
         """`self.device = device` of which every use is gone."""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
                 continue
             target = node.targets[0]
@@ -225,7 +225,7 @@ class Plumbing:
                 continue
             loads = [
                 n
-                for n in ast.walk(self.facts.tree)
+                for n in self.facts.nodes
                 if isinstance(n, ast.Attribute)
                 and n.attr == target.attr
                 and isinstance(n.ctx, ast.Load)
@@ -332,7 +332,7 @@ class Plumbing:
             and isinstance(target, ast.Name)
             and not any(
                 isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
-                for n in ast.walk(self.facts.tree)
+                for n in self.facts.nodes
             )
         )
 
@@ -354,7 +354,7 @@ class Plumbing:
     def _orphans(self) -> None:
         """Variables such as `use_cuda` whose every use is gone."""
         kept = " ".join(self.context.options.values())
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
                 continue
             target = node.targets[0]
@@ -367,7 +367,7 @@ class Plumbing:
             scope = self.facts.table.of_node[target].resolve(target.id)
             loads = [
                 n
-                for n in ast.walk(self.facts.tree)
+                for n in self.facts.nodes
                 if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
             ]
             if (

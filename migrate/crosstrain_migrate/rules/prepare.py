@@ -381,7 +381,7 @@ def _attribute_sees(
         return True
     sources = [
         s.value
-        for s in ast.walk(facts.tree)
+        for s in facts.nodes
         if isinstance(s, ast.Assign)
         and any(isinstance(t, ast.Attribute) and t.attr == node.attr for t in s.targets)
         and loader in facts.of(s.value)

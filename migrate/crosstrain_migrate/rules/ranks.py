@@ -16,7 +16,7 @@ GROUP, DEVICE = "CT303", "CT308"
 
 def plan(stage: Stage) -> None:
     """Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
-    for node in list(ast.walk(stage.facts.tree)):
+    for node in stage.facts.nodes:
         if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or not _is_load(node):
             continue
         if node in stage.gone or stage.alone.dead(node) or stage.is_gone(node):

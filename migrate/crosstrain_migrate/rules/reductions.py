@@ -88,7 +88,7 @@ def _divided(stage: Stage, tensor: ast.expr) -> bool:
         and isinstance(n.op, ast.Div)
         and ast.unparse(n.target).removesuffix(".data") == text
         and stage.alone.by_hand(n.value) is not None
-        for n in ast.walk(stage.facts.tree)
+        for n in stage.facts.nodes
     )
 
 

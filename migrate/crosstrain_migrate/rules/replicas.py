@@ -48,7 +48,7 @@ def plan(stage: Stage) -> None:
     for call in wrapped:
         if not stage.alone.dead(call) and not stage.is_gone(call):
             _unwrap(stage, call)
-    for node in ast.walk(stage.facts.tree):
+    for node in stage.facts.nodes:
         if (
             isinstance(node, ast.Attribute)
             and node.attr == "module"
@@ -247,7 +247,7 @@ def _multiplied(stage: Stage) -> bool:
 
 def _scaled_name(stage: Stage, name: ast.expr) -> bool:
     text = ast.unparse(name)
-    for node in ast.walk(stage.facts.tree):
+    for node in stage.facts.nodes:
         if (
             isinstance(node, ast.AugAssign)
             and isinstance(node.op, ast.Mult)

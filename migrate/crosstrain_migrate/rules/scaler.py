@@ -81,7 +81,7 @@ class Scaler:
         """The variables, attributes and parameters that hold the scaler."""
         while True:
             before = (len(self.names), len(self.attributes))
-            for node in ast.walk(self.facts.tree):
+            for node in self.facts.nodes:
                 if isinstance(node, ast.Assign) and self.holds(node.value):
                     for target in node.targets:
                         self._hold(target)
@@ -242,7 +242,7 @@ class Scaler:
 
     def _twins(self) -> None:
         """`if use_amp: (scaled) else: (the same, plain)`: one of them is enough."""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.If) or not node.orelse or self.stage.is_gone(node):
                 continue
             scaled, plain = self._about(node.body), self._about(node.orelse)
@@ -306,7 +306,7 @@ class Scaler:
         return None
 
     def _tests(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if (
                 not isinstance(node, ast.If)
                 or self._tests_scaler(node.test) is None
@@ -326,7 +326,7 @@ class Scaler:
     # -- definitions and parameters --------------------------------------------------------------------------
 
     def _definitions(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Assign) or self.stage.is_gone(node):
                 continue
             targets = node.targets
@@ -343,7 +343,7 @@ class Scaler:
                 and self._is_holder(targets[0])
             ):
                 self.stage.remove(node, RULE)
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if (
                 isinstance(node, ast.If)
                 and not self.stage.is_gone(node)
@@ -396,7 +396,7 @@ class Scaler:
 
     def _rest(self) -> None:
         """Every use must have been dealt with."""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
             if node in self.used or self.stage.is_gone(node) or not self.holds(node):

@@ -64,7 +64,7 @@ class SinkFinder:
         self._seen: set[ast.AST] = set()
 
     def run(self) -> list[Sink]:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if self.facts.in_module(node):
                 self._module_state(node)
             elif isinstance(node, ast.Call):

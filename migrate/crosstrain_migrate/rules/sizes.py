@@ -17,7 +17,7 @@ GROUP = "CT303"
 
 
 def plan(stage: Stage) -> None:
-    for node in list(ast.walk(stage.facts.tree)):
+    for node in stage.facts.nodes:
         if stage.alone.dead(node) or stage.is_gone(node):
             continue
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv):

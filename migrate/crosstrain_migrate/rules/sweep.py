@@ -6,13 +6,15 @@ Only what the text before used is swept: a name that the author never used stays
 from __future__ import annotations
 
 import ast
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import cached_property
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts, understand
 from crosstrain_migrate.roles.program import modules_of, parse, path_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
+from crosstrain_migrate.roles.walks import walk
 
 from .arguments import default_of, passed
 from .harmless import dumps, effectless, idle, quiet
@@ -21,18 +23,22 @@ RULE = "CT303"
 MAX_ROUNDS = 8
 
 
-def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> str:
-    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay."""
+def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[str, Facts]:
+    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+
+    With it comes what is known of the new text.
+    """
     from crosstrain_migrate.rewrite import rewrite
 
     old = _Uses(parse(before))
+    facts = understand(parse(after))
     for _ in range(MAX_ROUNDS):
-        facts = understand(parse(after))
         edits = _Sweeper(facts, after, old, keep).edits()
         if not edits:
-            return after
+            break
         after = rewrite(after, edits)
-    return after
+        facts = understand(parse(after))
+    return after, facts
 
 
 class _Uses:
@@ -114,7 +120,7 @@ class _Sweeper:
 
     def _empty_blocks(self) -> None:
         """`if verbose: pass` where the author wrote no pass."""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.If | ast.Try | ast.For) and idle(node.body) and _nothing_else(node):
                 self._remove(node)
             elif isinstance(node, ast.If) and self._same_branches(node):
@@ -132,7 +138,7 @@ class _Sweeper:
         return not is_elif and not any("#" in line for line in lines) and not self.old.has_same_branches(node)
 
     def _empty_functions(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.FunctionDef) or node.decorator_list or not idle(node.body):
                 continue
             path = self._path(node)
@@ -164,13 +170,13 @@ class _Sweeper:
                     continue
                 outside = {
                     n.id
-                    for n in ast.walk(self.facts.tree)
+                    for n in self.facts.nodes
                     if isinstance(n, ast.Name) and n.id == node.name and not self._within(n, node)
                 }
                 if not outside and node.name in self.old.names:
                     self._remove(node)
 
-        for cls in ast.walk(self.facts.tree):
+        for cls in self.facts.nodes:
             if isinstance(cls, ast.ClassDef):
                 self._methods(cls)
 
@@ -189,7 +195,7 @@ class _Sweeper:
 
     def _identities(self) -> None:
         """`model = model`"""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 target = node.targets[0]
                 if isinstance(target, ast.Name | ast.Attribute) and ast.unparse(target) == ast.unparse(
@@ -199,7 +205,7 @@ class _Sweeper:
 
     def _variables(self) -> None:
         """Assignments without effects to names and attributes that were read before and are not now."""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not self._calm(node.value):
                 continue
             target = node.targets[0]
@@ -255,10 +261,7 @@ class _Sweeper:
 
     def _shown_whole(self, owner: ast.expr) -> bool:
         """`print(args)`: what the object holds is seen without its attributes being named."""
-        text = ast.unparse(owner)
-        for node in ast.walk(self.facts.tree):
-            if not isinstance(node, ast.Name | ast.Attribute) or ast.unparse(node) != text:
-                continue
+        for node in self._mentions.get(ast.unparse(owner), ()):
             parent = self.facts.table.parents.get(node)
             if isinstance(parent, ast.FormattedValue):
                 return True
@@ -267,6 +270,15 @@ class _Sweeper:
                 if not values or not all(isinstance(v, Function | Method | Class) for v in values):
                     return True
         return False
+
+    @cached_property
+    def _mentions(self) -> dict[str, list[ast.AST]]:
+        """Every name and dotted name as it is written, with the places."""
+        found: dict[str, list[ast.AST]] = defaultdict(list)
+        for node in self.facts.nodes:
+            if isinstance(node, ast.Name | ast.Attribute):
+                found[ast.unparse(node)].append(node)
+        return found
 
     def _was_read(self, scope: Scope, name: str) -> bool:
         path = self._path(scope.node)
@@ -278,17 +290,14 @@ class _Sweeper:
             and n.id == name
             and isinstance(n.ctx, ast.Load)
             and self.facts.table.of_node[n].resolve(name) is scope
-            for n in ast.walk(scope.node)
+            for n in walk(scope.node)
         )
 
     def _attribute_read(self, name: str) -> bool:
         if name in self.now.attributes:
             return True
-        return any(
-            isinstance(n, ast.Constant) and n.value == name for n in ast.walk(self.facts.tree)
-        ) and any(
-            isinstance(n, ast.Name) and n.id in {"getattr", "vars", "asdict"}
-            for n in ast.walk(self.facts.tree)
+        return any(isinstance(n, ast.Constant) and n.value == name for n in self.facts.nodes) and any(
+            isinstance(n, ast.Name) and n.id in {"getattr", "vars", "asdict"} for n in self.facts.nodes
         )
 
     def _repeated(self) -> None:
@@ -398,7 +407,7 @@ class _Sweeper:
         subclassed = any(
             isinstance(n, ast.ClassDef)
             and any(isinstance(v, Class) and v.node is parent for b in n.bases for v in self.facts.of(b))
-            for n in ast.walk(self.facts.tree)
+            for n in self.facts.nodes
         )
         if subclassed:
             return []
@@ -412,7 +421,7 @@ class _Sweeper:
     # -- imports ---------------------------------------------------------------------------------------------
 
     def _imports(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
             kept = [a for a in node.names if not self._dropped(node, a)]
@@ -444,7 +453,7 @@ class _Sweeper:
         """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
         others = [
             a.name
-            for n in ast.walk(self.facts.tree)
+            for n in self.facts.nodes
             if isinstance(n, ast.Import)
             for a in n.names
             if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
@@ -464,8 +473,7 @@ class _Sweeper:
         ):
             return False
         return not any(
-            isinstance(n, ast.Attribute) and ast.unparse(n).startswith(name)
-            for n in ast.walk(self.facts.tree)
+            isinstance(n, ast.Attribute) and ast.unparse(n).startswith(name) for n in self.facts.nodes
         )
 
 

@@ -107,7 +107,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _shapes(facts: Facts) -> Iterator[Finding]:
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if isinstance(node, ast.Subscript) and _each_step(facts, node):
             if _is_mask(facts, node.slice) and _may_be_tensor(facts, node.value):
                 yield _indexing(facts, node)
@@ -159,7 +159,7 @@ def _shape_by_value(facts: Facts, call: ast.Call) -> str | None:
 
 
 def _branches(facts: Facts) -> Iterator[Finding]:
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if not isinstance(node, ast.If | ast.While | ast.IfExp) or not _each_step(facts, node):
             continue
         if any(_decides(facts, part) for part in _conditions(node.test)):
@@ -271,7 +271,7 @@ def _to_longest(keyword: ast.keyword) -> bool:
 
 
 def _counts(facts: Facts) -> Iterator[Finding]:
-    for loop in ast.walk(facts.tree):
+    for loop in facts.nodes:
         if not isinstance(loop, ast.For) or loop in facts.loops or not isinstance(loop.target, ast.Name):
             continue
         if not _each_step(facts, loop) or not _is_range(loop.iter):
@@ -283,7 +283,7 @@ def _counts(facts: Facts) -> Iterator[Finding]:
                 "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
                 "draw from a few fixed numbers, or run the longest loop and mask what is too much",
             )
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if not isinstance(node, ast.Slice) or not _each_step(facts, node):
             continue
         if any(end is not None and _random_size(facts, end) for end in (node.lower, node.upper)):
@@ -352,7 +352,7 @@ def _autocast(facts: Facts) -> Iterator[Finding]:
 
 
 def _rates(facts: Facts) -> Iterator[Finding]:
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div):
             continue
         sides = (node.left, node.right)
@@ -381,7 +381,7 @@ def _is_rate(node: ast.expr) -> bool:
 
 
 def _ties(facts: Facts) -> Iterator[Finding]:
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value

@@ -26,6 +26,13 @@ class Edit:
     transaction: str = CORE
 
 
+def nodes_of(edit: Edit) -> list[ast.AST]:
+    """The nodes of the text that an edit names: its own (unless that is the module), and those it moves or leaves out."""
+    others = [getattr(edit, name, None) for name in ("argument", "last")]
+    found = [edit.node, *getattr(edit, "holes", {}).values(), *(node for node in others if node is not None)]
+    return [node for node in found if hasattr(node, "lineno")]
+
+
 @dataclass(frozen=True, eq=False)
 class Replace(Edit):
     """An expression becomes `template`, whose holes `{name}` are filled with other (edited) expressions of the file.

@@ -19,6 +19,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from . import edits as e
 from .blocks import Blocks, carry_over, splice_imports
 from .roles import program
+from .skeleton import Lines, Skeleton, skeleton
 
 Span = tuple[int, int, int, int]
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -53,8 +54,14 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
     """One file's text, whose line 1 is the line `first` of its nodes."""
     if not wanted:
         return text
-    wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
-    plan = _Plan(wrapper, text, first, wanted)
+    shape = skeleton(text, wanted, first)
+    after = shape.restored(_transformed(shape, wanted))
+    return after if after is not None else _transformed(Skeleton(Lines(text, first)), wanted)
+
+
+def _transformed(shape: Skeleton, wanted: list[e.Edit]) -> str:
+    wrapper = MetadataWrapper(cst.parse_module(shape.text), unsafe_skip_copy=True)
+    plan = _Plan(wrapper, shape, wanted)
     module = wrapper.module.visit(_Rewriter(plan))
     missing = [edit for edit in wanted if edit not in plan.done]
     if missing:
@@ -65,16 +72,14 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
 class _Plan:
     """Which edits concern which concrete node."""
 
-    def __init__(self, wrapper: MetadataWrapper, text: str, first: int, wanted: list[e.Edit]) -> None:
+    def __init__(self, wrapper: MetadataWrapper, shape: Skeleton, wanted: list[e.Edit]) -> None:
         self.module = wrapper.module
         self.done: set[e.Edit] = set()
         self.nodes: dict[ast.AST, cst.CSTNode] = {}
         self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
         self.holes: set[cst.CSTNode] = set()
-        self._lines = text.split("\n")
-        self._above = first - 1  # lines of the program before this file
-        targets = self._targets(wanted)
-        self._locate(wrapper, targets)
+        self._shape = shape
+        self._locate(wrapper, {node for edit in wanted for node in e.nodes_of(edit)})
         for edit in wanted:
             if isinstance(edit, e.AddImport):
                 self.edits[self.module].append(edit)
@@ -84,32 +89,17 @@ class _Plan:
                 raise EditNotApplied(edit)
             self.edits[node].append(edit)
 
-    @staticmethod
-    def _targets(wanted: list[e.Edit]) -> set[ast.AST]:
-        found: set[ast.AST] = set()
-        for edit in wanted:
-            if not isinstance(edit, e.AddImport):
-                found.add(edit.node)
-            found.update(getattr(edit, "holes", {}).values())
-            for name in ("argument", "last"):
-                node = getattr(edit, name, None)
-                if node is not None:
-                    found.add(node)
-        return found
-
     def _span(self, node: ast.AST) -> Span:
-        start, end = cast(ast.expr, node), cast(ast.expr, node)
-        assert end.end_lineno is not None and end.end_col_offset is not None
-        first, last = start.lineno - self._above, end.end_lineno - self._above
-        return (first, self._column(first, start.col_offset), last, self._column(last, end.end_col_offset))
-
-    def _column(self, line: int, byte_column: int) -> int:
-        text = self._lines[line - 1]
-        return byte_column if text.isascii() else len(text.encode()[:byte_column].decode())
+        own = cast(ast.expr, node)
+        assert own.end_lineno is not None and own.end_col_offset is not None
+        return (
+            *self._shape.place(own.lineno, own.col_offset),
+            *self._shape.place(own.end_lineno, own.end_col_offset),
+        )
 
     def _locate(self, wrapper: MetadataWrapper, targets: set[ast.AST]) -> None:
         functions = {
-            (t.lineno - self._above, t.name): t
+            (self._shape.place(t.lineno, t.col_offset)[0], t.name): t
             for t in targets
             if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         }

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
 
 # Fields that hold no node, or one of those left out.
 _LEFT_OUT = frozenset(
     {"ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "conversion"}
     | {"is_async", "simple", "type_comment", "type_ignores"}
 )
+_PARTS: dict[type[ast.AST], tuple[str, ...]] = {}
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
     """`node` and what is in it, breadth first."""
     found = [node]
     for current in found:  # which grows meanwhile
-        for name in _parts(type(current)):
+        kind = type(current)
+        for name in _PARTS.get(kind) or _parts(kind):
             value = getattr(current, name, None)
             if isinstance(value, list):
                 found += [part for part in value if isinstance(part, ast.AST)]
@@ -25,7 +26,8 @@ def walk(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-@cache
 def _parts(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields in which a node of this kind holds others."""
-    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEFT_OUT)
+    found = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEFT_OUT)
+    _PARTS[kind] = found
+    return found

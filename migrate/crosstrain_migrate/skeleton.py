@@ -1,0 +1,174 @@
+"""A script in which each statement that no edit concerns stands as a mere name.
+
+LibCST takes longer for a text than all the rest of migrate together, and most edits concern few statements. So LibCST
+gets the skeleton, and what it makes of that gets the statements back as they were.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import cast
+
+from . import edits as e
+from .roles.scopes import suites
+
+Span = tuple[int, int]  # offsets into the text, the second one behind the end
+
+_NAME = re.compile(r"__crosstrain_kept_(\d+)__")
+_SHORT = 24  # characters: about as long as its name
+# What these edits name moves or goes, with every comment in it.
+_AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard)
+
+
+class Lines:
+    """Offsets of places that nodes name by line and UTF-8 column; `first` is the number of the text's first line."""
+
+    def __init__(self, text: str, first: int = 1) -> None:
+        self.text = text
+        self._first = first
+        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._ascii = text.isascii()
+
+    def offset(self, line: int, column: int) -> int:
+        start = self._starts[line - self._first]
+        if self._ascii:
+            return start + column
+        own = self.text[start : self.text.find("\n", start) + 1 or len(self.text)]
+        return start + len(own.encode()[:column].decode())
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """(line, column) of an offset, from line 1 on, in characters."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1]
+
+    def span(self, node: ast.AST) -> Span:
+        """Of a node that has a place."""
+        own = cast(ast.stmt, node)
+        assert own.end_lineno is not None and own.end_col_offset is not None
+        return self.offset(own.lineno, own.col_offset), self.offset(own.end_lineno, own.end_col_offset)
+
+    def statement(self, node: ast.stmt) -> Span:
+        """With its decorators, and the comments at its end that belong to its last suite."""
+        start, end = self.span(node)
+        if decorators := getattr(node, "decorator_list", ()):
+            start = self.text.rindex("@", 0, self.span(decorators[0])[0])
+        inner = [suite[0] for suite in suites(node)]
+        if not inner:
+            return start, end
+        while self.is_elif(inner[-1]):
+            inner = [suite[0] for suite in suites(inner[-1])]
+        end = self._line_end(end)
+        below = end
+        while below < len(self.text):
+            above, below = below + 1, self._line_end(below + 1)
+            line = self.text[above:below]
+            margin = len(line) - len(line.lstrip())
+            if line.startswith("#", margin) and margin >= inner[-1].col_offset:
+                end = below
+            elif line.strip():
+                break
+        return start, end
+
+    def is_elif(self, node: ast.stmt) -> bool:
+        return isinstance(node, ast.If) and self.text.startswith("elif", self.span(node)[0])
+
+    def _line_end(self, offset: int) -> int:
+        found = self.text.find("\n", offset)
+        return len(self.text) if found < 0 else found
+
+    def margin(self, offset: int) -> str:
+        """The white space that the line of this offset begins with."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        return self.text[start : start + len(self.text[start:]) - len(self.text[start:].lstrip(" \t\f"))]
+
+
+class Skeleton:
+    """`text`, and where in it everything else of the original is. `kept`: the statements that stand as names."""
+
+    def __init__(self, original: Lines, kept: tuple[Span, ...] = ()) -> None:
+        self._original = original
+        self._kept = kept
+        pieces: list[str] = []
+        at = 0
+        for number, (start, end) in enumerate(kept):
+            pieces += [original.text[at:start], _name(number)]
+            at = end
+        self.text = "".join([*pieces, original.text[at:]])
+        self._lines = Lines(self.text)
+        self._shifts = [0, *accumulate(len(_name(i)) - (end - start) for i, (start, end) in enumerate(kept))]
+
+    def place(self, line: int, column: int) -> tuple[int, int]:
+        """(line, column) in characters of what a node of the original names by line and UTF-8 column.
+
+        A place inside a statement that is kept is that of the end of its name.
+        """
+        offset = self._original.offset(line, column)
+        number = bisect_left(self._kept, (offset, offset))
+        if number:
+            offset = max(offset, self._kept[number - 1][1])
+        return self._lines.place(offset + self._shifts[number])
+
+    def restored(self, text: str) -> str | None:
+        """`text`, made from the skeleton, with its statements; None where one cannot be put back just as it was."""
+        places = [(int(found[1]), found.start()) for found in _NAME.finditer(text)]
+        if sorted(number for number, _ in places) != list(range(len(self._kept))):
+            return None
+        new = Lines(text)
+        for number, at in places:
+            start, end = self._kept[number]
+            several = "\n" in self._original.text[start:end]
+            if several and new.margin(at) != self._original.margin(start):
+                return None
+        return _NAME.sub(lambda found: self._original.text[slice(*self._kept[int(found[1])])], text)
+
+
+def skeleton(text: str, edits: Iterable[e.Edit], first: int) -> Skeleton:
+    """The skeleton of a file's text, whose line 1 is the line `first` of the edits' nodes."""
+    lines, own = Lines(text, first), Lines(text)
+    tree = ast.parse(text)
+    touched = _first_block(tree, own)
+    moving: list[Span] = []
+    for edit in edits:
+        spans = [lines.span(node) for node in e.nodes_of(edit)]
+        touched += [start for start, _ in spans]
+        if isinstance(edit, _AS_A_WHOLE):
+            moving.append((min(spans)[0], max(end for _, end in spans)))
+    return Skeleton(lines, tuple(sorted(_kept(tree.body, own, sorted(touched), moving))))
+
+
+def _name(number: int) -> str:
+    return f"__crosstrain_kept_{number}__"
+
+
+def _kept(body: list[ast.stmt], lines: Lines, touched: list[int], moving: list[Span]) -> Iterator[Span]:
+    for node in body:
+        start, end = lines.statement(node)
+        if any(a <= start and end <= b for a, b in moving):
+            continue
+        edited = bisect_left(touched, start) < bisect_left(touched, end)
+        if edited or lines.is_elif(node):
+            for suite in suites(node):
+                yield from _kept(suite, lines, touched, moving)
+        elif end - start > _SHORT and not _is_looked_at(node):
+            yield start, end
+
+
+def _is_looked_at(node: ast.stmt) -> bool:
+    """Imports and docstrings: where something is inserted depends on them."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant | ast.JoinedStr)
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _first_block(tree: ast.Module, lines: Lines) -> list[int]:
+    """Where the first statement that has a block starts: LibCST takes that block's indentation for the file's."""
+    for node in tree.body:
+        for suite in suites(node):
+            start, _ = lines.statement(suite[0])
+            if lines.margin(start) and lines.place(start)[1] == len(lines.margin(start)):
+                return [lines.span(node)[0]]
+    return []

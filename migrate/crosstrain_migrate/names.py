@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from crosstrain_migrate.roles.walks import children, walk
+
 _IMPLICIT = frozenset(
     (
         *(
@@ -72,7 +74,7 @@ def unbound_names(text: str, tree: ast.Module) -> dict[str, int]:
     if not missing:
         return {}
     lines: dict[str, int] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name) and node.id in missing:
             lines.setdefault(node.id, node.lineno)
     return {name: lines.get(name, 0) for name in missing}
@@ -84,7 +86,7 @@ def early_uses(tree: ast.Module) -> dict[tuple[str, str], int]:
     A call, in the module's own statements, of a function that needs a global counts as a read of that global.
     """
     found: dict[tuple[str, str], int] = {}
-    declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    declared = {name for node in walk(tree) if isinstance(node, ast.Global) for name in node.names}
     if not _has_star_import(tree):
         own = _bindings(tree.body) - declared - KNOWN
         flow = _Flow("module", own, needs=_global_needs(tree, own))
@@ -94,7 +96,7 @@ def early_uses(tree: ast.Module) -> dict[tuple[str, str], int]:
         # Names bound by an enclosing function, by `global` or by `nonlocal` are not this scope's.
         outer = {
             name
-            for node in ast.walk(function)
+            for node in walk(function)
             if isinstance(node, ast.Global | ast.Nonlocal)
             for name in node.names
         }
@@ -256,7 +258,7 @@ class _Flow:
                 self._reads(node.value)
                 self._may_bind({node.target.id})
                 return
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 self._reads(child)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 for name in self.needs.get(node.func.id, ()):
@@ -265,12 +267,12 @@ class _Flow:
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
         first = node.generators[0]
         self._reads(first.iter)
-        self._may_bind({part.target.id for part in ast.walk(node) if isinstance(part, ast.NamedExpr)})
+        self._may_bind({part.target.id for part in walk(node) if isinstance(part, ast.NamedExpr)})
         if isinstance(node, ast.GeneratorExp):
             return
         hidden = set().union(*(_bindings_of(generator.target) for generator in node.generators))
         own, self.own = self.own, self.own - hidden
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if child is not first:
                 self._reads(child)
         for condition in first.ifs:
@@ -324,9 +326,9 @@ def _bindings_of(node: ast.AST) -> set[str]:
             case ast.MatchMapping(rest=str(name)):
                 names.add(name)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                names |= {part.target.id for part in ast.walk(one) if isinstance(part, ast.NamedExpr)}
+                names |= {part.target.id for part in walk(one) if isinstance(part, ast.NamedExpr)}
                 continue
-        stack += ast.iter_child_nodes(one)
+        stack += children(one)
     return names
 
 
@@ -349,13 +351,13 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
     stack: list[tuple[str, ast.AST]] = [("", tree)]
     while stack:
         prefix, node = stack.pop()
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 name = f"{prefix}{child.name}"
                 if not isinstance(child, ast.ClassDef):
                     yield name, child
                 stack.append((name + ".", child))
-            else:
+            elif not isinstance(child, ast.expr):
                 stack.append((prefix, child))
 
 
@@ -396,7 +398,7 @@ def _certain_reads(statement: ast.stmt) -> Iterator[str]:
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
-        stack += ast.iter_child_nodes(node)
+        stack += children(node)
 
 
 def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
@@ -406,7 +408,7 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _has_star_import(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
+    return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in walk(tree))
 
 
 def _exported(tree: ast.Module) -> set[str]:
@@ -428,7 +430,7 @@ def _exported(tree: ast.Module) -> set[str]:
 def _quoted_annotations(tree: ast.Module) -> set[str]:
     """Names at the front of annotations written as strings: `def f(device: "torch.device")` needs `torch`."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case (
                 ast.arg(annotation=ast.Constant(value=str(text)))

@@ -37,6 +37,7 @@ from .values import (
     Value,
     Values,
 )
+from .walks import children
 
 MAX_PASSES = 40
 WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
@@ -277,7 +278,7 @@ class Interpreter:
 
     def _do_parts(self, node: ast.AST) -> None:
         """Anything without meaning of its own: evaluate its expressions, run its suites."""
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 self.eval(child)
             elif isinstance(child, ast.stmt):
@@ -601,7 +602,7 @@ class Interpreter:
         return frozenset(cell)
 
     def _eval_parts(self, node: ast.expr) -> Values:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 self.eval(child)
         return UNKNOWN

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 
 from .scopes import Scope, ScopeTable, all_arguments
+from .walks import children
 
 State = dict[str, frozenset[ast.AST]]
 
@@ -141,7 +142,7 @@ class _Walker:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 self.expression(target)
             return
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self.expression(child)
         if isinstance(node, ast.Return | ast.Raise):
             self.state = None
@@ -229,5 +230,5 @@ class _Walker:
             self.expression(node.value)
             self.expression(node.target)
             return
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self.expression(child)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from .program import modules_of
 from .values import FunctionNode
+from .walks import children
 
 ScopeNode = ast.Module | ast.ClassDef | FunctionNode
 
@@ -75,7 +76,7 @@ class ScopeTable:
         return next(scope for scope in reversed(self.scopes.values()) if scope.parent is None)
 
     def _visit_children(self, node: ast.AST, scope: Scope) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self.parents[child] = node
             self._visit(child, scope)
 

@@ -1,4 +1,4 @@
-"""`ast.walk`, three times as fast: in its order, without contexts and operators, which nobody looks for among nodes."""
+"""`ast.walk` and `ast.iter_child_nodes` some times as fast: in their order, without contexts and operators."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ def walk(node: ast.AST) -> list[ast.AST]:
     """`node` and what is in it, breadth first."""
     found = [node]
     for current in found:  # which grows meanwhile
-        kind = type(current)
-        for name in _PARTS.get(kind) or _parts(kind):
-            value = getattr(current, name, None)
-            if isinstance(value, list):
-                found += [part for part in value if isinstance(part, ast.AST)]
-            elif isinstance(value, ast.AST):
-                found.append(value)
+        found += children(current)
+    return found
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """What is directly in `node`."""
+    kind = type(node)
+    names = _PARTS.get(kind)
+    if names is None:
+        names = _PARTS[kind] = _parts(kind)
+    found: list[ast.AST] = []
+    for name in names:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [part for part in value if isinstance(part, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
     return found
 
 
 def _parts(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields in which a node of this kind holds others."""
-    found = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEFT_OUT)
-    _PARTS[kind] = found
-    return found
+    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEFT_OUT)

@@ -152,7 +152,7 @@ def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Ho
         Sequence(h.container) in context.facts.of(node.value)
         for h in items
         if h.container is not None
-        for node in ast.walk(context.facts.tree)
+        for node in context.facts.nodes
         if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Load)
         if not isinstance(node, ast.Attribute) or node.attr in ITEMS
     )
@@ -285,7 +285,7 @@ def _check_other_names(context: Context, held: dict[Value, Holding], position: a
     facts = context.facts
     scope = context.subject.scope
     items = {value: holding for value, holding in held.items() if holding.container is not None}
-    for node in ast.walk(facts.tree) if items else ():
+    for node in facts.nodes if items else ():
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
         if facts.table.of_node[node] is scope and node.lineno <= position.lineno:

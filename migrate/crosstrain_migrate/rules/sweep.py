@@ -302,7 +302,7 @@ class _Sweeper:
 
     def _repeated(self) -> None:
         """`self.model = model` for the second time, where a wrapper stood between the two."""
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
                 if isinstance(suite, list):
                     self._repeated_in(suite)
@@ -392,10 +392,10 @@ class _Sweeper:
             return False
         reads = [
             n
-            for n in ast.walk(self.facts.tree)
+            for n in self.facts.nodes
             if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load)
         ]
-        named = any(isinstance(n, ast.Constant) and n.value == target.attr for n in ast.walk(self.facts.tree))
+        named = any(isinstance(n, ast.Constant) and n.value == target.attr for n in self.facts.nodes)
         return bool(reads) and not named and all(r in given for r in reads) and all(g in reads for g in given)
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:

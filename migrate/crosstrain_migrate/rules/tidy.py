@@ -20,7 +20,8 @@ MAX_ROUNDS = 8
 def tidy(before: str, text: str) -> str:
     """The converted script without branches, functions and variables that have nothing to do any more,
     but had `before`."""
-    return sweep(before, _emptied_out(before, text))
+    swept, _ = sweep(before, _emptied_out(before, text))
+    return swept
 
 
 def comments(text: str) -> Counter[str]:

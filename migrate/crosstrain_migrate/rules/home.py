@@ -56,7 +56,7 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
             "the name `accelerator` is already used in this script",
             "rename it",
         )
-    if any(n.name == "Accelerator" for n in facts.nodes if isinstance(n, ast.ClassDef)):
+    if any(n.name == "Accelerator" for n in ast.walk(facts.tree) if isinstance(n, ast.ClassDef)):
         raise refuse(CONSTRUCT, first, "the script has a class `Accelerator` of its own", "rename it")
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
@@ -329,7 +329,7 @@ def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
     scope = facts.table.of_node[name].resolve(name.id)
     found = [
         n.value
-        for n in facts.nodes
+        for n in ast.walk(facts.tree)
         if isinstance(n, ast.Assign)
         and len(n.targets) == 1
         and isinstance(n.targets[0], ast.Name)

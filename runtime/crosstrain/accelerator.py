@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +16,12 @@ from torch.utils.data import DataLoader
 
 from crosstrain import model as models
 from crosstrain import ops, options
+from crosstrain.accumulation import Accumulation
 from crosstrain.announce import announce_setup
 from crosstrain.checkpoint import Checkpoints, LoadHook, SaveHook
+from crosstrain.choices import Choices
 from crosstrain.clipping import Clipping
+from crosstrain.comm import Comm
 from crosstrain.data import prepare_loader
 from crosstrain.extras import Extras
 from crosstrain.metrics import gather_for_metrics
@@ -34,13 +37,23 @@ from crosstrain.utils.dataclasses import (
     DataLoaderConfiguration,
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
+    InitProcessGroupKwargs,
     KwargsHandler,
     ProjectConfiguration,
 )
 from crosstrain.weights import save_object, save_weights
 
 
-class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
+def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
+    """This process's place among the others; the first Accelerator makes random streams alike."""
+    first = not RUN.started
+    comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
+    if first:
+        start_streams_alike(comm)
+    return comm
+
+
+class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tracking, Extras):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
@@ -52,8 +65,7 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         use_seedable_sampler: the order is a function of seed and epoch.
         mixed_precision: "no", "fp16" or "bf16".
         downcast_bf16: on backends without autocast, float32 and float64 become bfloat16 and float32.
-        loss_reduction: "mean": a loss is a mean over rows, gradients are averaged; "sum": a loss is a sum
-        over
+        loss_reduction: "mean": a loss is a mean over rows, gradients are averaged; "sum": a loss is a sum over
             rows, and the averaged gradient is that of the sum over the global batch.
         gradient_accumulation_steps: micro-batches of one optimizer step (`accumulate`).
         cpu: stay on the CPU.
@@ -99,22 +111,16 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         **others: Any,
     ) -> None:
         options.refuse(others)
-        if loss_reduction not in ("mean", "sum"):
-            raise ValueError(f"loss_reduction={loss_reduction!r} is unknown; choose 'mean' or 'sum'.")
         self.handlers = options.sort_handlers(kwargs_handlers)
-        group = self.handlers.group
-        first = not RUN.started
-        self._comm = RUN.start(cpu, **({} if group is None else group.to_kwargs()))
-        if first:
-            start_streams_alike(self._comm)
+        self._comm = _join_run(cpu, self.handlers.group)
         self.state = AcceleratorState(mixed_precision)
+        launch = RUN.launch
         self.gradient_state = GradientState(
-            options.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps, RUN.launch)
+            options.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps, launch)
         )
-        self._gradients = RUN.gradients
         self.dataloader_config = options.loader_options(
             dataloader_config,
-            RUN.launch,
+            launch,
             split_batches=split_batches,
             even_batches=even_batches,
             dispatch_batches=dispatch_batches,
@@ -123,31 +129,30 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         )
         self.project_configuration = options.project(project_config, project_dir)
         self.device_placement = device_placement
-        self.rng_types = list(rng_types) if rng_types is not None else ["generator"]
+        self.rng_types = ["generator"] if rng_types is None else list(rng_types)
         self.step_scheduler_with_optimizer = options.with_optimizer(
             step_scheduler_with_optimizer, step_with_optimizer
         )
         self.loss_reduction = loss_reduction
-        self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
-        self.log_with = choose(log_with)
-        self.trackers: list[GeneralTracker] = []
-        self.flag_tensor: Tensor | None = None
-        self.fsdp_plugin = options.sharding(fsdp_plugin, RUN.launch)
-        if self.fsdp_plugin is not None and not self._comm.averages and self._comm.replicas > 1:
-            options.not_ours(
-                "sharding a model over the devices of one XLA program",
-                "leave the plugin out (every chip holds the whole model), or wrap the model in torch_xla's "
-                "SpmdFullyShardedDataParallel before `prepare`",
-            )
+        self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm)
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
+        self.log_with = choose(log_with)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is prepared, registered or counted yet."""
         self._comm.settle_precision(self.state.mixed_precision, self.downcast_bf16)
         self._precision = Precision(
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
-        self.step = 0
+        self._gradients = RUN.gradients
         self._window = self._gradients.steps
+        self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
+        self.step = 0
+        self.flag_tensor: Tensor | None = None
+        self.trackers: list[GeneralTracker] = []
         self._models: list[nn.Module] = []
         self._syncs: list[models.ModelSync] = []
         self._optimizers: list[Optimizer] = []
@@ -158,76 +163,6 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         self._save_hooks: dict[str, SaveHook] = {}
         self._load_hooks: dict[str, LoadHook] = {}
         self._announced = False
-
-    # -- what the options say ---------------------------------------------------------------------
-
-    @property
-    def native_amp(self) -> bool:
-        return self.state.mixed_precision != "no"
-
-    @property
-    def sync_gradients(self) -> bool:
-        """Whether this micro-step ends with an optimizer step."""
-        return self._gradients.sync_gradients
-
-    @sync_gradients.setter
-    def sync_gradients(self, value: bool) -> None:
-        self._gradients.sync_gradients = value
-
-    @property
-    def gradient_accumulation_steps(self) -> int:
-        return self._gradients.steps
-
-    @gradient_accumulation_steps.setter
-    def gradient_accumulation_steps(self, steps: int) -> None:
-        if steps < 1:
-            raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
-        self._gradients.steps = self._window = steps
-
-    @property
-    def split_batches(self) -> bool:
-        return self.dataloader_config.split_batches
-
-    @property
-    def dispatch_batches(self) -> bool | None:
-        return self.dataloader_config.dispatch_batches
-
-    @property
-    def even_batches(self) -> bool | Literal["weighted"]:
-        return self.dataloader_config.even_batches
-
-    @even_batches.setter
-    def even_batches(self, value: bool | Literal["weighted"]) -> None:
-        self.dataloader_config.even_batches = value
-
-    @property
-    def use_seedable_sampler(self) -> bool:
-        return self.dataloader_config.use_seedable_sampler
-
-    @property
-    def non_blocking(self) -> bool:
-        return self.dataloader_config.non_blocking
-
-    @property
-    def use_stateful_dataloader(self) -> bool:
-        return self.dataloader_config.use_stateful_dataloader
-
-    @property
-    def project_dir(self) -> str | None:
-        return self.project_configuration.project_dir
-
-    @property
-    def logging_dir(self) -> str | None:
-        return self.project_configuration.logging_dir
-
-    @property
-    def save_iteration(self) -> int:
-        return self.project_configuration.iteration
-
-    @property
-    def optimizer_step_was_skipped(self) -> bool:
-        """Whether the scaler skipped the last step of any prepared optimizer."""
-        return any(getattr(optimizer, "step_was_skipped", False) for optimizer in self._optimizers)
 
     # -- preparation ------------------------------------------------------------------------------
 
@@ -396,57 +331,6 @@ class Accelerator(ProcessViews, Clipping, Checkpoints, Tracking, Extras):
         if self._gradients.active.current is None and weighed is not None and tensor is weighed():
             return weight
         return self._gradients.active.weight(self._comm.rank)
-
-    @contextmanager
-    def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
-        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
-
-        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
-        arguments all prepared models accumulate. If the body raises, the micro-batch does not count.
-        """
-        before = self.step, self._window, self._gradients.sync_gradients
-        self._advance()
-        try:
-            with ExitStack() as stack:
-                if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
-                    for model in accumulated or tuple(self._models):
-                        stack.enter_context(self.no_sync(model))
-                yield
-        except BaseException:
-            self.step, self._window, self._gradients.sync_gradients = before
-            raise
-
-    def _advance(self) -> None:
-        gradients = self._gradients
-        if gradients.sync_gradients or self.step == 0:
-            self._window = self._window_size()
-        self.step += 1
-        loader = gradients.active.current if gradients.sync_with_dataloader else None
-        last = loader is not None and loader.end_of_dataloader
-        gradients.sync_gradients = last or self.step % gradients.steps == 0
-        if last:
-            self.step = 0
-
-    def _window_size(self) -> int:
-        """Micro-batches of the window that starts now, as far as `backward` should divide by it."""
-        gradients = self._gradients
-        loader = gradients.active.current
-        if not gradients.scale_last_window or loader is None:
-            return gradients.steps
-        here = loader._crosstrain.progress.current
-        if here is None or here.length is None:
-            return gradients.steps
-        return min(gradients.steps, here.length - here.done + 1)
-
-    def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
-        """Gradients of backward passes inside stay local; nothing to do with one process."""
-        sync = None if model is None else models.sync_of(model)
-        return nullcontext() if sync is None else sync.no_sync()
-
-    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Backward passes inside average, also for losses that were made under `no_sync`."""
-        sync = models.sync_of(model)
-        return nullcontext() if sync is None else sync.sync()
 
     def _settle(self) -> None:
         """Average what is still local: no step and no clipping may see gradients that differ between ranks."""

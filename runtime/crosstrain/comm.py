@@ -10,7 +10,6 @@ import os
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
-from enum import Enum
 from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar, cast
@@ -20,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from crosstrain.comm_group import group_device_types, joined_place, start_group
+from crosstrain.comm_types import DistributedType as DistributedType
 from crosstrain.config import Place, read_place
 from crosstrain.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.outbox import Outbox, receive
@@ -27,29 +27,6 @@ from crosstrain.watch import Watch, Watched
 from crosstrain.xla.chips import xla_wanted
 
 T = TypeVar("T")
-
-
-class DistributedType(str, Enum):
-    """How a run is spread out, in Accelerate's words."""
-
-    NO = "NO"
-    MULTI_CPU = "MULTI_CPU"
-    MULTI_GPU = "MULTI_GPU"
-    MULTI_NPU = "MULTI_NPU"
-    MULTI_MLU = "MULTI_MLU"
-    MULTI_SDAA = "MULTI_SDAA"
-    MULTI_MUSA = "MULTI_MUSA"
-    MULTI_XPU = "MULTI_XPU"
-    MULTI_HPU = "MULTI_HPU"
-    MULTI_NEURON = "MULTI_NEURON"
-    FSDP = "FSDP"
-    DEEPSPEED = "DEEPSPEED"
-    MEGATRON_LM = "MEGATRON_LM"
-    XLA = "XLA"
-    TPU = "XLA"  # noqa: PIE796 - the documented older name of the same thing
-
-    def __str__(self) -> str:
-        return f"DistributedType.{self.name}"
 
 
 class Pending(Protocol):

@@ -25,8 +25,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import elastic_launch
 
 import __main__
+from crosstrain.comm_types import HOST
 from crosstrain.launch import agent, failure
-from crosstrain.launch.options import Devices, LaunchOptions, Precision, RendezvousBackend, Resolved, resolve
+from crosstrain.launch.devices import Devices, visible_devices
+from crosstrain.launch.options import LaunchOptions, Precision, RendezvousBackend, Resolved, resolve
 from crosstrain.launch.worker import die_with_parent, record_exception
 from crosstrain.ops import map_tensors
 
@@ -64,8 +66,8 @@ def notebook_launcher(
     failed first, KeyboardInterrupt when interrupted (every rank is ended), UsageError for options that this
     machine cannot carry out.
     """
-    devices = agent.visible_devices()
-    if num_processes is None or devices.kind == "xla":
+    devices = visible_devices()
+    if num_processes is None or devices.one_process:
         num_processes = max(1, devices.count)
     options = LaunchOptions(
         num_processes=num_processes * num_nodes,
@@ -185,7 +187,7 @@ def names_on_accelerator(namespace: Mapping[str, Any]) -> list[str]:
     for name, value in namespace.items():
         if isinstance(value, torch.nn.Module):
             value = next(value.parameters(), None)
-        if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "meta"):
+        if isinstance(value, torch.Tensor) and not (value.device == HOST or value.is_meta):
             found.append(name)
     return found
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from crosstrain.comm import Comm
 from crosstrain.config import LaunchConfig, parse_flag
 from crosstrain.data.plan import DataPlan
 from crosstrain.utils.dataclasses import (
@@ -102,6 +103,8 @@ def loader_options(
         "dispatch_batches": dispatch_batches,
         "use_seedable_sampler": use_seedable_sampler,
     }
+    if loss_reduction not in ("mean", "sum"):
+        raise ValueError(f"loss_reduction={loss_reduction!r} is unknown; choose 'mean' or 'sum'.")
     exact: Literal["weighted"] | None = "weighted" if loss_reduction == "sum" else None
     launched = {"split_batches": launch.split_batches, "even_batches": launch.even_batches or exact}
     chosen = config or DataLoaderConfiguration()
@@ -166,15 +169,21 @@ def project(config: ProjectConfiguration | None, directory: str | Path | None) -
 
 
 def sharding(
-    plugin: FullyShardedDataParallelPlugin | None, launch: LaunchConfig
+    plugin: FullyShardedDataParallelPlugin | None, launch: LaunchConfig, comm: Comm
 ) -> FullyShardedDataParallelPlugin | None:
     """How models are sharded: as the script says, else as the launcher does; None: not at all."""
+    if plugin is None and launch.fsdp is not None:
+        plugin = FullyShardedDataParallelPlugin(**launch.fsdp)
     if plugin is not None and not isinstance(plugin, FullyShardedDataParallelPlugin):
         raise TypeError(
             f"fsdp_plugin must be a FullyShardedDataParallelPlugin, not a {type(plugin).__name__}"
         )
-    if plugin is None and launch.fsdp is not None:
-        return FullyShardedDataParallelPlugin(**launch.fsdp)
+    if plugin is not None and not comm.averages and comm.replicas > 1:
+        not_ours(
+            "sharding a model over the devices of one XLA program",
+            "leave the plugin out (every chip holds the whole model), or wrap the model in torch_xla's "
+            "SpmdFullyShardedDataParallel before `prepare`",
+        )
     return plugin
 
 

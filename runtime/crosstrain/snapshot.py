@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from crosstrain.comm import Comm
+from crosstrain.comm_types import HOST
 from crosstrain.files import write_atomically
 
 
@@ -25,9 +26,9 @@ def load(path: Path, allow_pickle: bool = False) -> Any:
     ``allow_pickle``: read that too, which runs whatever code the file names.
     """
     if allow_pickle:
-        return torch.load(path, map_location="cpu", weights_only=False)
+        return torch.load(path, map_location=HOST, weights_only=False)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location=HOST, weights_only=True)
     except Exception as error:
         if "weights_only" not in str(error) and "WeightsUnpickler" not in str(error):
             raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 
 from crosstrain.comm import Comm, DistributedType, start_comm
+from crosstrain.comm_types import HOST
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Run:
     ) -> Comm:
         """Start the backend once; later calls return it."""
         if self._comm is not None:
-            if cpu and self._comm.device != torch.device("cpu"):
+            if cpu and self._comm.device != HOST:
                 raise ValueError(
                     f"this process already runs on {self._comm.device}; cpu=True must be given to the first "
                     f"Accelerator() or PartialState() of the process."

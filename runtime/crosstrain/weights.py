@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crosstrain.comm_types import HOST
 from crosstrain.files import untie, write_atomically
 
 SINGLE_FILES = (".pt", ".pth", ".bin", ".safetensors")
@@ -135,7 +136,7 @@ def _shard_in(directory: Path, name: str) -> Path:
 
 def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if path.suffix != ".safetensors":
-        return torch.load(path, map_location="cpu", weights_only=True), {}
+        return torch.load(path, map_location=HOST, weights_only=True), {}
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as opened:

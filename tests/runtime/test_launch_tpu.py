@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from crosstrain.launch import agent
+from crosstrain.launch import devices
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from crosstrain.xla import chips
 
@@ -105,6 +105,6 @@ def test_torch_tpu_gets_its_environment_before_the_ranks_start(
     monkeypatch.setitem(sys.modules, "torch.tpu", module)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="tpu"))
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    agent.prepare_torch_tpu(resolve(LaunchOptions(), Devices("tpu", 4), {}))
+    devices.prepare_torch_tpu(resolve(LaunchOptions(), Devices("tpu", 4), {}))
     assert told == [{"nnodes": 1, "nproc_per_node": 4}]
     assert "experimental" in capsys.readouterr().err

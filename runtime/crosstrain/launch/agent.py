@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -27,37 +26,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from crosstrain import summary
 from crosstrain.launch import failure, loopback, network, worker
-from crosstrain.launch.options import DEFAULT_PORT, Devices, LaunchOptions, Resolved, UsageError
+from crosstrain.launch.devices import prepare_torch_tpu
+from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, Resolved, UsageError
 from crosstrain.launch.target import Target
 from crosstrain.state import quiet as quiet_run
-from crosstrain.xla.chips import xla_wanted
 
 LOCAL_BACKEND = "crosstrain-local"
-
-
-def visible_devices() -> Devices:
-    """The accelerators that torch sees, without creating a context on any of them."""
-    if xla_wanted(os.environ):
-        return Devices("xla", 1)  # as a launcher counts: one process drives all chips
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None:
-        return Devices()
-    return Devices(accelerator.type, torch.accelerator.device_count())
-
-
-def prepare_torch_tpu(resolved: Resolved) -> None:
-    """Where torch_tpu drives the chips, one process each: they need an environment made before they start.
-
-    Experimental: written to torch_tpu's documentation, never run on a TPU.
-    """
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is None or accelerator.type != "tpu" or resolved.options.cpu:
-        return
-    print("crosstrain launch: training through torch_tpu is experimental", file=sys.stderr)
-    module = torch.get_device_module(accelerator)
-    module.distributed.set_tpu_launch_env(
-        nnodes=resolved.options.num_machines, nproc_per_node=resolved.num_processes
-    )
 
 
 def launch(resolved: Resolved, target: Target) -> int:

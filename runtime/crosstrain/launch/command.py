@@ -217,8 +217,9 @@ def _resolve(context: typer.Context) -> Resolved:
     options, origin = _layered(context)
     try:
         from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
+        from crosstrain.launch.devices import visible_devices
 
-        resolved = resolve(options, agent.visible_devices(), origin=origin)
+        resolved = resolve(options, visible_devices(), origin=origin)
         agent.check_port(options)
     except UsageError as error:
         usage_error(command, error)

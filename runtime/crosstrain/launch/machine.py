@@ -8,6 +8,7 @@ import platform
 import sys
 from pathlib import Path
 
+from crosstrain.launch.devices import names
 from crosstrain.launch.options import usable_cores
 
 PACKAGES = ("crosstrain", "torch", "torch_xla", "numpy", "safetensors", "accelerate")
@@ -57,12 +58,7 @@ def _accelerators() -> list[tuple[str, str]]:
         import torch
     except ImportError as error:  # a broken installation is exactly what a report is made for
         return [("accelerators", f"unknown: import torch failed: {error}")]
-    accelerator = torch.accelerator.current_accelerator()
-    count = torch.accelerator.device_count() if accelerator else 0
-    rows = [("accelerators", f"{count} {accelerator.type}" if accelerator else "none")]
-    if accelerator and accelerator.type == "cuda":
-        rows += [(f"cuda:{index}", torch.cuda.get_device_name(index)) for index in range(count)]
-        rows.append(("cuda", str(torch.version.cuda or torch.version.hip)))
+    rows = names()
     distributed = torch.distributed
     if distributed.is_available():
         backends = [

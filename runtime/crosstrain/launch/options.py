@@ -12,16 +12,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from crosstrain.config import CONFIG_VARIABLE
+from crosstrain.launch.devices import CHIPS, VISIBLE_DEVICES, Devices
 
 Precision = Literal["no", "fp16", "bf16"]
 RendezvousBackend = Literal["static", "c10d"]
 
-# Which variable hides devices from a process, by the name torch gives the accelerator.
-VISIBLE_DEVICES = {
-    "cuda": "CUDA_VISIBLE_DEVICES",
-    "xpu": "ZE_AFFINITY_MASK",
-    "npu": "ASCEND_RT_VISIBLE_DEVICES",
-}
 DEFAULT_PORT = 29500
 # Options that the ranks are told in CONFIG_VARIABLE; the others are the launcher's own affair.
 RUNTIME_OPTIONS = {"cpu", "mixed_precision", "gradient_accumulation_steps", "split_batches", "timeout"}
@@ -32,14 +27,6 @@ HASH_SEED = "0"
 
 class UsageError(Exception):
     """The options cannot be carried out on this machine; the message says which and what to do."""
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The accelerators this process can see: torch's name for their kind (None: no device), and how many."""
-
-    kind: str | None = None
-    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,9 +112,9 @@ def resolve(
     _check_machines(options)
     environment: dict[str, str] = {}
     origin = dict(_given(options) if origin is None else origin)
-    kind = "xla" if options.tpu else None if options.cpu else devices.kind
-    count = devices.count if kind else 0
-    if kind == "xla":
+    used = CHIPS if options.tpu else Devices() if options.cpu else devices
+    count = used.count
+    if used.one_process:
         count = _processes_of_xla(options, environ)
         environment |= _pjrt(environ, origin)
     if options.gpu_ids is not None:

@@ -6,26 +6,17 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from crosstrain.comm import DistributedType as DistributedType  # scripts import it from here, too
+# Scripts import these from here, too.
+from crosstrain.comm_types import DistributedType as DistributedType
+from crosstrain.comm_types import RNGType as RNGType
+from crosstrain.comm_types import Words
 from crosstrain.config import parse_flag
 
 
-class _Words(str, Enum):
-    """An enum whose members are their values."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    @classmethod
-    def list(cls) -> list[str]:
-        return [member.value for member in cls]
-
-
-class LoggerType(_Words):
+class LoggerType(Words):
     """Trackers that `Accelerator(log_with=...)` knows by name."""
 
     ALL = "all"
@@ -34,22 +25,13 @@ class LoggerType(_Words):
     JSONL = "jsonl"
 
 
-class PrecisionType(_Words):
+class PrecisionType(Words):
     NO = "no"
     FP16 = "fp16"
     BF16 = "bf16"
 
 
-class RNGType(_Words):
-    """Random streams that loaders may copy from process 0 at every pass."""
-
-    TORCH = "torch"
-    CUDA = "cuda"
-    XLA = "xla"
-    GENERATOR = "generator"
-
-
-class DDPCommunicationHookType(_Words):
+class DDPCommunicationHookType(Words):
     """Ways to compress gradients while they are averaged."""
 
     NO = "no"
@@ -59,7 +41,7 @@ class DDPCommunicationHookType(_Words):
     BATCHED_POWER_SGD = "batched_power_sgd"
 
 
-class DynamoBackend(_Words):
+class DynamoBackend(Words):
     """Compilers by the names of Accelerate's; any name that torch.compile knows is good too."""
 
     NO = "no"

@@ -1,0 +1,90 @@
+"""The part of an Accelerator that counts micro-batches: when gradients stay local, and when a step is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from torch import nn
+
+from crosstrain import model as models
+from crosstrain.state import Gradients
+
+
+class Accumulation:
+    """Windows of micro-batches. ``step`` counts them; a window ends with an optimizer step."""
+
+    step: int
+    _window: int  # what `backward` divides by
+    _gradients: Gradients
+    _models: list[nn.Module]
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether this micro-step ends with an optimizer step."""
+        return self._gradients.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self._gradients.sync_gradients = value
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        return self._gradients.steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
+        self._gradients.steps = self._window = steps
+
+    @contextmanager
+    def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
+        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
+
+        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
+        arguments all prepared models accumulate. If the body raises, the micro-batch does not count.
+        """
+        before = self.step, self._window, self._gradients.sync_gradients
+        self._advance()
+        try:
+            with ExitStack() as stack:
+                if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
+                    for model in accumulated or tuple(self._models):
+                        stack.enter_context(self.no_sync(model))
+                yield
+        except BaseException:
+            self.step, self._window, self._gradients.sync_gradients = before
+            raise
+
+    def _advance(self) -> None:
+        gradients = self._gradients
+        if gradients.sync_gradients or self.step == 0:
+            self._window = self._window_size()
+        self.step += 1
+        loader = gradients.active.current if gradients.sync_with_dataloader else None
+        last = loader is not None and loader.end_of_dataloader
+        gradients.sync_gradients = last or self.step % gradients.steps == 0
+        if last:
+            self.step = 0
+
+    def _window_size(self) -> int:
+        """Micro-batches of the window that starts now, as far as `backward` should divide by it."""
+        gradients = self._gradients
+        loader = gradients.active.current
+        if not gradients.scale_last_window or loader is None:
+            return gradients.steps
+        here = loader._crosstrain.progress.current
+        if here is None or here.length is None:
+            return gradients.steps
+        return min(gradients.steps, here.length - here.done + 1)
+
+    def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
+        """Gradients of backward passes inside stay local; nothing to do with one process."""
+        sync = None if model is None else models.sync_of(model)
+        return nullcontext() if sync is None else sync.no_sync()
+
+    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Backward passes inside average, also for losses that were made under `no_sync`."""
+        sync = models.sync_of(model)
+        return nullcontext() if sync is None else sync.sync()

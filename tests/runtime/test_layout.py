@@ -1,0 +1,48 @@
+"""What may know about devices: the backends, the launcher's one file about them, and `verify`, which emulates them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import crosstrain
+
+RUNTIME = Path(crosstrain.__file__).parent
+KNOW = {"comm.py", "comm_group.py", "comm_types.py", "comm_xla.py", "launch/devices.py"}
+ROOMS = {"xla", "verify"}
+KINDS = {"cuda", "xla", "mps", "xpu", "npu", "hpu", "mlu", "musa", "sdaa", "hip", "rocm"}
+
+
+def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines that say a kind of device: as a word of its own, as `torch.cuda`, or where "cpu" is a device."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node.value.partition(":")[0] in KINDS:
+                yield node.lineno, repr(node.value)
+        elif isinstance(node, ast.Attribute) and node.attr in KINDS:
+            yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.Compare) and "device" in ast.unparse(node) and "'cpu'" in ast.unparse(node):
+            yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("device"):
+            yield from ((node.lineno, ast.unparse(node)) for arg in node.args if ast.unparse(arg) == "'cpu'")
+        elif isinstance(node, ast.keyword) and node.arg in ("device", "map_location"):
+            if ast.unparse(node.value) == "'cpu'":
+                yield node.value.lineno, f"{node.arg}='cpu'"
+
+
+def test_no_module_but_the_backends_names_a_kind_of_device() -> None:
+    found = []
+    for path in sorted(RUNTIME.rglob("*.py")):
+        name = path.relative_to(RUNTIME).as_posix()
+        if name in KNOW or name.partition("/")[0] in ROOMS:
+            continue
+        found += [f"{name}:{line}: {text}" for line, text in _named(ast.parse(path.read_text()))]
+    assert found == []
+
+
+def test_the_search_finds_them() -> None:
+    lines = ["x = 'cuda:1'", "torch.xpu.synchronize()", "d.device.type == 'cpu'", "torch.device('cpu')"]
+    lines += ["torch.load(f, map_location='cpu')"]
+    assert all(list(_named(ast.parse(line))) for line in lines)
+    assert not list(_named(ast.parse("options['cpu'] = True; cuda = 1")))

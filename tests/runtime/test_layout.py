@@ -17,18 +17,15 @@ KINDS = {"cuda", "xla", "mps", "xpu", "npu", "hpu", "mlu", "musa", "sdaa", "hip"
 def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Lines that say a kind of device: as a word of its own, as `torch.cuda`, or where "cpu" is a device."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value.partition(":")[0] in KINDS:
-                yield node.lineno, repr(node.value)
-        elif isinstance(node, ast.Attribute) and node.attr in KINDS:
-            yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.Compare) and "device" in ast.unparse(node) and "'cpu'" in ast.unparse(node):
-            yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("device"):
-            yield from ((node.lineno, ast.unparse(node)) for arg in node.args if ast.unparse(arg) == "'cpu'")
-        elif isinstance(node, ast.keyword) and node.arg in ("device", "map_location"):
-            if ast.unparse(node.value) == "'cpu'":
-                yield node.value.lineno, f"{node.arg}='cpu'"
+        text = ast.unparse(node) if isinstance(node, (ast.expr, ast.keyword)) else ""
+        if (
+            (isinstance(node, ast.Constant) and str(node.value).partition(":")[0] in KINDS)
+            or (isinstance(node, ast.Attribute) and node.attr in KINDS)
+            or (isinstance(node, ast.Compare) and "device" in text and "'cpu'" in text)
+            or (isinstance(node, ast.Call) and text.endswith("device('cpu')"))
+            or text in ("device='cpu'", "map_location='cpu'")
+        ):
+            yield getattr(node, "lineno", 0), text
 
 
 def test_no_module_but_the_backends_names_a_kind_of_device() -> None:

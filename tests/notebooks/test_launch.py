@@ -159,6 +159,71 @@ def test_the_second_migration_changes_nothing() -> None:
         assert not again.findings
 
 
+LOOK = """\
+# %%
+images, labels = next(iter(train_loader))
+print(images.shape, labels[:3])
+fig = plt.figure(figsize=(4, 4))
+for index in range(4):
+    ax = fig.add_subplot(2, 2, index + 1)
+    ax.imshow(images[index].reshape(2, 4), cmap='gray',
+              aspect="auto")  # it's small
+labels.shape
+"""
+
+
+def test_what_cells_only_look_at_stays() -> None:
+    """Batches are shown before there is a model: in a script the loader could not be prepared any more."""
+    text = (
+        START.replace("import torch\n", "import matplotlib.pyplot as plt\nimport torch\n")
+        + LOOK
+        + MODEL
+        + LOOP
+    )
+    result = migrate(text)
+    assert not result.findings
+    assert source(result, 5) == LOOK.removeprefix("# %%\n").rstrip("\n")
+    assert "def training(model, optimizer, train_loader):" in source(result)
+
+
+def test_what_the_training_needs_is_not_only_looked_at() -> None:
+    """`steps` would be another number if it were read after prepare, so it is no matter of looks."""
+    text = (
+        START
+        + MODEL
+        + "# %%\nsteps = len(train_loader)\nprint(steps)\n"
+        + LOOP
+        + "    print(epoch / steps)\n"
+    )
+    assert "uses `train_loader` between" in refusal(migrate(text))
+    moved = migrate(START + MODEL.replace(".to(device)", "") + "# %%\nmodel.to(device)\n" + LOOP)
+    assert ".to(device)" not in moved.after
+
+
+def test_what_is_only_looked_at_keeps_what_it_reads() -> None:
+    """The flag goes from the training, and a cell still prints it."""
+    text = START.replace("device = torch", "use_cuda = torch.cuda.is_available()\ndevice = torch")
+    text = text.replace('"cuda" if torch.cuda.is_available()', '"cuda" if use_cuda')
+    result = migrate(text + MODEL + "# %%\nprint(use_cuda)\n" + LOOP)
+    assert not result.refused, result.findings
+    assert "use_cuda = torch.cuda.is_available()" in source(result, 3)
+    assert source(result, 6) == "print(use_cuda)"
+
+
+def test_models_go_to_the_device_of_cells_below() -> None:
+    text = START + MODEL + LOOP + "# %%\nmodel(torch.ones(1, 8, device=device)).sum().item()\n"
+    assert source(migrate(text), 6).endswith(
+        "device = accelerator.device\nmodel = accelerator.prepare(model)"
+    )
+
+
+def test_nothing_is_said_of_prints_that_one_process_makes() -> None:
+    result = migrate(
+        FLAT.replace("correct = 0", "if len(test_set) > 3:\n    print(len(test_set))\ncorrect = 0")
+    )
+    assert {f.rule for f in result.findings} <= {"CT701"}
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------
 
 

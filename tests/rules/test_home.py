@@ -143,6 +143,23 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(
+        CONSTRUCT,
+        "a random draw behind the model does not hold it back",
+        {
+            "imports": "import random",
+            "device": "",
+            "model": "model = nn.Linear(8, 3)",
+            "batch": "",
+            "setup": "row = random.randint(0, 3)",
+            "after_epoch": "print(row)",
+        },
+        {
+            "device": "",
+            "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)",
+            "after_epoch": "accelerator.print(row)",
+        },
+    ),
     leaves(CONSTRUCT, "a device for printing", {"options": 'printer = "lp0"'}),
     leaves(
         CONSTRUCT, "how many cores there are", {"imports": "import os", "options": "cores = os.cpu_count()"}

@@ -16,6 +16,7 @@ from crosstrain_migrate.sources import syntax_problem
 from crosstrain_migrate.suppress import UNUSED, Region, suppressions
 
 from . import MARK
+from .aside import hide, misses, reveal
 from .launch import CODE, REASON, launched
 from .linked import Cells, split, unmask
 from .needs import Obstacle, Statements
@@ -31,12 +32,17 @@ _ALONE = f"or leave {CODE} out (--ignore {CODE}): the notebook then trains in it
 
 def migrate_cells(path: Path, text: str, options: Options, migrate: Migrate) -> FileResult:
     """Migrates the linked text of a notebook. `migrate` does it as if it were a script's."""
-    result = migrate(path, text, options)
+    shown = text if CODE in options.ignore else hide(text)
+    result = migrate(path, shown, options)
+    if result.changed and misses(shown, result.after):
+        shown = text
+        result = migrate(path, shown, options)
     if result.error is not None:
         return replace(result, error=_broken_cell(path, text) or result.error)
     if result.changed:
-        result = replace(result, after=_tidied(text, result.after))
+        result = replace(result, after=_tidied(shown, result.after))
         result = _with_launch(result, options)
+    result = _without_noise(replace(result, before=text, after=reveal(result.after)))
     return _in_cells(result, Cells(text))
 
 
@@ -109,19 +115,24 @@ def _with_launch(result: FileResult, options: Options) -> FileResult:
     # Prints of cells around the training stay: no process but the notebook's own runs them.
     stays = {number for number in old if old[number] == new[number]}
     changes = tuple(one for one in changes if one.rule != PRINTS or cells(one.line)[0] not in stays)
-    findings = _but_below(result, line_of(launch.line))
-    extras = _launched_by_hand(result.extras)
-    return replace(result, after=launch.text, changes=changes, findings=findings, extras=extras)
+    return replace(result, after=launch.text, changes=changes, extras=_launched_by_hand(result.extras))
 
 
-def _but_below(result: FileResult, line: int) -> tuple[Finding, ...]:
-    """Findings, less what is said of evaluation on every process in cells that one process runs."""
-    below = [s for s in Statements(result.before).running if s.lineno > line]
-    return tuple(
+def _without_noise(result: FileResult) -> FileResult:
+    """No finding says that every process prints or evaluates what one process runs: cells that do not train."""
+    if not any(one.rule in (PRINTS, WHOLE) for one in result.findings):
+        return result
+    notebook = Statements(result.before)
+    training = [s for s in notebook.running if notebook.trains(s)]
+    aside = [s for s in notebook.running if s not in training]
+    below = [s for s in aside if training and s.lineno > training[0].lineno]
+    quiet = {PRINTS: aside, WHOLE: below}
+    kept = (
         one
         for one in result.findings
-        if one.rule != WHOLE or not any(s.lineno <= one.line <= (s.end_lineno or 0) for s in below)
+        if not any(s.lineno <= one.line <= (s.end_lineno or 0) for s in quiet.get(one.rule, ()))
     )
+    return replace(result, findings=tuple(kept))
 
 
 def _as_asked(result: FileResult, region: Region) -> FileResult:

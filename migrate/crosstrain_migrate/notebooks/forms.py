@@ -47,14 +47,6 @@ def is_own(node: ast.AST | None, attribute: str) -> TypeGuard[ast.Attribute]:
     )
 
 
-def is_plain_print(statement: ast.stmt) -> bool:
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    called = value.func if isinstance(value, ast.Call) else None
-    return (
-        is_print(called) if called is not None else isinstance(value, ast.Name)
-    )  # a name alone is displayed
-
-
 def calls_one_of(value: ast.expr, names: Sequence[str]) -> bool:
     called = value.func if isinstance(value, ast.Call) else None
     return getattr(called, "attr", getattr(called, "id", "")) in names

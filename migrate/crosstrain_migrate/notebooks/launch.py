@@ -24,7 +24,6 @@ from .forms import (
     is_construct,
     is_device,
     is_maker,
-    is_plain_print,
     is_prepare,
     is_print,
     short,
@@ -129,17 +128,19 @@ class _Move:
     def _runs(self, statement: ast.stmt) -> bool:
         return statement in self.now.running
 
-    @staticmethod
-    def _is_start_value(statement: ast.stmt, body: list[ast.stmt]) -> bool:
+    def _is_start_value(self, statement: ast.stmt, body: list[ast.stmt]) -> bool:
         """`losses = []`, `best = 0.0` above the loop that changes them."""
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             return False
         name, value = statement.targets[0].id, statement.value
-        empty = (isinstance(value, ast.List) and not value.elts) or (
-            isinstance(value, ast.Dict) and not value.keys
+        named = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        plain = named <= self.now.imported | {"float"} and all(
+            isinstance(n.func, ast.Name) and n.func.id == "float"
+            for n in ast.walk(value)
+            if isinstance(n, ast.Call)
         )
         changed = name in stored(body) or any(changes(name, s) for s in body)
-        return (isinstance(value, ast.Constant) or empty) and changed
+        return plain and changed
 
     # -- what stands in its way ------------------------------------------------------------------------------
 
@@ -164,6 +165,7 @@ class _Move:
 
     def _check_earlier(self, work: Training) -> None:
         prepared_above = False
+        needed = self.now.read_by(work.body).keys()
         for statement in work.earlier:
             if statement in work.moved:
                 prepared_above = prepared_above or is_prepare(statement)
@@ -178,8 +180,8 @@ class _Move:
             elif self._needs(statement):
                 reason = f"`{short(statement)}` needs the accelerator before the function that makes it runs"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
-            used = self.now.reach([statement]) & set(work.prepared)
-            if prepared_above and used and not is_plain_print(statement):
+            used = set(self.now.read_by([statement])) & set(work.prepared)
+            if prepared_above and used and stored([statement]) & needed:
                 reason = f"`{short(statement)}` uses `{min(used)}` between its preparation and the training"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
         for name, value in assignments(work.earlier):

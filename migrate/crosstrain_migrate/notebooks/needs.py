@@ -113,14 +113,16 @@ class Statements:
 
     def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
         """What the statements behind `last` read before they set it themselves, each with its first reader."""
+        return self.read_by([s for s in self.running if s.lineno > last.lineno])
+
+    def read_by(self, statements: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
+        """The names that must be there before the statements run, each with its first reader."""
         found: dict[str, ast.stmt] = {}
         fresh: set[str] = set()
-        for statement in self.running:
-            if statement.lineno <= last.lineno:
-                continue
+        for statement in statements:
             known = frozenset(fresh)
             for name in sorted(_read_first([statement], fresh)):
-                for read in {name} | (self.reach([ast.Expr(ast.Name(name, ast.Load()))]) - known):
+                for read in sorted({name} | (self.reach([ast.Expr(ast.Name(name, ast.Load()))]) - known)):
                     if read not in _BUILTINS:
                         found.setdefault(read, statement)
         return found

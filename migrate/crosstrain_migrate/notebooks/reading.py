@@ -61,7 +61,7 @@ class Notebook(Source):
         """Each changed cell, old and new."""
         old, new, cells = split(self.text), split(after), Cells(self.text)
         return [
-            Piece(f"cell {number}", old[number], new[number], cells.first(number))
+            Piece(f"cell {number}", _ended(old[number]), _ended(new[number]), cells.first(number))
             for number in old
             if old[number] != new[number]
         ]
@@ -180,6 +180,11 @@ def _joined(source: Any) -> str | None:
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
         return "".join(source)
     return None
+
+
+def _ended(source: str) -> str:
+    """The last line of a cell has no line end, which would show as a change when another one follows."""
+    return source + "\n" if source and not source.endswith("\n") else source
 
 
 def _unix(source: str) -> str:

@@ -145,7 +145,8 @@ class Text:
         outer = stored(work.earlier) - {HOLDER}
         devices = {n for d in work.devices for n in targets_of(d)}
         shared = [n for n in order if n in read]
-        return shared, [n for n in order if n in outer - devices and n not in shared]
+        first = self.now.read_by([*work.moved, *work.body]).keys()
+        return shared, [n for n in order if n in first & outer - devices and n not in shared]
 
     def _needed_devices(self) -> list[ast.Assign]:
         return [d for d in self.work.devices if set(targets_of(d)) & self.reach]
@@ -219,9 +220,8 @@ class Text:
         again = [n for n in again if n in loaders or "module" in self.work.roles.get(n, ())]
         lines = (ast.get_source_segment(self.after, work.construct) or "").split("\n")
         lines += [line for d in devices for line in self._of(d)]
-        if loaders or devices:
-            names = ", ".join(again)
-            lines += [f"{names} = {HOLDER}.prepare({names})"] if again else []
+        if again:
+            lines.append(f"{', '.join(again)} = {HOLDER}.prepare({', '.join(again)})")
         return ["", "# for the cells below, in the notebook's own process", *lines]
 
     # -- the cells around ------------------------------------------------------------------------------------

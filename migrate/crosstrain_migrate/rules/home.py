@@ -121,9 +121,9 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     marked = next((s for s in suite if mentions_accelerator(s)), None)
     if marked is not None and first_store.lineno < marked.lineno:
         marked = _in_suite(facts, first_store, suite) or marked
-    candidates = [s for s in (anchor, draw, marked) if s is not None]
-    if not candidates:
-        return _in_suite(facts, first_store, suite) or first_store
+    # Where the script names no device, the first thing that is prepared must find it there.
+    made = _in_suite(facts, first_store, suite) or first_store if anchor is None else None
+    candidates = [s for s in (anchor, draw, marked, made) if s is not None]
     return min(candidates, key=lambda s: s.lineno)
 
 

@@ -59,6 +59,13 @@ class Data(str, Enum):
     SYNTHETIC = "synthetic"
 
 
+class Backend(str, Enum):
+    """Values of `--backend`."""
+
+    TORCH = "torch"
+    XLA = "xla"
+
+
 @main.command()
 def verify(
     original: Annotated[Path, typer.Argument(help="The script as it was; it runs in one process.")],
@@ -99,6 +106,10 @@ def verify(
     data: Annotated[
         Data, typer.Option(help="synthetic: torchvision's data sets are small stand-ins where missing.")
     ] = Data.REAL,
+    backend: Annotated[
+        Backend,
+        typer.Option(help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."),
+    ] = Backend.TORCH,
     output_format: Annotated[OutputFormat, typer.Option(help="What to print.")] = OutputFormat.TEXT,
     output: Annotated[Path | None, typer.Option(help="Write the JSON report to this file, too.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Write the loss curves to this SVG file.")] = None,
@@ -139,6 +150,7 @@ def verify(
                 ignore=ignore or [],
                 devices=None if cuda is Devices.AUTO else cuda.value,
                 data=data.value,
+                backend=backend.value,
                 progress=progress,
             )
     except (VerifyInputError, ServerError) as error:

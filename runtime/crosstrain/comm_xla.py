@@ -49,7 +49,8 @@ def _use_spmd() -> None:
 def _check_autograd(device: torch.device) -> None:
     """The autograd engine counts the devices at its first backward pass, and never again."""
     try:
-        torch.zeros((), device=device, requires_grad=True).backward()  # type: ignore[no-untyped-call]
+        start = torch.zeros((), device=device, requires_grad=True)
+        torch.autograd.grad(start.clone(), start)
     except RuntimeError as error:
         raise RuntimeError(
             "a backward pass ran on the CPU before Accelerator() (or PartialState()) existed, and this process can "

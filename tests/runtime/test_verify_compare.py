@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
-from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree, same_line
+from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.lines import same_line, volatile
 from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.scratch import TooLargeError, copy_project
 from crosstrain.verify.tolerance import Tolerance, same
@@ -63,6 +64,20 @@ def test_lines_that_say_the_same(a: str, b: str) -> None:
 def test_lines_that_do_not(a: str, b: str) -> None:
     assert not same_line(a, b, CLOSE, 1)
     assert not same_line(b, a, CLOSE, 1)
+
+
+def test_numbers_that_no_run_repeats_are_left_out_wherever_the_words_are_the_same() -> None:
+    ours = ["step 1: loss 0.5000, 0.01 s", "step 2: loss 0.4, 0.02 s", "at 2026-01-01 10:00:59 acc 3"]
+    again = ["step 1: loss 0.5000, 0.01 s", "step 2: loss 0.4, 0.03 s", "at 2026-01-01 10:01:00 acc 3"]
+    places = volatile(ours, again)
+    assert not volatile(ours, ours)
+    for exactness in (EXACT, CLOSE):
+        assert same_line(ours[0], "step 1: loss 0.5000,   12.5 s", exactness, 1, places)
+        assert not same_line(ours[0], "step 1: loss 0.6000, 0.01 s", exactness, 1, places)
+        assert not same_line(ours[0], "step 2: loss 0.5000, 0.01 s", exactness, 1, places)
+        assert same_line(ours[2], "at 2026-01-02 00:00:00 acc 3", exactness, 1, places)
+        assert not same_line(ours[2], "at 2026-01-01 10:00:59 acc 4", exactness, 1, places)
+    assert not same_line(ours[1], again[1], EXACT, 1)
 
 
 def test_losses_are_means_over_the_ranks() -> None:

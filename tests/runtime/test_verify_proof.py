@@ -12,7 +12,7 @@ from crosstrain.verify import Report, verify
 from crosstrain.verify.batches import checksum
 from crosstrain.verify.curves import sparkline, svg
 from crosstrain.verify.draws import SharedDraws, row_dimension
-from crosstrain.verify.evaluation import aligned, pattern
+from crosstrain.verify.lines import aligned, words
 from crosstrain.verify.report import Run, Verdict
 from torch import nn
 
@@ -85,6 +85,65 @@ def test_dropout_noise_and_batch_statistics_are_verified_exactly(tmp_path: Path)
         "3 --split-batches after.py",
         "3 after.py",
     ]
+
+
+AUGMENTED = """
+import random, time, numpy as np, torch
+from torch import nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, Dataset
+{start}
+torch.manual_seed(1); random.seed(1); np.random.seed(1)
+class Crops(Dataset):
+    def __init__(self, rows):
+        self.images, self.labels = torch.randn(rows, 9), torch.arange(rows) % 3
+        self.own = torch.Generator().manual_seed(5)
+    def __len__(self):
+        return len(self.labels)
+    def __getitem__(self, index):
+        left = torch.randint(0, 4, (1,)).item()
+        image = self.images[index][left : left + 6] * (1 + np.random.rand()) + torch.rand(6, generator=self.own)
+        return (image.flip(0) if random.random() < 0.5 else image), self.labels[index]
+def masked(samples):
+    x, y = torch.utils.data.default_collate(samples)
+    return x * (torch.rand(len(x), 1) > 0.2), y
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train = DataLoader(Crops(39), batch_size=8, shuffle=True, collate_fn=masked)
+valid = DataLoader(Crops(10), batch_size=4, shuffle=True)
+{prepare}
+begin = time.perf_counter()
+for epoch in range(2):
+    for x, y in train:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad(); {backward}; optimizer.step()
+    with torch.no_grad():
+        total = sum(F.cross_entropy(model(x), y).item() for x, y in valid)
+    {say}(f"epoch {{epoch}} {{total:.3f}} in {{time.perf_counter() - begin:.6f}} s, done at {{time.strftime('%H:%M:%S')}}")
+"""
+
+
+def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> None:
+    """From torch's, python's and numpy's streams, and while collating; uneven batches make the streams drift.
+
+    The evaluation is not prepared: each process reads all of it, in an order of its own. Times are no results.
+    """
+    before = AUGMENTED.format(start="", prepare="", backward="loss.backward()", say="print")
+    report = run(tmp_path, _augmented(), before, processes=[1, 2])
+    assert [one.verdict.value for one in report.runs] == ["identical", "equal"], report
+    assert "'epoch # # in # s, done at (clock)'" in " ".join(report.runs[0].notes)
+    assert len(report.runs[1].compared) == len(report.runs[1].losses)
+    assert "original, drawing as 2" in svg(report)
+
+
+def _augmented(**changes: str) -> str:
+    parts = {
+        "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
+        "prepare": "model, optimizer, train = accelerator.prepare(model, optimizer, train)",
+        "backward": "accelerator.backward(loss)",
+        "say": "accelerator.print",
+    }
+    return AUGMENTED.format(**(parts | changes))
 
 
 def test_a_mistake_under_dropout_is_no_noise(tmp_path: Path) -> None:
@@ -217,7 +276,7 @@ def test_checksums_of_shares_add_up_in_any_order() -> None:
 
 
 def test_lines_are_aligned_by_their_words() -> None:
-    assert pattern("epoch 3: acc 0.512") == pattern("epoch 12: acc 1") == "epoch # : acc #"
+    assert words("epoch 3: acc 0.512") == words("epoch 12: acc 1") == "epoch # : acc #"
     ours = ["step 1 loss 2", "epoch 1 acc 3", "step 2 loss 2", "epoch 2 acc 3"]
     assert aligned(ours, ["epoch 1 acc 4", "epoch 2 acc 4"]) == [(1, 0), (3, 1)]
 

@@ -48,9 +48,10 @@ class Watched:
             self._watch.cut(self._first)
             raise StopIteration
         self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
+        self._watch.source = self._watch.number(self._loader)
         with self._watch.reading(self._loader, self._first):
             batch = next(self._batches)
-        self._watch.opening = None
+        self._watch.opening = self._watch.source = None
         self._watch.saw(self._loader, batch, self._first)
         self._first = False
         return batch
@@ -67,6 +68,8 @@ class Watch:
         self.batches: list[Batch] = []
         self.rows: int | None = None
         self.opening: int | None = None  # the loader that is about to draw its order
+        self.source: int | None = None  # the loader whose next batch is being read
+        self.last: int | None = None  # the loader that gave the batch in hand
         self.reading = reading
         self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
         self.enough: Callable[[], bool] = lambda: False
@@ -118,10 +121,8 @@ class Watch:
         prepared = getattr(loader, "_crosstrain", None)
         real = None if prepared is None else loader.real_rows(prepared.comm.rank)
         rows, digest = checksum(batch, real)
-        self.rows = rows
-        self.batches.append(
-            Batch(self.number(loader), self._events(), rows, digest, first, place(), width(batch))
-        )
+        self.rows, self.last = rows, self.number(loader)
+        self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch)))
 
 
 class Guarded:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from crosstrain.verify.compare import NUMBER
+from crosstrain.verify.lines import NUMBER
 from crosstrain.verify.passes import (
     apart,
     batches_of,

@@ -11,12 +11,11 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstrain.verify.lines import Volatile, printed_at, same_line
 from crosstrain.verify.passes import everywhere, side_by_side, step_of, training_loaders
 from crosstrain.verify.report import Difference
 from crosstrain.verify.tolerance import Tolerance, same
 from crosstrain.verify.traces import Batch, Event, RankTrace
-
-NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
 
 @dataclass
@@ -34,21 +33,27 @@ class Comparison:
 
 
 def compare(
-    original: RankTrace, ranks: Sequence[RankTrace], ignore: Sequence[re.Pattern[str]] = ()
+    original: RankTrace,
+    ranks: Sequence[RankTrace],
+    ignore: Sequence[re.Pattern[str]] = (),
+    *,
+    epsilon: float | None = None,
+    volatile: Volatile | None = None,
 ) -> Comparison:
     """The original against all ranks of a run: bit-identical for one rank, to tolerance for several.
 
-    `ignore`: a printed line in which one of them is found is left out on both sides.
+    ignore: a printed line in which one of them is found is left out on both sides. epsilon: of the tolerance, where
+    it is not to be the machine epsilon of the original's coarsest dtype. volatile: printed numbers to leave out.
     """
     result = Comparison()
-    tolerance = Tolerance(original.epsilon if len(ranks) > 1 else 0.0)
+    tolerance = Tolerance(epsilon or (original.epsilon if len(ranks) > 1 else 0.0))
     result.difference = ranks_disagree(ranks) or _compare_events(original, ranks, tolerance, result)
     if result.difference is None:
         result.difference = _compare_batches(original, ranks)
     if result.difference is None:
         result.difference = _compare_weights(original, ranks[0], tolerance, result)
     if result.difference is None:
-        result.difference = _compare_lines(original, ranks[0], tolerance, ignore)
+        result.difference = _compare_lines(original, ranks[0], tolerance, ignore, volatile)
     if result.difference is None:
         result.difference = next(iter(files_of_several(ranks, text=False)), None)
     # A log that every process writes is a blemish, a checkpoint is a danger.
@@ -247,7 +252,11 @@ def _worst(a: NDArray[np.float64], b: NDArray[np.float64]) -> str:
 
 
 def _compare_lines(
-    original: RankTrace, run: RankTrace, tolerance: Tolerance, ignore: Sequence[re.Pattern[str]]
+    original: RankTrace,
+    run: RankTrace,
+    tolerance: Tolerance,
+    ignore: Sequence[re.Pattern[str]],
+    volatile: Volatile | None,
 ) -> Difference | None:
     def kept(lines: Sequence[str]) -> list[str]:
         return [line for line in lines if not any(pattern.search(line) for pattern in ignore)]
@@ -255,49 +264,9 @@ def _compare_lines(
     for expected, got in zip_longest(kept(original.lines), kept(run.lines)):
         if expected is None or got is None:
             return Difference("printed line", None, repr(expected or "nothing"), repr(got or "nothing"))
-        if not same_line(expected, got, tolerance, original.steps):
+        if not same_line(expected, got, tolerance, original.steps, volatile):
             return Difference("printed line", None, repr(expected), repr(got), printed_at(run, got))
     return None
-
-
-def printed_at(run: RankTrace, text: str) -> str:
-    """Which line of the script printed a text, as far as that is known."""
-    if len(run.printed) != len(run.lines) or text not in run.lines:
-        return ""
-    where = run.printed[run.lines.index(text)]
-    return f"printed at {where.place.rpartition(':')[0]}" if where.place else ""
-
-
-def same_line(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
-    """Whether two lines say the same: the same text, and numbers to tolerance (integers exactly).
-
-    Where numbers may differ, runs of blanks count as one: a column's padding follows its digits.
-    """
-    if a == b:
-        return True
-    if not tolerance.epsilon or _text(a) != _text(b):
-        return False
-    pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
-    return all(same_number(x, y, tolerance, steps) for x, y in pairs)
-
-
-def _text(line: str) -> str:
-    return " ".join(NUMBER.sub(" # ", line).split())
-
-
-def same_number(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
-    if _unit(a) == 0 and _unit(b) == 0:
-        return a == b
-    return same(float(a), float(b), tolerance.printed(steps, float(a), max(_unit(a), _unit(b))))
-
-
-def _unit(number: str) -> float:
-    """What one in the last digit counts; 0.0 for an integer."""
-    mantissa, _, exponent = number.lower().partition("e")
-    _, point, digits = mantissa.partition(".")
-    if not point and not exponent:
-        return 0.0
-    return float(10.0 ** (int(exponent or 0) - len(digits)))
 
 
 def _name(event: Event | None) -> str:

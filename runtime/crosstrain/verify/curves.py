@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 from crosstrain.verify.report import Report
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 56
-# Distinct also without colour: each has its own dashes, and later lines do not hide earlier ones.
-STYLES = (("#444444", "", 5), ("#d98200", "7 4", 2.5), ("#0072b2", "2 3", 1.8), ("#009e73", "1 4", 1.8))
+WIDTH, PLOT = 720, 260
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 44
+ROW, COLUMNS = 20, 3  # of the legend
+# One for each run, distinct also without colour. What a run must follow lies under it as a broad band.
+STYLES = (("#d98200", "7 4"), ("#1a86d0", "2 3"), ("#009e73", "1 4"), ("#c05a9e", "9 3 2 3"))
+BAND, LINE = 6, 2
 
 
-def curves(report: Report) -> list[tuple[str, tuple[float, ...]]]:
-    """(name, global losses) of every run that trained the same way; the default launch takes other steps."""
-    runs = [("original", report.original.losses)]
-    runs += [(run.name, run.losses) for run in report.runs if run.losses]
-    return [(name, losses) for name, losses in runs if losses]
+@dataclass(frozen=True)
+class Curve:
+    """The global losses of one run. style: of `STYLES`; None: the original's. reference: a run is compared with it."""
+
+    name: str
+    losses: tuple[float, ...]
+    style: int | None
+    reference: bool
+
+
+def curves(report: Report) -> list[Curve]:
+    """Every run that trained the same way, after what it is compared with; the default launch takes other steps."""
+    found = [Curve("original", report.original.losses, None, True)]
+    for number, run in enumerate(run for run in report.runs if run.losses and not run.frozen):
+        style = number % len(STYLES)
+        if run.compared:
+            found.append(Curve(f"original, drawing as {run.processes}", run.compared, style, True))
+        found.append(Curve(run.name, run.losses, style, False))
+    return [curve for curve in found if curve.losses]
 
 
 def sparkline(losses: Sequence[float], width: int, low: float, high: float) -> str:
@@ -43,42 +60,56 @@ def bounds(losses: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def svg(report: Report) -> str:
-    """The figure, or "" where nothing trained. Only presentation attributes: it stands any content policy."""
+    """The figure, or "" where nothing trained. Only presentation attributes: it stands any content policy.
+
+    Text and axes have the colour of the text around the figure, so it is at home on dark pages, too.
+    """
     found = curves(report)
     if not found:
         return ""
-    low, high = bounds([losses for _, losses in found])
-    longest = max(len(losses) for _, losses in found)
-    title = f"Loss of every backward pass: {', '.join(name for name, _ in found)}"
+    low, high = bounds([curve.losses for curve in found])
+    longest = max(len(curve.losses) for curve in found)
+    height = PLOT + ROW * math.ceil(len(found) / COLUMNS)
+    title = f"Loss of every backward pass: {', '.join(curve.name for curve in found)}"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="12" fill="currentColor">',
         f"<title>{escape(title)}</title>",
         *_axes(low, high, longest),
+        *(_line(curve, low, high, longest) for curve in sorted(found, key=lambda curve: not curve.reference)),
     ]
-    for index, (name, losses) in enumerate(found):
-        colour, dashes, thick = STYLES[index % len(STYLES)]
-        points = " ".join(
-            f"{_x(step, longest):.1f},{_y(loss, low, high):.1f}"
-            for step, loss in enumerate(losses)
-            if math.isfinite(loss)
-        )
-        stroke = f'fill="none" stroke="{colour}" stroke-width="{thick}" stroke-dasharray="{dashes or "none"}"'
-        parts.append(f'<polyline points="{points}" {stroke} stroke-linejoin="round"/>')
-        x, y = LEFT + index * 165, HEIGHT - 12
-        parts.append(f'<line x1="{x}" y1="{y - 4}" x2="{x + 26}" y2="{y - 4}" {stroke}/>')
-        parts.append(f'<text x="{x + 32}" y="{y}">{escape(name)}</text>')
+    for index, curve in enumerate(found):
+        x = LEFT + index % COLUMNS * ((WIDTH - LEFT) // COLUMNS)
+        y = PLOT + ROW * (index // COLUMNS)
+        parts.append(f'<line x1="{x}" y1="{y}" x2="{x + 26}" y2="{y}" {_stroke(curve)}/>')
+        parts.append(f'<text x="{x + 34}" y="{y + 4}">{escape(curve.name)}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
+def _line(curve: Curve, low: float, high: float, longest: int) -> str:
+    points = " ".join(
+        f"{_x(step, longest):.1f},{_y(loss, low, high):.1f}"
+        for step, loss in enumerate(curve.losses)
+        if math.isfinite(loss)
+    )
+    return f'<polyline points="{points}" fill="none" stroke-linejoin="round" {_stroke(curve)}/>'
+
+
+def _stroke(curve: Curve) -> str:
+    colour, dashes = ("currentColor", "none") if curve.style is None else STYLES[curve.style]
+    if curve.reference:
+        return f'stroke="{colour}" stroke-width="{BAND}" stroke-opacity="0.3"'
+    return f'stroke="{colour}" stroke-width="{LINE}" stroke-dasharray="{dashes}"'
+
+
 def _axes(low: float, high: float, longest: int) -> list[str]:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    bottom, right = PLOT - BOTTOM, WIDTH - RIGHT
     grey = 'stroke="currentColor" stroke-opacity="0.35"'
     out = [
         f'<line x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{bottom}" {grey}/>',
         f'<line x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}" {grey}/>',
     ]
-    for value in (low, (low + high) / 2, high):
+    for value in dict.fromkeys((low, (low + high) / 2, high)):
         y = _y(value, low, high)
         out.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     for step in sorted({1, (longest + 1) // 2, longest}):
@@ -93,4 +124,4 @@ def _x(step: int, longest: int) -> float:
 
 def _y(loss: float, low: float, high: float) -> float:
     share = (loss - low) / (high - low) if high > low else 0.5
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
+    return PLOT - BOTTOM - (PLOT - TOP - BOTTOM) * share

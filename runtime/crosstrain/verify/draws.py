@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -30,31 +31,51 @@ NEAR = 12  # frames between a draw and what asked for it
 class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, draws that have a row per sample of the batch in hand are made for `world` shares.
 
-    rows: of the batch in hand. opening: whether a loader that the processes share is about to draw its order.
+    rows: of the batch in hand; None: all processes draw the same things. opening: whether a loader that the processes share is about to draw its order.
     """
 
     def __init__(self, world: int, rows: Callable[[], int | None], opening: Callable[[], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._world = world
+        self.world = world
         self._rows = rows
         self._opening = opening
-        self._states: dict[int, list[Tensor]] = {}  # by generator, of all processes but the first
+        self._process: int | None = None  # the one that everything is drawn for, while it reads its samples
+        # By generator (which is kept alive, because its address is its name), of all processes but the first.
+        self._states: dict[int, tuple[torch.Generator, list[Tensor]]] = {}
+        self.drew = False  # whether `as_process` has seen a draw
 
     def shares(self) -> list[int] | None:
-        """Rows of each process of the batch in hand, as even as possible; None outside of training."""
+        """Rows of each process of the batch in hand, as even as possible; None where it is not shared."""
         rows = self._rows()
-        if not rows:
-            return None
-        small, more = divmod(rows, self._world)
-        return [small + (rank < more) for rank in range(self._world)]
+        return split(rows, self.world) if rows and self._process is None else None
+
+    @contextmanager
+    def as_process(self, rank: int) -> Iterator[None]:
+        """Whatever is drawn inside, this process draws alone, from its own states."""
+        generator = torch.default_generator
+        others, ours = self._others(generator), generator.get_state()
+        if rank:
+            generator.set_state(others[rank - 1])
+        self._process, self.drew = rank, False
+        try:
+            yield
+        finally:
+            self._process = None
+            if rank:
+                others[rank - 1] = generator.get_state()
+                generator.set_state(ours)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        shares = self.shares()
-        if shares is None or torch.Tag.nondeterministic_seeded not in func.tags:
+        if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         generator = kwargs.get("generator") or torch.default_generator
-        calls = [share_of(func, args, kwargs, shares, rank) for rank in range(self._world)]
+        if self._process is not None:
+            return self._alone(self._process, generator, lambda: func(*args, **kwargs))
+        shares = self.shares()
+        if shares is None:
+            return self._common(func, args, kwargs, generator)
+        calls = [share_of(func, args, kwargs, shares, rank) for rank in range(self.world)]
         known = [call for call in calls if call is not None]
         if len(known) < len(calls):
             return self._common(func, args, kwargs, generator)
@@ -62,10 +83,23 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _others(self, generator: torch.Generator) -> list[Tensor]:
         """The states of the other processes; equal to ours until a draw of another size."""
-        key = id(generator)
+        key = address(generator)
         if key not in self._states:
-            self._states[key] = [generator.get_state() for _ in range(self._world - 1)]
-        return self._states[key]
+            self._states[key] = generator, [generator.get_state() for _ in range(self.world - 1)]
+        return self._states[key][1]
+
+    def _alone(self, rank: int, generator: torch.Generator, draw: Callable[[], Any]) -> Any:
+        """A draw of one process. The default generator is in that process's state already."""
+        self.drew = True
+        others = self._others(generator)
+        if rank == 0 or address(generator) == address(torch.default_generator):
+            return draw()
+        ours = generator.get_state()
+        generator.set_state(others[rank - 1])
+        result = draw()
+        others[rank - 1] = generator.get_state()
+        generator.set_state(ours)
+        return result
 
     def _common(self, func: Any, args: Any, kwargs: Any, generator: torch.Generator) -> Any:
         """A draw without rows: every process makes it for itself, and we see the first one's."""
@@ -108,6 +142,17 @@ class Call:
     dim: int
     kept: int
     in_place: bool
+
+
+def address(generator: Any) -> int:
+    """The generator's identity: each call is handed another Python object for the same one."""
+    return int(generator._cdata)
+
+
+def split(rows: int, world: int) -> list[int]:
+    """Rows of each process, as even as possible, the first ones having more."""
+    small, more = divmod(rows, world)
+    return [small + (rank < more) for rank in range(world)]
 
 
 def share_of(func: Any, args: Any, kwargs: Any, shares: list[int], rank: int) -> Call | None:

@@ -10,12 +10,12 @@ completes uneven batches with samples from the start: what is not gathered, or g
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crosstrain.verify.compare import NUMBER, Comparison, ranks_disagree, same_number
+from crosstrain.verify.compare import Comparison, ranks_disagree
+from crosstrain.verify.lines import Volatile, aligned, numbers, same_number, words
 from crosstrain.verify.passes import (
     batches_of,
     evaluation_loaders,
@@ -37,11 +37,6 @@ class Line:
     fixed: tuple[bool, ...]
 
 
-def pattern(text: str) -> str:
-    """A line without its numbers."""
-    return " ".join(NUMBER.sub(" # ", text).split())
-
-
 def after_evaluation(trace: RankTrace, ignore: Sequence[re.Pattern[str]] = ()) -> list[int]:
     """The printed lines whose last batch before was one of an evaluation."""
     loaders = evaluation_loaders(trace)
@@ -56,10 +51,15 @@ def after_evaluation(trace: RankTrace, ignore: Sequence[re.Pattern[str]] = ()) -
     ]
 
 
-def evaluation_lines(full: RankTrace, less: RankTrace, ignore: Sequence[re.Pattern[str]]) -> list[Line]:
+def evaluation_lines(
+    full: RankTrace,
+    less: RankTrace,
+    ignore: Sequence[re.Pattern[str]] = (),
+    volatile: Volatile | None = None,
+) -> list[Line]:
     """The lines of `full` about an evaluation, by comparison with a run that had less to train on.
 
-    None, if that run had the same: a stream of data cannot be shortened.
+    Numbers that are volatile are not fixed. None, if that run had the same: a stream of data cannot be shortened.
     """
     loaders = training_loaders(full)
     if loaders and len(batches_of(full, loaders)) == len(batches_of(less, loaders)):
@@ -70,29 +70,26 @@ def evaluation_lines(full: RankTrace, less: RankTrace, ignore: Sequence[re.Patte
     found: list[Line] = []
     for a, b in aligned([full.lines[i] for i in ours], [less.lines[i] for i in theirs]):
         text = full.lines[ours[a]]
-        numbers, others = NUMBER.findall(text), NUMBER.findall(less.lines[theirs[b]])
-        fixed = tuple(x == y for x, y in zip(numbers, others, strict=True))
+        left_out = (volatile or {}).get(words(text), frozenset())
+        pairs = enumerate(zip(numbers(text), numbers(less.lines[theirs[b]]), strict=True))
+        fixed = tuple(x == y and place not in left_out for place, (x, y) in pairs)
         if any(fixed):
             found.append(Line(ours[a], text, fixed))
     return found
 
 
-def aligned(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of lines that have the same words, in order."""
-    a, b = [pattern(text) for text in ours], [pattern(text) for text in theirs]
-    if a == b:
-        return [(index, index) for index in range(len(a))]
-    blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
-
-
 def compare_frozen(
-    full: RankTrace, less: RankTrace, ranks: Sequence[RankTrace], ignore: Sequence[re.Pattern[str]] = ()
+    full: RankTrace,
+    less: RankTrace,
+    ranks: Sequence[RankTrace],
+    ignore: Sequence[re.Pattern[str]] = (),
+    volatile: Volatile | None = None,
 ) -> Comparison:
     """Frozen runs of the original, with all its training data and with less, against a default launch."""
     result = Comparison(ranks_disagree(ranks))
     if result.difference is None:
-        result.difference = _compare_lines(full, evaluation_lines(full, less, ignore), ranks, ignore, result)
+        lines = evaluation_lines(full, less, ignore, volatile)
+        result.difference = _compare_lines(full, lines, ranks, ignore, result)
     if result.difference is None:
         result.difference = compare_rates(full, ranks)
     return result
@@ -110,8 +107,8 @@ def _compare_lines(
     pairs = aligned([line.text for line in lines], [ranks[0].lines[i] for i in theirs])
     for a, b in pairs:
         text = ranks[0].lines[theirs[b]]
-        numbers = zip(NUMBER.findall(lines[a].text), NUMBER.findall(text), lines[a].fixed, strict=True)
-        if not all(same_number(x, y, tolerance, full.steps) for x, y, fixed in numbers if fixed):
+        printed = zip(numbers(lines[a].text), numbers(text), lines[a].fixed, strict=True)
+        if not all(same_number(x, y, tolerance, full.steps) for x, y, fixed in printed if fixed):
             detail = f"an evaluation of the same model{_by(ranks[0], theirs[b])}"
             return Difference("evaluation", None, repr(lines[a].text), repr(text), detail)
     result.largest["evaluation lines"] = float(len(pairs))

@@ -64,12 +64,17 @@ def side_by_side(
     )
 
 
-def whole_loaders(ranks: Sequence[RankTrace]) -> tuple[int, ...]:
-    """The loaders of which every process reads everything: those that were not prepared."""
-    whole = {batch.loader for batch in ranks[0].batches}
-    for shares in zip(*(rank.batches for rank in ranks), strict=False):
-        if len({(share.loader, share.digest) for share in shares}) > 1:
-            whole.discard(shares[0].loader)
+def whole_loaders(original: RankTrace, ranks: Sequence[RankTrace]) -> tuple[int, ...]:
+    """The loaders of which every process reads everything: those that were not prepared.
+
+    Each process may read them in another order, so rows are counted: a share has fewer than the original's batch.
+    """
+    whole = {batch.loader for batch in original.batches}
+    for loader in tuple(whole):
+        for batch, shares in side_by_side(original, ranks, {loader}):
+            if any(share.rows != batch.rows for share in shares):
+                whole.discard(loader)
+                break
     return tuple(sorted(whole))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from crosstrain.verify.curves import bounds, curves, sparkline
 from crosstrain.verify.report import Report, Run, meaning_of
 from crosstrain.verify.runs import Progress as Told
 
-QUANTITIES = ("loss", "gradient norm", "weights")
+QUANTITIES = {"loss": "loss", "gradient norm": "grad", "weights": "weights"}  # and their headings
 CURVE_WIDTH = 60
 
 
@@ -22,10 +22,10 @@ def render(report: Report, console: Console) -> None:
     """Print the table, the curves, then each difference with its cause, error and note."""
     names = dict.fromkeys((report.original_path.name, report.migrated_path.name))
     title = f"{' and '.join(names)}: largest errors, relative"
-    table = Table(title=title, title_justify="left", padding=(0, 1, 0, 0))
+    table = Table(title=title, title_justify="left", padding=(0, 1, 0, 0), box=None)
     for heading in ("run", "verdict"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("steps", *(quantity.partition(" ")[0] for quantity in QUANTITIES), "s"):
+    for heading in ("steps", *QUANTITIES.values(), "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_row("original", _verdict(report.original), *_numbers(report.original))
     for run in report.runs:
@@ -39,14 +39,14 @@ def render(report: Report, console: Console) -> None:
 
 def _curves(report: Report, console: Console) -> None:
     found = curves(report)
-    if not found or len(found[0][1]) < 3:
+    if not found or len(found[0].losses) < 3:
         return
-    low, high = bounds([losses for _, losses in found])
-    width = max(len(name) for name, _ in found)
+    low, high = bounds([curve.losses for curve in found])
+    width = max(len(curve.name) for curve in found)
     console.print(f"loss, {low:.4g} to {high:.4g}:", highlight=False)
-    for name, losses in found:
-        line = sparkline(losses, min(CURVE_WIDTH, console.width - width - 4), low, high)
-        console.print(f"  {name:<{width}} {line}", highlight=False)
+    for curve in found:
+        line = sparkline(curve.losses, min(CURVE_WIDTH, console.width - width - 4), low, high)
+        console.print(f"  {curve.name:<{width}} {line}", highlight=False)
 
 
 def _explain(name: str, run: Run, console: Console) -> None:
@@ -62,8 +62,17 @@ def _explain(name: str, run: Run, console: Console) -> None:
         console.print(run.error.rstrip(), markup=False, highlight=False, soft_wrap=True)
     if run.against and run.verdict.ok:
         console.print(f"{name}: compared with {escape(run.against)}", highlight=False, soft_wrap=True)
+    if run.compiled:
+        console.print(f"{name}: graphs compiled by step: {_counts(run.compiled)}", soft_wrap=True)
     for note in run.notes:
         console.print(f"{name}: {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _counts(compiled: Sequence[int]) -> str:
+    """ "2 1 0 0 0"; a long end of zeros is only mentioned."""
+    last = max((step for step, count in enumerate(compiled) if count), default=-1)
+    shown = " ".join(map(str, compiled[: last + 3]))
+    return f"{shown} ... 0" if len(compiled) > last + 3 else shown
 
 
 def _conclude(report: Report, console: Console) -> None:

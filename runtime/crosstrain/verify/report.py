@@ -84,8 +84,10 @@ class Run:
     """One run of the migrated script (or, in `Report.original`, of the original).
 
     name: which run; launch: the command line that it stands for. against: what it was compared with, where
-    that is not simply the original. frozen: every step was undone. losses: the global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative error seen (weights: relative to
-    the way they moved). error: the traceback, or where each rank hung. seconds: wall time of the run.
+    that is not simply the original, and compared: the losses of that. frozen: every step was undone. losses: the
+    global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative
+    error seen (weights: relative to the way they moved). error: the traceback, or where each rank hung. seconds:
+    wall time of the run. compiled: graphs that XLA compiled in each optimizer step.
     """
 
     processes: int
@@ -102,6 +104,8 @@ class Run:
     frozen: bool = False
     cause: Cause | None = None
     losses: tuple[float, ...] = ()
+    compared: tuple[float, ...] = ()
+    compiled: tuple[int, ...] = ()
 
 
 FROZEN = (

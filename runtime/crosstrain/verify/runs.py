@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,13 @@ Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
 # Several processes share each batch of the script, uneven ones too: the mathematics of one process.
 SHARED_BATCHES: Mapping[str, object] = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
 OWN_BATCHES: Mapping[str, object] = {"cpu": True}
+# Four virtual chips of XLA's CPU client.
+ON_XLA = {
+    "PJRT_DEVICE": "CPU",
+    "CPU_NUM_DEVICES": "4",
+    "CROSSTRAIN_CONFIG": json.dumps({"split_batches": True, "even_batches": "weighted"}),
+}
+SHOWN = 80  # characters of a line that another rank printed
 STACK_LINES = 30  # of each rank that hangs
 # Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
 SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
@@ -56,7 +63,8 @@ class Request:
 class Variant:
     """What is particular about one run. `shares`, `whole`, `frozen`, `double`, `leave_out`: see `client.Job`.
 
-    migrated: the request's overlay lies over its working directory.
+    migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
+    CPU client.
     """
 
     name: str
@@ -68,7 +76,8 @@ class Variant:
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
     double: bool = False
-    leave_out: Mapping[int, int] = field(default_factory=dict)
+    leave_out: tuple[tuple[int, int], ...] = ()
+    xla: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,9 @@ class Runner:
             seed=request.seed,
             steps=request.steps,
             timeout=request.timeout,
-            env={"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
+            env=ON_XLA
+            if variant.xla
+            else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
             devices=request.devices,
             launched=request.launched,
             shares=variant.shares,
@@ -223,11 +234,15 @@ def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Ru
     if not steps:
         return Run(world, Verdict.NO_STEPS)
     notes = tuple(
-        f"rank {number} printed {_lines(len(trace.lines))} of its own: {trace.lines[0]!r}"
+        f"rank {number} printed {_lines(len(trace.lines))} of its own: {_short(trace.lines[0])!r}"
         for number, trace in enumerate(ranks)
         if number and trace.lines
     )
     return Run(world, Verdict.RAN, steps, notes=notes)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def _lines(number: int) -> str:

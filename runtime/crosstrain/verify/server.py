@@ -222,7 +222,7 @@ class Stage:
     @contextlib.contextmanager
     def set(self) -> Iterator[None]:
         """Everything in place, the hooks last: they see what the script would compute without them."""
-        from crosstrain.verify import alone, devices, double, frozen, synthetic
+        from crosstrain.verify import alone, devices, double, fetching, frozen, synthetic
         from crosstrain.verify.draws import SharedDraws, share_statistics
 
         job = self._job
@@ -235,9 +235,12 @@ class Stage:
         if job["shares"] > 1:
             watch, whole = self._tracer.watch, job["whole"]
             shared = SharedDraws(
-                job["shares"], lambda: watch.rows, lambda: watch.opening not in {None, *whole}
+                job["shares"],
+                lambda: None if watch.last in whole else watch.rows,
+                lambda: watch.opening not in {None, *whole},
             )
             share_statistics(shared.shares)
+            fetching.install(shared, lambda: None if watch.source is None else watch.source not in whole)
         if job["frozen"]:
             frozen.install()
             if job["cut_short"]:

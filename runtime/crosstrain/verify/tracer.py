@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from crosstrain.verify.batches import Watch
+from crosstrain.verify.late import Late, on_xla, square_norm
 from crosstrain.verify.places import place
 from crosstrain.verify.traces import Ending, Event, Parameter, RankTrace
 
@@ -46,6 +47,7 @@ class Tracer:
         self._optimizers: list[Optimizer] = []
         self._first: dict[Tensor, Tensor] = {}
         self._signal: dict[Tensor, float] = {}
+        self._late = Late()
 
     def install(self) -> None:
         """Hook every backward pass and every optimizer of this process."""
@@ -143,8 +145,11 @@ class Tracer:
         if self.watch.batches and not self._draws:
             self._draws = random_state() != self._random
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        total = math.fsum(float(root.detach().double().sum()) for root in roots)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
+        sums = [root.detach().double().sum() for root in roots]
+        if on_xla(sums):
+            self._late.loss(len(self._events), sums)
+        total = 0.0 if on_xla(sums) else math.fsum(map(float, sums))
         self._events.append(Event("loss", 0, (total,), place()))
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -157,19 +162,31 @@ class Tracer:
         for parameter in parameters:
             if parameter not in self._first:
                 self._first[parameter] = parameter.detach().clone()
-        squares = [_square_norm(parameter.grad) for parameter in parameters]
-        norm = math.sqrt(math.fsum(squares))
-        for parameter, square in zip(parameters, squares, strict=True):
-            share = math.sqrt(square) / norm if norm > 0 else 0.0
-            self._signal[parameter] = max(self._signal.get(parameter, 0.0), share)
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-        size = math.sqrt(math.fsum(_square_norm(parameter) for parameter in parameters))
+        norm = size = 0.0
+        if on_xla(parameters):
+            self._late.step(len(self._events), parameters)
+        else:
+            squares = [float(square_norm(parameter.grad)) for parameter in parameters]
+            norm = math.sqrt(math.fsum(squares))
+            size = math.sqrt(math.fsum(float(square_norm(parameter)) for parameter in parameters))
+            self._saw(parameters, squares)
         index = self._optimizers.index(optimizer)
         self._events.append(Event("step", index, (norm, size, *rates), place()))
         self.steps_done(self._steps)
 
+    def _saw(self, parameters: Sequence[Tensor], squares: Sequence[float]) -> None:
+        """Keep the largest share that each gradient has had in all of them."""
+        norm = math.sqrt(math.fsum(squares))
+        for parameter, square in zip(parameters, squares, strict=True):
+            share = math.sqrt(square) / norm if norm > 0 else 0.0
+            self._signal[parameter] = max(self._signal.get(parameter, 0.0), share)
+
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
+        xla = self._late.counts()
+        for held, squares in self._late.fill(self._events):
+            self._saw(held, squares)
         parameters: list[Parameter] = []
         weights: list[NDArray[np.float64]] = []
         names = parameter_names(list(self._first)) if self._first else {}
@@ -194,6 +211,7 @@ class Tracer:
             draws=self._draws,
             statistics=self._statistics,
             scale=self._scale,
+            xla=xla,
             parameters=tuple(parameters),
             loss_epsilon=self._loss_epsilon,
             error=error,
@@ -235,15 +253,6 @@ def epsilon(tensor: Tensor) -> float:
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return torch.finfo(tensor.dtype).eps
     return 0.0
-
-
-def _square_norm(tensor: Tensor | None) -> float:
-    if tensor is None:  # a parameter without a gradient
-        return 0.0
-    values = tensor.detach()
-    if values.is_sparse:
-        values = values.coalesce().values()
-    return float(values.abs().double().square().sum())
 
 
 def _real(tensor: Tensor) -> Tensor:

@@ -82,12 +82,21 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class XlaCounts:
+    """What XLA did: graphs compiled by each optimizer step, values read one by one, operations left to the CPU."""
+
+    compiled: tuple[int, ...]
+    reads: int
+    fallbacks: dict[str, int]
+
+
+@dataclass(frozen=True)
 class RankTrace:
     """One rank of one run. `weights`: all parameters in order, flat, float64 (exact up to fp64).
 
     printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
     it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
-    scale: the largest loss scale of mixed precision, 0.0 without.
+    scale: the largest loss scale of mixed precision, 0.0 without. xla: None where it trained without.
     """
 
     ending: Ending
@@ -106,6 +115,7 @@ class RankTrace:
     draws: bool = False
     statistics: bool = False
     scale: float = 0.0
+    xla: XlaCounts | None = None
 
     @property
     def steps(self) -> int:
@@ -144,7 +154,9 @@ def read(folder: Path) -> RankTrace:
     where = tuple(Printed(**p) for p in data.pop("printed"))
     parameters = tuple(Parameter(**(p | {"shape": tuple(p["shape"])})) for p in data.pop("parameters"))
     weights = np.load(folder / WEIGHTS_FILE)
+    xla = data.pop("xla")
     return RankTrace(
+        xla=XlaCounts(tuple(xla.pop("compiled")), **xla) if xla else None,
         events=events,
         batches=batches,
         printed=where,

@@ -1,0 +1,155 @@
+"""One comparison: the runs of the migrated script, and the verdict on each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from crosstrain.verify.causes import Evidence, likely_cause
+from crosstrain.verify.compare import Comparison, compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.lines import Volatile, about
+from crosstrain.verify.noise import beyond_noise
+from crosstrain.verify.originals import SINGLE, Originals
+from crosstrain.verify.passes import whole_loaders
+from crosstrain.verify.report import Difference, Run, Verdict
+from crosstrain.verify.runs import Finished, Runner, Variant
+from crosstrain.verify.traces import RankTrace
+
+Expectation = Literal["equal", "agree"]
+
+
+class Comparing:
+    """Runs the migrated script and judges each run by those of the original."""
+
+    def __init__(
+        self, runner: Runner, originals: Originals, after: Path, ignore: Sequence[re.Pattern[str]]
+    ) -> None:
+        self._runner = runner
+        self._originals = originals
+        self._original = originals.trace
+        self._after = after
+        self._ignore = ignore
+        self._volatile: Volatile | None = None  # not asked for yet
+
+    def judged(self, world: int, expect: Expectation) -> Run:
+        """The run with so many processes, and the verdict on it."""
+        name = "1 process" if world == 1 else f"{world} processes"
+        done = self._runner.run(self._after, Variant(name, True, world))
+        launch = f"crosstrain launch --num-processes {world}" + (" --split-batches" if world > 1 else "")
+        run = replace(self._verdict(done, expect), launch=f"{launch} {self._after.name}")
+        evidence = Evidence(self._original, done.ranks, run, run.difference)
+        return replace(run, cause=likely_cause(evidence), losses=losses_of(done.ranks))
+
+    def _verdict(self, done: Finished, expect: Expectation) -> Run:
+        """The verdict on a run that may have failed by itself."""
+        run, ranks = done.run, done.ranks
+        if not run.verdict.ok:
+            return run
+        if expect == "agree" and len(ranks) > 1:
+            return concluded(run, Comparison(ranks_disagree(ranks)), Verdict.AGREE)
+        good = Verdict.IDENTICAL if len(ranks) == 1 else Verdict.EQUAL
+        run = concluded(run, self.compare(self._original, ranks), good)
+        if run.verdict.ok:
+            return run
+        if len(ranks) == 1:
+            return self._against_itself(run, done)
+        if self._original.draws or self._original.statistics:
+            return self._against_shares(run, done)
+        return self._in_double(run, done, Variant("")) or run
+
+    def compare(
+        self, original: RankTrace, ranks: Sequence[RankTrace], epsilon: float | None = None
+    ) -> Comparison:
+        """Compare; where only a printed line differs, again without the numbers that are never the same."""
+        result = compare(original, ranks, self._ignore, epsilon=epsilon, volatile=self._volatile)
+        if self._volatile is None and result.difference and result.difference.quantity == "printed line":
+            self._volatile = self._originals.volatile()
+            result = compare(original, ranks, self._ignore, epsilon=epsilon, volatile=self._volatile)
+        if self._volatile and result.difference is None:
+            result.notes.append(about(self._volatile))
+        return result
+
+    def _against_itself(self, run: Run, done: Finished) -> Run:
+        """One process differs: perhaps the original's own second run does, too."""
+        again = self._originals.again()
+        if again is None or self.compare(self._original, [again]).difference is None:
+            return run
+        return by_noise(run, [self._original, again], done, "another run of the original")
+
+    def _against_shares(self, run: Run, done: Finished) -> Run:
+        """Several processes differ where they may: compare with an original that draws share by share."""
+        world = len(done.ranks)
+        whole = whole_loaders(self._original, done.ranks)
+        shared = self._originals.drawing_as(world, whole)
+        if shared is None:
+            return run
+        what = "random draws" if not self._original.statistics else "random draws and batch statistics"
+        against = f"the original with {what} taken for each process's rows by themselves"
+        equal = concluded(done.run, self.compare(shared, done.ranks), Verdict.EQUAL)
+        equal = replace(equal, against=against, compared=losses_of([shared]))
+        if equal.verdict.ok:
+            return equal
+        exact = self._in_double(equal, done, Variant("", shares=world, whole=whole))
+        if exact is not None:
+            return exact
+        other = self._originals.drawing_as(world + 1, whole)
+        members = [self._original, shared, *([other] if other else [])]
+        return by_noise(equal, members, done, "other random numbers")
+
+    def _in_double(self, run: Run, done: Finished, reference: Variant) -> Run | None:
+        """EQUAL, if both agree in double precision; None if they do not, or if that cannot be told.
+
+        Training amplifies double precision's rounding as well, so the tolerance is that of single precision: a
+        mistake is as large there as before. What single precision showed about ranks and files, or a run that
+        is coarser than it, stays.
+        """
+        assert run.difference is not None
+        if run.difference.quantity in ("ranks", "files", "batch", "order") or self._originals.coarse:
+            return None
+        world = len(done.ranks)
+        ours = self._originals.under(replace(reference, name="original, float64", double=True))
+        theirs = self._runner.run(self._after, Variant(f"{done.run.name}, float64", True, world, double=True))
+        if ours is None or not theirs.run.verdict.ok:
+            return None
+        result = self.compare(ours, theirs.ranks, epsilon=SINGLE)
+        if result.difference is not None:
+            return None
+        note = f"rounding was amplified in float32 ({run.difference}); in float64 nothing differs"
+        return concluded(replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL)
+
+
+def concluded(run: Run, result: Comparison, good: Verdict) -> Run:
+    """The run with what a comparison came to; `good` is the verdict where nothing differs."""
+    return replace(
+        run,
+        verdict=Verdict.DIFFERENT if result.difference else good,
+        difference=result.difference,
+        largest=result.largest,
+        notes=(*run.notes, *result.notes),
+    )
+
+
+def by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
+    """Judge a difference by the original's own spread over `members`, its runs with `what`."""
+    if any(len(member.events) != len(members[0].events) for member in members):
+        reason = f"could not decide, because {what} give the original another number of steps"
+        return replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
+    beyond: Difference | None = beyond_noise(members, done.ranks)
+    if beyond is not None:
+        return replace(run, notes=(*run.notes, f"beyond the original's own noise: {beyond}"))
+    if run.difference is not None and run.difference.quantity in ("ranks", "files", "batch"):
+        return run  # nothing that noise can explain
+    notes = (
+        f"what differs first: {run.difference}",
+        f"judged by the spread of {len(members)} runs of the original, with {what}",
+    )
+    return replace(run, verdict=Verdict.NOISE, difference=None, notes=(*run.notes, *notes))
+
+
+def losses_of(ranks: Sequence[RankTrace]) -> tuple[float, ...]:
+    """The global loss of every backward pass; of rank 0 where the ranks are out of step."""
+    events = ranks[0].events if out_of_order(ranks) else global_events(ranks)
+    return tuple(event.values[0] for event in events if event.kind == "loss")

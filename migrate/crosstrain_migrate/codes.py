@@ -6,6 +6,7 @@ TITLES: dict[str, str] = {
     "CT001": "the result failed the tool's own checks",
     "CT002": "a suppression comment that does nothing, or is not understood",
     "CT003": "a part of the conversion is kept away",
+    "CT004": "files that several scripts share",
     "CT101": "import the Accelerator",
     "CT102": "make the one Accelerator",
     "CT103": "the prepared model is not moved by hand",
@@ -71,5 +72,13 @@ What:   A suppression comment, `--select` or `--ignore` keeps a rule away whose 
         on (`loss.backward()  # migrate: skip`, say).
 Why:    With `prepare` and without `backward` a script trains something else. A script is converted whole or not at all.
 Leaves: the script as it was, until the comment goes, the rule is let in, or `# migrate: skip-file` leaves it alone.
+""",
+    "CT004": """\
+What:   A script is migrated together with the files it imports from its own project. Where such a file is used by another
+        script as well, both must need the same of it; `--no-follow` forbids changes outside of the file that was named.
+Why:    A function that now takes the accelerator breaks every caller that was not migrated with it.
+Before: `migrate train.py` (and `finetune.py` calls the same `run_epoch`)
+After:  `migrate train.py finetune.py`
+Leaves: every file of the script as it was.
 """,
 }

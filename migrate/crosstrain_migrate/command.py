@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from crosstrain_migrate import transaction
+from crosstrain_migrate.agreement import agreed
 from crosstrain_migrate.cache import Cache
 from crosstrain_migrate.discovery import discover
+from crosstrain_migrate.imports import is_script
 from crosstrain_migrate.outcome import Migrated, Mode, Outcome
+from crosstrain_migrate.project import units
 from crosstrain_migrate.results import InputError
 from crosstrain_migrate.sources import STDIN, Source, Unusable, decode, may_train, read_bytes
 from crosstrain_migrate.workers import Migrate, checked, migrate_all, migrate_one
@@ -33,18 +37,21 @@ class Request:
 def run(request: Request, migrate: Migrate) -> Outcome:
     """Migrates every file that the request means; writes them, all or none, in write mode."""
     read, untouched = _read_all(request)
-    results = _results([one for one in read if isinstance(one, Source)], request, migrate)
-    files: list[Migrated] = []
-    errors: list[InputError] = []
-    for one in read:
-        file = next(results) if isinstance(one, Source) else one
+    errors = [one for one in read if isinstance(one, InputError)]
+    found = units(one for one in read if isinstance(one, Source))
+    programs: list[list[Migrated]] = []
+    for unit, file in zip(found, _results([unit.whole for unit in found], request, migrate), strict=True):
         if isinstance(file, InputError):
             errors.append(file)
-            continue
-        result = file.result
-        if result.changed or result.findings or result.trains:
-            files.append(file)
-        untouched += not (result.changed or result.refused)
+        else:
+            programs.append(unit.split(file))
+    done = [checked(file) for file in agreed(programs, request.options.follow)]
+    errors += [file for file in done if isinstance(file, InputError)]
+    asked = {one.path: number for number, one in enumerate(read)}
+    errors.sort(key=lambda error: asked.get(error.path, len(asked)))
+    migrated = [file for file in done if isinstance(file, Migrated)]
+    files = [file for file in migrated if file.result.changed or file.result.findings or file.result.trains]
+    untouched += sum(not (file.result.changed or file.result.refused) for file in migrated)
     if request.mode is Mode.WRITE:
         try:
             _write(files)
@@ -60,7 +67,8 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], int]:
     A file asked for by name is always looked into, so that it gets an answer.
     """
     read: list[Source | InputError] = []
-    untouched = 0
+    others: list[tuple[Path, bytes, Path]] = []
+    trains = False
     for found in discover(request.paths, request.exclude):
         if isinstance(found, InputError):
             read.append(found)
@@ -69,11 +77,17 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], int]:
             data, target = read_bytes(found.path)
             if found.named or may_train(data):
                 read.append(decode(found.path, data, target))
+                trains = trains or may_train(data)
             else:
-                untouched += 1
+                others.append((found.path, data, target))
         except Unusable as problem:
             read.append(problem.error)
-    return read, untouched
+    # A script may leave the training to a module that it imports.
+    scripts = [one for one in others if is_script(one[1]) and (trains or b"torch" in one[1])]
+    for path, data, target in scripts:
+        with contextlib.suppress(Unusable):  # nobody asked for it by name
+            read.append(decode(path, data, target))
+    return read, len(others) - len(scripts)
 
 
 def _results(sources: list[Source], request: Request, migrate: Migrate) -> Iterator[Migrated | InputError]:

@@ -39,15 +39,11 @@ def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
     own = program.parts(text)
     firsts = [part.first for part in own]
     for edit in edits:
-        wanted[bisect.bisect(firsts, _line(edit.node)) - 1].append(edit)
+        wanted[bisect.bisect(firsts, getattr(edit.node, "lineno", 1)) - 1].append(edit)
     if not wanted:
         return text
     pieces = (_rewrite(part.text, part.first, wanted.get(number, [])) for number, part in enumerate(own))
     return program.join(text, pieces)
-
-
-def _line(node: ast.AST) -> int:
-    return node.first if isinstance(node, program.Region) else getattr(node, "lineno", 1)
 
 
 def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
@@ -240,6 +236,25 @@ class _Rewriter(cst.CSTTransformer):
                 self.plan.done.add(edit)
         return result.with_changes(args=args) if edits else result
 
+    # -- imports ---------------------------------------------------------------------------------------------
+
+    def leave_ImportFrom(
+        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
+    ) -> cst.BaseSmallStatement:
+        gone = [edit for edit in self.plan.edits.get(original_node, ()) if isinstance(edit, e.RemoveImport)]
+        if not gone or isinstance(updated_node.names, cst.ImportStar):
+            return updated_node
+        names = list(updated_node.names)
+        for edit in gone:
+            kept = [name for name in names if _bound_by(name) != edit.name]
+            if not kept or len(kept) == len(names):
+                raise EditNotApplied(edit)
+            if kept[-1] is not names[-1]:
+                kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
+            names = kept
+            self.plan.done.add(edit)
+        return updated_node.with_changes(names=names)
+
     # -- functions -------------------------------------------------------------------------------------------
 
     def leave_FunctionDef(
@@ -279,6 +294,10 @@ class _Rewriter(cst.CSTTransformer):
 
     def edits_of(self, node: cst.CSTNode) -> Sequence[e.Edit]:
         return self.plan.edits.get(node, ())
+
+
+def _bound_by(alias: cst.ImportAlias) -> str:
+    return alias.evaluated_alias or alias.evaluated_name
 
 
 def _held(edit: e.Edit) -> list[ast.AST]:

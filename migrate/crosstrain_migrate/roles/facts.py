@@ -12,8 +12,9 @@ from crosstrain_migrate.results import RoleFact
 from . import calls, containers
 from . import torch_api as api
 from .infer import ANY, Interpreter
+from .program import modules_of
 from .scopes import Scope, ScopeTable
-from .values import External, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
+from .values import External, FunctionNode, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
 from .walks import walk
 
 Loop = ast.For | ast.AsyncFor
@@ -78,6 +79,24 @@ class Facts:
                 found.append((call, call.func.value))
         return found
 
+    @property
+    def trains(self) -> bool:
+        """Whether there is a backward pass; in a program, one that running the script may come to."""
+        program = len(modules_of(self.tree)) > 1
+        return any(not program or self._is_run(call) for call, _ in self.backward_calls)
+
+    def _is_run(self, node: ast.AST) -> bool:
+        """Whether the top level of some file leads to `node`, as far as calls can be followed."""
+        work, seen = [node], set[ast.AST]()
+        while work:
+            function = self.enclosing_function(work.pop())
+            if function is None or function in self.interp.escaped:
+                return True
+            if function not in seen:
+                seen.add(function)
+                work.extend(self.callers.get(function, ()))
+        return False
+
     @cached_property
     def loss_origins(self) -> frozenset[ast.AST]:
         """The calls that collapse rows into what `backward` gets."""
@@ -97,6 +116,9 @@ class Facts:
                     continue
                 found.add(name)
                 for definition in self.interp.reaching.get(name, frozenset()):
+                    if isinstance(definition, ast.arg):
+                        work.extend(self._given(definition))
+                        continue
                     statement = self.table.statement_of(definition)
                     value = getattr(statement, "value", None)
                     if (
@@ -105,6 +127,28 @@ class Facts:
                     ):
                         work.append(value)
         return frozenset(found)
+
+    def _given(self, argument: ast.arg) -> list[ast.expr]:
+        """What the calls of its function pass for a parameter."""
+        function = self.table.of_node[argument].node
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return []
+        given = (self.passed(site, function, argument.arg) for site in self.callers.get(function, ()))
+        return [value for value in given if value is not None]
+
+    def passed(self, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
+        """The expression that a call gives to parameter `name` (None: the default, or not to be told)."""
+        keyword = next((k.value for k in site.keywords if k.arg == name), None)
+        if keyword is not None:
+            return keyword
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        if name not in names:
+            return None
+        method = isinstance(self.table.parents.get(function), ast.ClassDef)
+        index = names.index(name) - (1 if method and names[0] in {"self", "cls"} else 0)
+        if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
+            return None
+        return site.args[index]
 
     def _returned_by(self, call: ast.Call, entered: set[ast.AST]) -> list[ast.AST]:
         """What the script's own functions that `call` may run return; each function once."""

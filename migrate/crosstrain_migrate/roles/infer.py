@@ -310,12 +310,12 @@ class Interpreter:
         for alias in node.names:
             name = alias.asname or alias.name.split(".")[0]
             path = alias.name if alias.asname else name
-            linked = self._linked(node, 0, path)
+            linked = self.linked(node, 0, path)
             self.bind(scope, name, {Symbol(path) if linked is None else Symbol(LOCAL + linked)}, alias)
 
     def _do_ImportFrom(self, node: ast.ImportFrom) -> None:
         scope = self.table.of_node[node]
-        linked = self._linked(node, node.level, node.module or "")
+        linked = self.linked(node, node.level, node.module or "")
         prefix = "." * node.level + (node.module or "")
         for alias in node.names:
             if alias.name == "*":
@@ -326,7 +326,7 @@ class Interpreter:
                 values = frozenset({Symbol(api.canonical(f"{prefix}.{alias.name}"))})
             self.bind(scope, alias.asname or alias.name, values, alias)
 
-    def _linked(self, node: ast.AST, level: int, dotted: str) -> str | None:
+    def linked(self, node: ast.AST, level: int, dotted: str) -> str | None:
         """The linked file (or folder of such) that an import means."""
         region = self.table.of_node[node].file
         return self.links.find(region, level, dotted) if isinstance(region, Region) else None

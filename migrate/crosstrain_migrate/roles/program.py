@@ -41,10 +41,10 @@ class Part:
 
 
 class Region(ast.Module):
-    """The statements of one file of a program."""
+    """The statements of one file of a program; `lineno` is the line of the program that is its line 1."""
 
     path: str
-    first: int
+    lineno: int
     roots: tuple[str, ...]
 
 
@@ -100,7 +100,7 @@ def parse(text: str) -> ast.Module:
 def _region(tree: ast.Module, part: Part) -> Region:
     body = [s for s in tree.body if part.first <= s.lineno < part.last]
     region = Region(body=body, type_ignores=[])
-    region.path, region.first, region.roots = part.path, part.first, part.roots
+    region.path, region.lineno, region.roots = part.path, part.first, part.roots
     return region
 
 

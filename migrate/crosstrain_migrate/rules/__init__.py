@@ -71,7 +71,7 @@ class Plan:
 def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
     """The plain script inside one that distributes itself; None when there is nothing to take out. Raises Refusal."""
     if (
-        not facts.backward_calls
+        not facts.trains
         or not gate.hand_made(facts)
         or gate.already_migrated(facts.tree)
         or gate.foreign(facts)
@@ -88,7 +88,7 @@ def plan(
 
     `allows` says where rules whose edits nothing relies on may act.
     """
-    if not facts.backward_calls or gate.already_migrated(facts.tree):
+    if not facts.trains or gate.already_migrated(facts.tree):
         return Plan()
     wish = wish or Wish()
     obstacles = gate.obstacles(facts, wish.settled)

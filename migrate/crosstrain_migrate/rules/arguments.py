@@ -21,18 +21,7 @@ def option_name(call: ast.Call) -> str:
 
 def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
     """The expression that a call passes for parameter `name`."""
-    keyword = next((k.value for k in site.keywords if k.arg == name), None)
-    if keyword is not None:
-        return keyword
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    method = isinstance(facts.table.parents.get(function), ast.ClassDef)
-    offset = 1 if method and names and names[0] in {"self", "cls"} else 0
-    if name not in names:
-        return None
-    index = names.index(name) - offset
-    if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
-        return None
-    return site.args[index]
+    return facts.passed(site, function, name)
 
 
 def spreads(site: ast.Call) -> bool:

@@ -226,7 +226,7 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     """What `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
     value = definition.value
     facts = context.facts
-    if any(_names_ordinal(n) for n in ast.walk(value)):
+    if any(names_ordinal(n) for n in ast.walk(value)):
         context.note(
             "CT105",
             definition.value,
@@ -253,7 +253,7 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     return None
 
 
-def _names_ordinal(node: ast.AST) -> bool:
+def names_ordinal(node: ast.AST) -> bool:
     """Part of a device with a number: `"cuda:1"`, `f"cuda:{gpu}"`, `"cuda:{}".format(gpu)`, `device("cuda", 1)`."""
     if isinstance(node, ast.Constant):
         text = node.value if isinstance(node.value, str) else ""

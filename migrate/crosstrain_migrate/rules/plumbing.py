@@ -19,6 +19,7 @@ from . import home as homes
 from .base import Context, refuse
 from .choices import Choice, find_choices
 from .device import Placement, is_pure
+from .leftovers import Leftovers, replace_imported
 from .prepare import argument_for
 
 RULE = "CT106"
@@ -37,8 +38,15 @@ class Plumbing:
         self._dead_attributes()
         parameters = self._device_parameters()
         self._parameters(parameters)
+        needed = set(self.context.needs)
+        replace_imported(self.context, self.placement)
+        if self.context.needs != needed:
+            self._close_needs()
+            parameters = self._device_parameters()
+            self._parameters(parameters)
         self._thread(parameters)
         self._definitions()
+        Leftovers(self.context, self.placement).plan()
 
     # -- who needs the accelerator ---------------------------------------------------------------------------
 
@@ -248,7 +256,7 @@ class Plumbing:
                 self.context.options = {"cpu": option, **self.context.options}
         in_place_of = self._choices()
         for node in self.context.device_definitions:
-            if self._is_mere_text(node):
+            if self._is_mere_text(node) or self._is_of_another_file(node):
                 continue
             if self._unused(node):
                 removed.append(node)
@@ -267,6 +275,11 @@ class Plumbing:
                 self.context.remove(stored, "CT105", "nothing uses this device any more")
         homes.construct(self.context, in_place_of)
         self._orphans()
+
+    def _is_of_another_file(self, node: ast.stmt) -> bool:
+        """At the top level of a file that has no accelerator."""
+        scope = self.facts.table.of_node[node]
+        return scope.parent is None and not self.context.home.is_global_in(scope)
 
     def _choices(self) -> ast.Assign | None:
         """A choice written as an `if` statement goes as a whole."""

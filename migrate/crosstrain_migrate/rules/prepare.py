@@ -392,14 +392,4 @@ def _attribute_sees(
 def argument_for(context: Context, site: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
     """The expression that a call passes for parameter `name` (None: the default, or not to be told)."""
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    keyword = next((k.value for k in site.keywords if k.arg == name), None)
-    if keyword is not None:
-        return keyword
-    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-    offset = 1 if context.method_class(function) is not None and names and names[0] in {"self", "cls"} else 0
-    if name not in names:
-        return None
-    index = names.index(name) - offset
-    if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
-        return None
-    return site.args[index]
+    return context.facts.passed(site, function, name)

@@ -1,0 +1,204 @@
+"""What several scripts need of a file that they share: all the same, or none of them is changed."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from crosstrain_migrate.discovery import discover
+from crosstrain_migrate.imports import Project, is_script
+from crosstrain_migrate.outcome import Migrated, display_name
+from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
+from crosstrain_migrate.roles.program import is_main_test
+from crosstrain_migrate.sources import Source, Unusable, decode, read_bytes
+
+RULE = "CT004"
+# So many files around a script are asked whether they use what changes.
+MOST_NEIGHBOURS = 2000
+
+Files = list[Migrated]  # one script's: what it imports, then itself
+
+
+def agreed(programs: list[Files], follow: bool) -> Files:
+    """Every file once. A script that cannot be changed without harm to another one is left as it was, and says so."""
+    kept = [files if follow else _alone(files) for files in programs]
+    changing = True
+    while changing:
+        changing = False
+        for number, files in enumerate(kept):
+            reason = _objection(files, [other for other in kept if other is not files])
+            if reason is not None:
+                kept[number] = _withdrawn(files, *reason)
+                changing = True
+    known = {file.source.target for files in kept for file in files}
+    return _merged([_with_readers(files, known) for files in kept])
+
+
+def _alone(files: Files) -> Files:
+    """With --no-follow: a conversion that touches another file is not made."""
+    other = next((file for file in files[:-1] if file.result.changed), None)
+    if other is None:
+        return files
+    reason = f"the conversion changes {other.name} with it, and --no-follow forbids that"
+    return _withdrawn(files, reason, "leave --no-follow out, or bring the training into one file")
+
+
+def _withdrawn(files: Files, reason: str, remedy: str) -> Files:
+    """The same files, unchanged, with the reason at the script."""
+    script = files[-1]
+    said = Finding(RULE, 1, 1, reason, remedy, Severity.REFUSED)
+    back = [replace(file, result=_unchanged(file)) for file in files]
+    result = replace(back[-1].result, findings=(said, *script.result.findings))
+    return [*back[:-1], replace(script, result=result)]
+
+
+def _unchanged(file: Migrated) -> FileResult:
+    return replace(file.result, after=file.result.before, changes=(), extras={})
+
+
+def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
+    """Why `files` cannot be changed as they are, and what to do."""
+    script = files[-1]
+    changed = {file.source.target: file for file in files if file.result.changed}
+    for file in changed.values():
+        names = _used_by_main(file) & _changed_names(file) if file is not script else set()
+        if names:
+            reason = f"{file.name} is a script of its own too, and calls `{min(names)}`, which changes"
+            return reason, f"run migrate on {file.name} first, or move what both use into a module"
+    for program in others:
+        for file in program:
+            mine = changed.get(file.source.target)
+            if mine is None or mine.result.after == file.result.after:
+                continue
+            if file.result.changed:
+                reason = f"{file.name} would have to change in another way for {program[-1].name}"
+                return reason, "give each script its own copy of what differs"
+            for user in (one.source for one in program if one.source.target not in changed):
+                names = _used_names(user, mine)
+                if names:
+                    return _unmigrated(user, mine, names)
+    if len(changed) > (script.source.target in changed):
+        for user in _neighbours(changed):
+            if is_script(user.data) and not any(
+                user.target == one.source.target for p in others for one in p
+            ):
+                for file in changed.values():
+                    names = _used_names(user, file)
+                    if names:
+                        return _unmigrated(user, file, names)
+    return None
+
+
+def _unmigrated(user: Source, file: Migrated, names: set[str]) -> tuple[str, str]:
+    name = display_name(user.path)
+    reason = f"{name} uses `{min(names)}` of {file.name}, which changes, and is not migrated with it"
+    return reason, f"name both (migrate {file.name} {name} ...), or resolve first what keeps {name} from it"
+
+
+def _with_readers(files: Files, known: set[Path]) -> Files:
+    """What nobody asked to migrate and calls what changes (a test, for instance) is named."""
+    changed = {file.source.target: file for file in files if file.result.changed}
+    if not any(_changed_names(file) for file in changed.values()):
+        return files
+    said = []
+    for user in _neighbours(changed):
+        for file in changed.values() if user.target not in known else ():
+            names = _used_names(user, file)
+            if names:
+                reason = f"{display_name(user.path)} uses `{min(names)}` of {file.name}, which is called in another way now"
+                said.append(Finding(RULE, 1, 1, reason, "adapt it", Severity.REVIEW))
+    script = files[-1]
+    result = replace(script.result, findings=(*said, *script.result.findings))
+    return [*files[:-1], replace(script, result=result)]
+
+
+def _used_names(user: Source, file: Migrated) -> set[str]:
+    return _mentioned(user.text) & _changed_names(file)
+
+
+def _changed_names(file: Migrated) -> set[str]:
+    """Functions, classes and methods that are called in another way, or are not there, after the conversion."""
+    before, after = _signatures(file.result.before), _signatures(file.result.after)
+    return {name.split(".")[-1] for name, signature in before.items() if after.get(name) != signature} | {
+        name.split(".")[0]
+        for name, signature in before.items()
+        if name.endswith(".__init__") and after.get(name) != signature
+    }
+
+
+def _signatures(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found[prefix + node.name] = ast.dump(node.args)
+            elif isinstance(node, ast.ClassDef):
+                found[prefix + node.name] = ""
+                visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.Assign):
+                found.update({prefix + t.id: "" for t in node.targets if isinstance(t, ast.Name)})
+
+    visit(ast.parse(text).body, "")
+    return found
+
+
+def _mentioned(text: str) -> set[str]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+    return found
+
+
+def _used_by_main(file: Migrated) -> set[str]:
+    """What a module says under its own `if __name__ == "__main__":`, which no script runs."""
+    tests = (n for n in ast.parse(file.result.before).body if is_main_test(n))
+    return {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+
+
+def _neighbours(changed: dict[Path, Migrated]) -> Iterator[Source]:
+    """Files beside and below the changed ones that import one of them."""
+    known: dict[Path, Source | None] = {}
+    folder = Path(os.path.commonpath([path.parent for path in changed]))
+    # An import of one of them names it, or a package that it is in.
+    names = {part.encode() for path in changed for part in path.relative_to(folder).with_suffix("").parts}
+    for found, _ in zip(discover([folder]), range(MOST_NEIGHBOURS), strict=False):
+        if isinstance(found, InputError):
+            continue
+        try:
+            data, target = read_bytes(found.path)
+            if target in changed or not any(name in data for name in names):
+                continue
+            source = decode(found.path, data, target)
+        except Unusable:
+            continue
+        if any(file.target in changed for file in Project(source, known).files):
+            yield source
+
+
+def _merged(programs: list[Files]) -> Files:
+    """Each file once: with its change where it has one, and everything that was found in it."""
+    by_target: dict[Path, Files] = defaultdict(list)
+    for files in programs:
+        for file in files:
+            by_target[file.source.target].append(file)
+    found = []
+    for versions in by_target.values():
+        best = next((file for file in versions if file.result.changed), versions[-1])
+        findings = dict.fromkeys(one for file in versions for one in file.result.findings)
+        trains = any(file.result.trains for file in versions)
+        found.append(replace(best, result=replace(best.result, findings=tuple(findings), trains=trains)))
+    return found

@@ -1,0 +1,167 @@
+"""Scripts of several files: each is migrated together with what it imports from its own project, all or nothing.
+
+A file that several scripts import is changed once, and only in a way that is right for all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crosstrain_migrate.imports import Project, is_script
+from crosstrain_migrate.outcome import Migrated
+from crosstrain_migrate.results import FileResult
+from crosstrain_migrate.roles import program
+from crosstrain_migrate.sources import Source, may_train
+from crosstrain_migrate.suppress import skips_file
+
+# Beyond these a script is understood without its imports: a library's internals are not what trains.
+MOST_FILES, MOST_BYTES = 40, 400_000
+
+
+class Linked(Source):
+    """A program in the place of its script: a text that is written to no file."""
+
+    def encode(self, text: str) -> bytes:
+        return text.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is migrated at once: a file, or a script (the last of `files`) with what it imports."""
+
+    files: tuple[Source, ...]
+    whole: Source
+
+    def split(self, done: Migrated) -> list[Migrated]:
+        """The result of `whole`, file by file."""
+        if len(self.files) == 1:
+            return [done]
+        return _split(self.files, done.result)
+
+
+def units(sources: Iterable[Source]) -> list[Unit]:
+    """The scripts among `sources` with their imports, and the files that belong to no script."""
+    listed = list(sources)
+    known: dict[Path, Source | None] = {source.target: source for source in listed}
+    found: dict[Path, Unit] = {}
+    covered: set[Path] = set()
+    for source in listed:
+        unit = _program(source, known)
+        if unit is not None:
+            found[source.target] = unit
+            covered.update(file.target for file in unit.files[:-1])
+    return [
+        found.get(source.target) or Unit((source,), source)
+        for source in listed
+        if source.target in found or source.target not in covered or _trains_alone(source)
+    ]
+
+
+def _trains_alone(source: Source) -> bool:
+    return is_script(source.data) and may_train(source.data)
+
+
+def _program(source: Source, known: dict[Path, Source | None]) -> Unit | None:
+    """The program of a script that trains, itself or in what it imports; None for anything else."""
+    if not is_script(source.data) or skips_file(source.text):
+        return None
+    project = Project(source, known)
+    if not project.imported(source):
+        return None
+    files = [file for file in project.files if file is source or _links(file)]
+    size = sum(len(file.data) for file in files)
+    if len(files) == 1 or len(files) > MOST_FILES or size > MOST_BYTES:
+        return None
+    if not any(may_train(file.data) for file in files) or not _parses(source.text):
+        return None
+    folder = source.target.parent
+    paths = [os.path.relpath(file.target, folder).replace(os.sep, "/") for file in files]
+    roots = tuple(os.path.relpath(root, folder).replace(os.sep, "/") for root in project.roots)
+    text = program.link(zip(paths, (file.text for file in files), strict=True), roots)
+    whole = Linked(source.path, source.target, source.data, text, source.encoding)
+    return Unit(tuple(files), whole)
+
+
+def _links(file: Source) -> bool:
+    return not skips_file(file.text) and _parses(file.text)
+
+
+def _parses(text: str) -> bool:
+    if program.MARKER in text:
+        return False
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+# -- from one result to each file's own ----------------------------------------------------------------------
+
+
+def _split(files: tuple[Source, ...], result: FileResult) -> list[Migrated]:
+    places = _Places(files, result.before)
+    after = program.parts(result.after)
+    found = []
+    for number, file in enumerate(files):
+        script = number == len(files) - 1
+        own = FileResult(
+            file.path,
+            file.text,
+            after[number].own_text,
+            changes=tuple(
+                replace(one, line=places.line(one.line), reason=places.spoken(one.reason, number))
+                for one in result.changes
+                if places.file(one.line) == number
+            ),
+            findings=tuple(
+                replace(
+                    one,
+                    line=places.line(one.line),
+                    reason=places.spoken(one.reason, number),
+                    remedy=places.spoken(one.remedy, number),
+                )
+                for one in result.findings
+                if places.file(one.line) == number
+            ),
+            roles=tuple(
+                replace(one, line=places.line(one.line), evidence=places.spoken(one.evidence, number))
+                for one in result.roles
+                if places.file(one.line) == number
+            ),
+            trains=script and result.trains,
+            extras=result.extras if script else {},
+        )
+        found.append(Migrated(file, own))
+    return found
+
+
+class _Places:
+    """Lines of a program as lines of its files."""
+
+    def __init__(self, files: tuple[Source, ...], text: str) -> None:
+        self._parts = program.parts(text)
+        self._names = [part.path for part in self._parts]
+
+    def file(self, line: int) -> int:
+        """The number of the file that `line` is in; a marker belongs to the file it begins."""
+        return max(0, sum(part.first - 1 <= line for part in self._parts) - 1)
+
+    def line(self, line: int) -> int:
+        return max(1, line - self._parts[self.file(line)].first + 1)
+
+    def spoken(self, text: str, number: int) -> str:
+        """`text` of file `number`, with the lines it names as the reader counts them."""
+
+        def place(match: re.Match[str]) -> str:
+            line = int(match[1])
+            there = self.file(line)
+            of = "" if there == number else f" of {self._names[there]}"
+            return f"line {self.line(line)}{of}"
+
+        return re.sub(r"\bline (\d+)", place, text)

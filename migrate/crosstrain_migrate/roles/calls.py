@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import tensors
+from . import containers, context, tensors
 from . import torch_api as api
 from .scopes import all_arguments
 from .values import (
@@ -30,6 +30,7 @@ from .values import (
     Unknown,
     Value,
     Values,
+    site_of,
 )
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def as_local(values: Iterable[Value]) -> Values:
     return frozenset(replace(v, host=False) if isinstance(v, Shard) else v for v in values)
 
 
-def _arguments(node: ast.Call) -> list[ast.expr]:
+def arguments_of(node: ast.Call) -> list[ast.expr]:
     return [*node.args, *(k.value for k in node.keywords)]
 
 
@@ -133,7 +134,7 @@ def shards_of(interp: Interpreter, nodes: Iterable[ast.expr]) -> list[Shard]:
 
 def _of_unknown(interp: Interpreter, node: ast.Call) -> Values:
     """A call of something we know nothing about: whatever it does to its rows, it is some function of them."""
-    shards = [s for s in shards_of(interp, _arguments(node)) if s.kind not in {"count", "shape"}]
+    shards = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
     if not shards:
         return UNKNOWN
     return frozenset(tensors.other(shard, node) for shard in shards)
@@ -149,67 +150,18 @@ def _call_function(
     local = function not in interp.touching
     if function in interp.generators and local:
         yielded = frozenset(interp.yields[function])
-        interp.merge(interp.heap.cell((node, "*")), _in_context(interp, function, node, yielded, local))
+        interp.merge(
+            interp.heap.cell((node, "*")), context.in_context(interp, function, node, yielded, local)
+        )
         return frozenset({Generator(node)})
-    results = frozenset(interp.returns[function])
+    results = context.returned_by(interp, function, node)
     if function in interp.factories:
         results = frozenset(_by_this_call(v, node) if interp.is_made_in(v, function) else v for v in results)
-    return _in_context(interp, function, node, results, local)
+    return context.in_context(interp, function, node, results, local)
 
 
 def _by_this_call(value: Value, node: ast.Call) -> Value:
     return replace(value, via=node) if isinstance(value, External) else value
-
-
-def _in_context(
-    interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values, local: bool
-) -> Values:
-    """Keeps of a function's results only shards of the loaders this call is about.
-
-    What a function that runs no model computes from rows (a loss, a metric) counts as collapsed here, at the call.
-    local: the function computes from its arguments alone, so without a shard among them the result is none.
-    """
-    passed = {s.loader for s in shards_of(interp, _arguments(node))}
-    passed |= {v for a in _arguments(node) for v in _loaders_in(interp, a)}
-
-    def belongs(shard: Shard) -> bool:
-        return shard.loader in passed or (not passed and not local)
-
-    found: set[Value] = set()
-    for value in results:
-        if isinstance(value, Sequence):
-            found.add(_sequence_in_context(interp, value, node, belongs))
-        elif not isinstance(value, Shard):
-            found.add(value)
-        elif belongs(value):
-            collapsed = value.kind in tensors.SCALARS and function not in interp.touching
-            origins = frozenset({node}) if collapsed else value.origins
-            found.add(Shard(value.kind, value.loader, origins, value.host))
-    return frozenset(found)
-
-
-def _sequence_in_context(
-    interp: Interpreter, value: Sequence, node: ast.Call, belongs: Callable[[Shard], bool]
-) -> Sequence:
-    """A tuple of shards as this call returns it; any other container is the object itself, whoever holds it."""
-    if not isinstance(value.site, ast.Tuple | ast.Call):
-        return value
-    for _, key in list(interp.heap.keys_of(value.site)):
-        kept = {v for v in interp.heap[value.site, key] if not _is_foreign(interp, v, belongs)}
-        interp.merge(interp.heap.cell((node, key)), kept)
-    return Sequence(node)
-
-
-def _is_foreign(interp: Interpreter, value: Value, belongs: Callable[[Shard], bool]) -> bool:
-    """A shard of another loader, or a tuple of nothing else."""
-    if isinstance(value, Sequence):
-        elements = interp.element(value)
-        return bool(elements) and all(isinstance(e, Shard) and not belongs(e) for e in elements)
-    return isinstance(value, Shard) and not belongs(value)
-
-
-def _loaders_in(interp: Interpreter, node: ast.expr) -> set[Value]:
-    return {v for v in interp.of(node) if is_loader(interp, v)}
 
 
 def bind_arguments(
@@ -232,9 +184,13 @@ def bind_arguments(
             interp.bind_argument(scope, function.args.vararg, {Sequence(function.args.vararg)})
             interp.merge(interp.heap.cell((function.args.vararg, "*")), interp.of(argument))
     known = {a.arg: a for a in all_arguments(function)}
+    taken = {a.arg for a in (*function.args.posonlyargs, *function.args.args)} - {p.arg for p in parameters}
+    taken |= {p.arg for p in parameters[: len(node.args)]} | {k.arg for k in node.keywords if k.arg}
     for keyword in node.keywords:
         if keyword.arg is None:
             for name, parameter in known.items():
+                if name in taken:
+                    continue  # `self`, and what is given by position
                 spread = {e for v in interp.of(keyword.value) for e in interp.element(v, name)}
                 interp.bind_argument(scope, parameter, spread)
         elif keyword.arg in known:
@@ -242,6 +198,12 @@ def bind_arguments(
 
 
 def _construct(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> Values:
+    if interp.in_module(node) and containers.is_record(interp, cls):
+        from .infer import fields_of
+
+        return containers.record(
+            interp, node, fields_of(cls)
+        )  # an output of the model, made anew by each call
     instance = Instance(cls, node)
     init = interp.method(cls, "__init__")
     if init is not None:
@@ -269,9 +231,8 @@ def _call_instance(interp: Interpreter, instance: Instance, node: ast.Call) -> V
     if method is None:
         return _call_module(interp, node) if interp.is_module(instance) else _of_unknown(interp, node)
     bind_arguments(interp, method, node, instance)
-    return _in_context(
-        interp, method, node, frozenset(interp.returns[method]), local=interp.is_module(instance)
-    )
+    results = context.returned_by(interp, method, node)
+    return context.in_context(interp, method, node, results, local=interp.is_module(instance))
 
 
 # -- modules and losses --------------------------------------------------------------------------------------
@@ -285,26 +246,12 @@ def _call_external(interp: Interpreter, function: External, node: ast.Call) -> V
             return _of_unknown(interp, node)  # `criterion.reduction = ...` later on
         return _loss(interp, node, keywords_of(constructor), api.loss_function_of(function.path))
     if function.path == "collections.namedtuple":
-        return _record(interp, function, node)
+        return containers.record(interp, node, _field_names(function.site))
     if function.path in api.RECURRENT:
         return _recurrent(interp, function, node)
     if function.path == "torch.nn.Embedding" or interp.is_module(function):
         return _call_module(interp, node)
     return _of_unknown(interp, node)
-
-
-def _record(interp: Interpreter, function: External, node: ast.Call) -> Values:
-    """A call of a class made by `namedtuple(name, fields)`: by position and by name."""
-    names = _field_names(function.site)
-    for index, argument in enumerate(node.args):
-        interp.merge(interp.heap.cell((node, index)), interp.of(argument))
-        if index < len(names):
-            interp.merge(interp.heap[node, names[index]], interp.of(argument))
-    for name, argument in keywords_of(node).items():
-        interp.merge(interp.heap.cell((node, name)), interp.of(argument))
-        if name in names:
-            interp.merge(interp.heap.cell((node, names.index(name))), interp.of(argument))
-    return frozenset({Sequence(node)})
 
 
 def _field_names(site: ast.AST) -> list[str]:
@@ -319,7 +266,7 @@ def _field_names(site: ast.AST) -> list[str]:
 
 def _call_module(interp: Interpreter, node: ast.Call) -> Values:
     """A layer or model from a library treats every sample on its own: rows in, rows out."""
-    shards = [s for s in shards_of(interp, _arguments(node)) if s.kind in tensors.PER_SAMPLE | {"other"}]
+    shards = [s for s in shards_of(interp, arguments_of(node)) if s.kind in tensors.PER_SAMPLE | {"other"}]
     if not shards:
         return UNKNOWN
     kinds = {s.kind for s in shards}
@@ -345,15 +292,15 @@ def _recurrent(interp: Interpreter, function: External, node: ast.Call) -> Value
 
 
 def _loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], name: str) -> Values:
-    shards = shards_of(interp, _arguments(node))
+    shards = shards_of(interp, arguments_of(node))
     if not shards:
         return UNKNOWN
     reduction = options.get("reduction")
     kind = "mean"
     if reduction is not None:
-        known = reduction.value if isinstance(reduction, ast.Constant) else None
+        known = interp.constants.known(reduction) or frozenset()
         kinds = {"mean": "mean", "batchmean": "mean", "sum": "sum", "none": "rows"}
-        kind = kinds.get(str(known), "other")
+        kind = kinds.get(str(*known), "other") if len(known) == 1 else "other"
     legacy = {k for k in ("size_average", "reduce") if k in options}
     if legacy:
         kind = _legacy_reduction(options)
@@ -439,6 +386,8 @@ def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
         return _tensor_function(interp, path, name, node)
     if path.startswith("builtins."):
         return _builtin(interp, name, node)
+    if interp.in_module(node) and name.endswith("Output") and not node.args:
+        return containers.record(interp, node, [])  # a library's record of what a model returns
     _note_foreign_optimizer(interp, node)
     shards = _of_unknown(interp, node)
     return shards if any(isinstance(v, Shard) for v in shards) else frozenset({External(path, node)})
@@ -486,7 +435,7 @@ def _copy(interp: Interpreter, node: ast.Call) -> Values:
 def parameters_in(interp: Interpreter, node: ast.Call) -> set[Value]:
     """The modules whose parameters a call is given, however wrapped (groups, chains, filters)."""
     found: set[Value] = set()
-    work = [v for a in _arguments(node) for v in interp.of(a)]
+    work = [v for a in arguments_of(node) for v in interp.of(a)]
     seen: set[Value] = set()
     while work:
         value = work.pop()
@@ -520,8 +469,8 @@ def _tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) 
     if name in {"einsum", "cdist"}:
         return _of_unknown(interp, node)
     if name == "grad" and path.startswith("torch.autograd"):
-        return frozenset(Shard("batch", s.loader) for s in shards_of(interp, _arguments(node))) or UNKNOWN
-    arguments = _arguments(node)
+        return frozenset(Shard("batch", s.loader) for s in shards_of(interp, arguments_of(node))) or UNKNOWN
+    arguments = arguments_of(node)
     pending = [a for a in arguments if not interp.of(a)]
     if pending:
         return NOTHING
@@ -658,7 +607,7 @@ def _call_member(interp: Interpreter, function: Member, node: ast.Call) -> Value
 
 
 def _call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.Call) -> Values:
-    if any(not interp.of(a) for a in _arguments(node)):
+    if any(not interp.of(a) for a in arguments_of(node)):
         return NOTHING
     if owner.kind == "batch" and name in {"items", "values", "keys"}:
         if name == "keys":
@@ -672,7 +621,7 @@ def _call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.
         return frozenset({Sequence(node.func), owner})
     if owner.kind == "batch" and name in {"pop", "get", "__getitem__"}:
         return frozenset({Shard("rows", owner.loader)})
-    others = [s for s in shards_of(interp, _arguments(node)) if s.kind not in {"count", "shape"}]
+    others = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
     if name in api.SHAPE_AS:
         others = []
     return _apply(interp, name, node, [owner, *others], list(node.args), keywords_of(node))
@@ -686,16 +635,12 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
     if interp.is_module(owner):
         if name in {"forward", "__call__"}:
             return _call_module(interp, node)
-        if name in {
-            "modules",
-            "children",
-            "named_modules",
-            "named_children",
-            "buffers",
-            "state_dict",
-            "load_state_dict",
-        }:
+        if name in {"buffers", "state_dict", "load_state_dict", "keys"}:
             return UNKNOWN
+        if name in {"modules", "children", "values", "named_modules", "named_children", "items"}:
+            return _submodules(
+                interp, owner, node, named=name in {"named_modules", "named_children", "items"}
+            )
         return _of_unknown(interp, node)
     if isinstance(owner, External) and api.is_optimizer_class(owner.path):
         closures = [v.node for a in node.args for v in interp.of(a) if isinstance(v, Function)]
@@ -705,6 +650,16 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
     if name == "parse_args":
         return frozenset({External("argparse.Namespace", node)})
     return None
+
+
+def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) -> Values:
+    """The parts of a module, one by one, or in pairs with their names."""
+    part = External(api.SUBMODULE, site_of(owner))
+    if named:
+        interp.merge(interp.heap.cell((node, 0)), UNKNOWN)
+        interp.merge(interp.heap.cell((node, 1)), {part})
+    interp.merge(interp.heap.cell((node.func, "*")), {Sequence(node) if named else part})
+    return frozenset({Sequence(node.func)})
 
 
 def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:

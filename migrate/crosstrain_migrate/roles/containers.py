@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import calls
-from .values import External, Sequence, Value
+from .values import Class, External, Sequence, Value, Values
 
 if TYPE_CHECKING:
     from .infer import Interpreter
@@ -61,6 +61,42 @@ def _keys_of_items(interp: Interpreter, over: ast.expr, target: ast.expr, key: s
             return []
         found.update(k for k in keys if isinstance(k, str | int))
     return sorted(found, key=str)
+
+
+def concatenated(interp: Interpreter, node: ast.BinOp) -> Values:
+    """`(loss,) + outputs`, when it is known how many the left one holds: the right one's follow at their positions."""
+    left = node.left
+    if not isinstance(left, ast.Tuple | ast.List) or any(isinstance(e, ast.Starred) for e in left.elts):
+        return frozenset()
+    for position in range(len(left.elts)):
+        interp.merge(interp.heap.cell((node, position)), interp.of(left.elts[position]))
+    for value in (v for v in interp.of(node.right) if isinstance(v, Sequence)):
+        for _, key in list(interp.heap.keys_of(value.site)):
+            target = key + len(left.elts) if isinstance(key, int) else key
+            interp.merge(interp.heap.cell((node, target)), interp.heap[value.site, key])
+    return frozenset({Sequence(node)})
+
+
+def record(interp: Interpreter, node: ast.Call, fields: list[str]) -> Values:
+    """A call that only puts its arguments together: by position and by name."""
+    for index, argument in enumerate(node.args):
+        interp.merge(interp.heap.cell((node, index)), interp.of(argument))
+        if index < len(fields):
+            interp.merge(interp.heap.cell((node, fields[index])), interp.of(argument))
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            interp.merge(interp.heap.cell((node, keyword.arg)), interp.of(keyword.value))
+            if keyword.arg in fields:
+                position = fields.index(keyword.arg)
+                interp.merge(interp.heap.cell((node, position)), interp.of(keyword.value))
+    return frozenset({Sequence(node)})
+
+
+def is_record(interp: Interpreter, cls: ast.ClassDef) -> bool:
+    """A class of the script that only names its fields: a data class, a NamedTuple, a ModelOutput."""
+    fields = [s for s in cls.body if isinstance(s, ast.AnnAssign)]
+    rest = [s for s in cls.body if not isinstance(s, ast.AnnAssign | ast.Expr | ast.Pass)]
+    return bool(fields) and not rest and all(not isinstance(v, Class) for v in interp.bases(cls))
 
 
 def is_changeable(interp: Interpreter, site: ast.AST) -> bool:

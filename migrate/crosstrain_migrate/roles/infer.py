@@ -14,6 +14,8 @@ from dataclasses import replace
 from . import calls, containers, tensors
 from . import torch_api as api
 from .batches import tensor_targets
+from .constants import Constants
+from .context import Copies, Optional, containers_of_batches
 from .memory import Cell, Cells, Heap, Watch
 from .program import LOCAL, Region, links_of
 from .reach import reaching_definitions
@@ -63,6 +65,9 @@ class Interpreter:
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
+        self.constants = Constants(tree, table)
+        self.optional = Optional(table)
+        self.copies = Copies()
         self.generators = containers.generator_functions(tree, table)
         self.tensor_targets = tensor_targets(table, self.reaching)
         self.modules_by_evidence = Cell()
@@ -70,6 +75,7 @@ class Interpreter:
         # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
         self.module_methods: set[ast.AST] = set()
         self.batch_loops: set[ast.AST] = set()
+        self.batch_containers: frozenset[ast.AST] = frozenset()
         self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
         self._reset()
 
@@ -101,6 +107,7 @@ class Interpreter:
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
+        self.batch_containers = containers_of_batches(self.heap)
         self.factories = {
             function
             for function, sites in self.call_sites.items()
@@ -262,6 +269,8 @@ class Interpreter:
 
     def run_body(self, body: list[ast.stmt]) -> None:
         for statement in body:
+            if statement in self.constants.dead:
+                continue
             if statement in self.watch.settled:
                 for suite in _inner_suites(statement):
                     self.run_body(suite)
@@ -750,7 +759,7 @@ class Interpreter:
             for v in iterated
         )
         over = [v for v in iterated if isinstance(v, Shard)]
-        if not over and shard.kind in {"mean", "sum"}:
+        if all(v.kind == "batch" for v in over) and shard.kind in {"mean", "sum"}:
             return shard  # `[criterion(out, y) for out in outputs]`
         if (from_batch or not over) and shard.kind == "rows":
             return Shard("batch", shard.loader, shard.origins, shard.host)
@@ -763,6 +772,9 @@ class Interpreter:
 
     def _eval_IfExp(self, node: ast.IfExp) -> Values:
         self.eval(node.test)
+        said = self.constants.decided(node.test)
+        if said is not None:
+            return self.eval(node.body if said else node.orelse)
         return self.eval(node.body) | self.eval(node.orelse)
 
     def _eval_BoolOp(self, node: ast.BoolOp) -> Values:
@@ -809,7 +821,7 @@ class Interpreter:
     def _eval_BinOp(self, node: ast.BinOp) -> Values:
         left, right = self.eval(node.left), self.eval(node.right)
         if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
-            return left | right
+            return containers.concatenated(self, node) or left | right
         if (
             isinstance(node.op, ast.Mod)
             and isinstance(node.left, ast.Constant | ast.JoinedStr)

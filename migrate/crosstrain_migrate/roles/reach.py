@@ -26,6 +26,17 @@ def reaching_definitions(table: ScopeTable) -> dict[ast.Name, frozenset[ast.AST]
     return found
 
 
+def reaching_within(
+    table: ScopeTable, function: ast.FunctionDef | ast.AsyncFunctionDef, taken: dict[ast.If, bool]
+) -> tuple[dict[ast.Name, frozenset[ast.AST]], list[ast.Return]]:
+    """The same for one function some of whose tests are known to say what `taken` says, and the return statements it may
+    reach."""
+    found: dict[ast.Name, frozenset[ast.AST]] = {}
+    walker = _Walker(table, table.scopes[function], found, _rebound_elsewhere(table), taken)
+    walker.run(function)
+    return found, list(dict.fromkeys(walker.returns))
+
+
 def _rebound_elsewhere(table: ScopeTable) -> set[tuple[Scope, str]]:
     """Names that an inner scope binds by `global` or `nonlocal`."""
     found: set[tuple[Scope, str]] = set()
@@ -58,6 +69,7 @@ class _Walker:
         scope: Scope,
         found: dict[ast.Name, frozenset[ast.AST]],
         foreign: set[tuple[Scope, str]],
+        taken: dict[ast.If, bool] | None = None,
     ) -> None:
         self.table = table
         self.scope = scope
@@ -66,6 +78,8 @@ class _Walker:
         self.state: State | None = {}
         self.breaks: list[list[State]] = []
         self.continues: list[list[State]] = []
+        self.taken = taken or {}
+        self.returns: list[ast.Return] = []
 
     def run(self, node: ast.AST) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -94,7 +108,10 @@ class _Walker:
     def statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.If):
             self.expression(node.test)
-            self._branches(node.body, node.orelse)
+            if node in self.taken:
+                self.body(node.body if self.taken[node] else node.orelse)
+            else:
+                self._branches(node.body, node.orelse)
         elif isinstance(node, ast.For | ast.AsyncFor):
             self.expression(node.iter)
             self._loop(node.body, node.orelse, node.target, None)
@@ -144,6 +161,8 @@ class _Walker:
             return
         for child in children(node):
             self.expression(child)
+        if isinstance(node, ast.Return) and self.state is not None:
+            self.returns.append(node)
         if isinstance(node, ast.Return | ast.Raise):
             self.state = None
         elif isinstance(node, ast.Break | ast.Continue) and self.breaks:

@@ -19,7 +19,7 @@ from crosstrain_migrate.roles.values import Length, Member, Shard, Value
 from .base import Context, Refusal
 from .collate import changes_rows
 from .gathering import Gatherer
-from .numbers import Globaliser
+from .numbers import Globaliser, place_of
 from .shares import SinkFinder, inside, inside_opaque, shards
 from .subject import stores
 
@@ -253,7 +253,7 @@ class _Evaluation(Globaliser):
         if kinds == {"count"}:
             self.count_variable(node, list(origins))
             return
-        for origin in origins:
+        for origin in sorted(origins, key=place_of):
             if isinstance(origin, ast.expr):
                 self.globalise(origin)
             else:

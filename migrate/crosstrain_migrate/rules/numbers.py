@@ -295,7 +295,7 @@ class Globaliser:
         if kinds == {"count"}:
             self.count_variable(node, metric)
             return
-        for origin in metric:
+        for origin in sorted(metric, key=place_of):
             assert isinstance(origin, ast.expr)
             self.globalise(origin)
 
@@ -325,6 +325,11 @@ class Globaliser:
             f"`{text}` depends on this process's share of the batch, and {why}",
             "compute it from tensors that keep one row per sample, or after the loop",
         )
+
+
+def place_of(node: ast.AST) -> tuple[int, int]:
+    """For an order that is the same in every run."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:

@@ -75,7 +75,7 @@ class SinkFinder:
                 self._test(node.test, node)
             elif isinstance(node, ast.BoolOp):
                 for part in node.values:
-                    self._add(part, "test", node)
+                    self._test(part, node)
             elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
                 self._add(node.operand, "test", node)
             elif isinstance(node, ast.For | ast.AsyncFor):

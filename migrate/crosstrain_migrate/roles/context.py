@@ -1,0 +1,222 @@
+"""What one call returns: of all that its function may return, what belongs to this call.
+
+Functions are evaluated once, with all that any call gives them. Three things tell calls apart again: the loaders their
+arguments come from, the containers that every call makes anew, and the optional arguments that a call leaves out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import calls, tensors
+from .reach import reaching_within
+from .scopes import ScopeTable
+from .values import FunctionNode, Sequence, Shard, Value, Values
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+    from .memory import Heap
+
+MAX_NESTING = 3
+Given = frozenset[tuple[str, bool]]  # (parameter, whether the call gives it)
+Reaching = dict[ast.Name, frozenset[ast.AST]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of one of the script's own functions. `belongs` tells whether a shard is of the loaders it is about."""
+
+    interp: Interpreter
+    function: FunctionNode
+    node: ast.Call
+    belongs: Callable[[Shard], bool]
+
+
+def in_context(
+    interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values, local: bool
+) -> Values:
+    """Keeps of a function's results only shards of the loaders this call is about.
+
+    What a function that runs no model computes from rows (a loss, a metric) counts as collapsed here, at the call.
+    local: the function computes from its arguments alone, so without a shard among them the result is none.
+    """
+    arguments = calls.arguments_of(node)
+    passed: set[Value] = {s.loader for s in calls.shards_of(interp, arguments)}
+    passed |= {v for a in arguments for v in interp.of(a) if calls.is_loader(interp, v)}
+
+    def belongs(shard: Shard) -> bool:
+        return shard.loader in passed or (not passed and not local)
+
+    call = Call(interp, function, node, belongs)
+    found: set[Value] = set()
+    for value in results:
+        if isinstance(value, Sequence):
+            found.add(_container(call, value, MAX_NESTING))
+        elif not isinstance(value, Shard):
+            found.add(value)
+        elif belongs(value):
+            collapsed = value.kind in tensors.SCALARS and function not in interp.touching
+            origins = frozenset({node}) if collapsed else value.origins
+            found.add(Shard(value.kind, value.loader, origins, value.host))
+    return frozenset(found)
+
+
+def _container(call: Call, value: Sequence, depth: int) -> Sequence:
+    """A container that the function makes anew, with what of its contents belongs to this call; any other one is the
+    object itself, whoever holds it."""
+    interp = call.interp
+    if not depth or not _is_made_anew(call, value):
+        return value
+    site = interp.copies.site(call.node, value.site, interp.table)
+    for _, key in list(interp.heap.keys_of(value.site)):
+        kept: set[Value] = set()
+        for inner in interp.heap[value.site, key]:
+            if isinstance(inner, Sequence):
+                kept.add(_container(call, inner, depth - 1))
+            elif not isinstance(inner, Shard) or call.belongs(inner):
+                kept.add(inner)
+        interp.merge(interp.heap.cell((site, key)), kept)
+    return Sequence(site)
+
+
+def _is_made_anew(call: Call, value: Sequence) -> bool:
+    """Whether every call makes this container, to return something of its batch in it."""
+    if isinstance(value.site, ast.Tuple | ast.Call | ast.BinOp):
+        return True
+    inside = any(around is call.function for around in call.interp.table.ancestors(value.site))
+    return inside and value.site in call.interp.batch_containers
+
+
+def containers_of_batches(heap: Heap) -> frozenset[ast.AST]:
+    """Where containers are made that hold shards, or containers of such."""
+    found: set[ast.AST] = set()
+    for _ in range(MAX_NESTING):
+        for (site, _), values in heap.items():
+            if any(isinstance(v, Shard) or (isinstance(v, Sequence) and v.site in found) for v in values):
+                found.add(site)
+    return frozenset(found)
+
+
+class Copies:
+    """Stand-ins for the places where containers are made, one for each call that makes them."""
+
+    def __init__(self) -> None:
+        self._sites: dict[tuple[ast.AST, ast.AST], ast.AST] = {}
+
+    def site(self, call: ast.Call, made: ast.AST, table: ScopeTable) -> ast.AST:
+        found = self._sites.get((call, made))
+        if found is None:
+            found = self._sites[call, made] = ast.copy_location(_empty_like(made), call)
+            table.parents[found] = call  # it lives as long as what the call is part of
+            table.of_node[found] = table.of_node[call]
+        return found
+
+
+def _empty_like(made: ast.AST) -> ast.expr:
+    if isinstance(made, ast.Dict | ast.DictComp):
+        return ast.Dict([], [])
+    if isinstance(made, ast.List | ast.ListComp):
+        return ast.List([], ast.Load())
+    return ast.Tuple([], ast.Load())
+
+
+# -- optional arguments --------------------------------------------------------------------------------------
+
+
+def returned_by(interp: Interpreter, function: FunctionNode, node: ast.Call) -> Values:
+    """What the function returns when it is given what this call gives: `labels=y`, so that `labels is not None`."""
+    everything = frozenset(interp.returns[function])
+    if isinstance(function, ast.Lambda):
+        return everything
+    given = _given(interp, function, node)
+    if not given or not interp.optional.taken(function, given):
+        return everything
+    found: set[Value] = set()
+    for statement, reaching in interp.optional.returns(function, given):
+        value = statement.value
+        if value is None:
+            continue
+        definitions = reaching.get(value, frozenset()) if isinstance(value, ast.Name) else frozenset()
+        found |= {v for d in definitions for v in interp.definitions[d]} if definitions else interp.of(value)
+    return frozenset(found)
+
+
+def _given(interp: Interpreter, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.Call) -> Given:
+    """Which parameters that default to None this call gives a value (True), or leaves out (False)."""
+    if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+        return frozenset()
+    positional = [*function.args.posonlyargs, *function.args.args]
+    names = [a.arg for a in positional]
+    optional = {
+        name
+        for name, default in zip(reversed(names), reversed(function.args.defaults), strict=False)
+        if isinstance(default, ast.Constant) and default.value is None
+    }
+    if names[:1] == ["self"]:
+        names = names[1:]
+    passed = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
+    found: set[tuple[str, bool]] = set()
+    for name in optional:
+        argument = passed.get(name)
+        if argument is None or (isinstance(argument, ast.Constant) and argument.value is None):
+            found.add((name, False))
+        elif any(isinstance(v, Shard) for v in interp.of(argument)):
+            found.add((name, True))
+    return frozenset(found)
+
+
+class Optional:
+    """What becomes of a function's branches on parameters that may be None, by which of them a call gives."""
+
+    def __init__(self, table: ScopeTable) -> None:
+        self._table = table
+        self._taken: dict[tuple[ast.AST, Given], dict[ast.If, bool]] = {}
+        self._returns: dict[tuple[ast.AST, Given], list[tuple[ast.Return, Reaching]]] = {}
+
+    def taken(self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given) -> dict[ast.If, bool]:
+        """What the tests on such parameters say."""
+        key = function, given
+        if key not in self._taken:
+            names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
+            stored = {n.id for n in names if isinstance(n.ctx, ast.Store)}
+            known = {name: value for name, value in given if name not in stored}
+            branches = [n for n in ast.walk(function) if isinstance(n, ast.If)]
+            said = {n: _decided(n.test, known) for n in branches}
+            self._taken[key] = {n: answer for n, answer in said.items() if answer is not None}
+        return self._taken[key]
+
+    def returns(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given
+    ) -> list[tuple[ast.Return, Reaching]]:
+        """The return statements that such a call may reach, with what each name there may be bound by."""
+        key = function, given
+        if key not in self._returns:
+            reaching, reached = reaching_within(self._table, function, self.taken(function, given))
+            self._returns[key] = [(statement, reaching) for statement in reached]
+        return self._returns[key]
+
+
+def _decided(test: ast.expr, known: dict[str, bool]) -> bool | None:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _decided(test.operand, known)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        return _joined([_decided(part, known) for part in test.values], isinstance(test.op, ast.And))
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+        return None
+    none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
+    value = known.get(test.left.id) if none else None
+    if value is None or not isinstance(test.ops[0], ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        return None
+    return value if isinstance(test.ops[0], ast.IsNot | ast.NotEq) else not value
+
+
+def _joined(answers: Iterable[bool | None], every: bool) -> bool | None:
+    """`and` (every) or `or` of answers that may be unknown."""
+    said = set(answers)
+    if (not every) in said:
+        return not every
+    return None if None in said else every

@@ -71,6 +71,8 @@ NEGATIVE_MODEL = [
         {"model": "model = nn.Linear(8, 3).to(torch.float32)"},
     ),
     leaves(MODEL, "half and double", {"model": "model = nn.Linear(8, 3).double().float()"}),
+    leaves(MODEL, "a type for the model", {"model": "model = nn.Linear(8, 3).to(dtype=torch.float32)"}),
+    leaves(MODEL, "a model that was never moved", {"model": "model = nn.Linear(8, 3)"}),
     leaves(
         MODEL,
         "a copy on the CPU at the end",

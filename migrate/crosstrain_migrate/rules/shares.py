@@ -145,7 +145,7 @@ class SinkFinder:
             and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"}
             for v in kinds
         ):
-            if not self._measures_sizes(node):
+            if not self._measures_sizes(node) and not self._adds_losses(node):
                 self._arguments(node, "print")
         elif self._sizes_an_array(node):
             return
@@ -158,6 +158,12 @@ class SinkFinder:
         found = [s for a in node.args for s in local_shards(self.facts, a, self.loaders, self.host)]
         bounds = self.facts.paths(node.func) <= {"builtins.max", "builtins.min"}
         return bounds and all(s.kind == "count" for s in found)
+
+    def _adds_losses(self, node: ast.Call) -> bool:
+        """`sum(losses.values())` is a loss again, which leaves its batch where it is read."""
+        found = [s for s in shards(self.facts, node) if s.loader in self.loaders]
+        adds = self.facts.paths(node.func) == {"builtins.sum"}
+        return adds and bool(found) and all(s.kind in {"mean", "sum"} and not s.host for s in found)
 
     def _sizes_an_array(self, node: ast.Call) -> bool:
         """`np.random.normal(0, 1, (len(x), 3))`: as many rows as this share has."""

@@ -109,7 +109,7 @@ def is_changeable(interp: Interpreter, site: ast.AST) -> bool:
 def generator_functions(tree: ast.Module, table: ScopeTable) -> frozenset[ast.AST]:
     """The functions that yield, but for context managers, whose calls are no streams of anything."""
     found = set()
-    for node in ast.walk(tree):
+    for node in table.parents:
         if isinstance(node, ast.Yield | ast.YieldFrom):
             around = next((a for a in table.ancestors(node) if a in table.scopes), tree)
             decorators = " ".join(ast.unparse(d) for d in getattr(around, "decorator_list", ()))

@@ -402,7 +402,10 @@ def understand(tree: ast.Module) -> Facts:
 
 def _without_annotations(tree: ast.Module) -> None:
     """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both."""
-    for node in walk(tree):
+    nodes = walk(tree)
+    if not any(isinstance(node, ast.AnnAssign) for node in nodes):
+        return
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             continue
         for name in ("body", "orelse", "finalbody"):

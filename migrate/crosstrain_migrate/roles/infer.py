@@ -10,6 +10,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from . import calls, containers, tensors
 from . import torch_api as api
@@ -60,6 +61,7 @@ class Interpreter:
         self.tree = tree
         self.table = table
         self.links = links_of(tree)
+        self._evaluators: dict[type[ast.expr], Callable[[Any], Values]] = {}
         self.reaching = reaching_definitions(table)
         self.assigned_attributes = _assigned_attributes(table)
         self._defaults = [
@@ -166,6 +168,8 @@ class Interpreter:
     # -- state -----------------------------------------------------------------------------------------------
 
     def merge(self, target: Cell, new: Iterable[Value]) -> None:
+        if target.issuperset(new):
+            return
         fresh = [value for value in new if value not in target and not _covered(value, target)]
         if len(target) + len(fresh) > CROWD:
             fresh = [value for value in fresh if not _is_attribute(value)] or [*UNKNOWN - target]
@@ -604,8 +608,10 @@ class Interpreter:
     # -- expressions -----------------------------------------------------------------------------------------
 
     def eval(self, node: ast.expr) -> Values:
-        handler: Callable[[ast.expr], Values] | None = getattr(self, f"_eval_{type(node).__name__}", None)
-        found = handler(node) if handler is not None else self._eval_parts(node)
+        kind = type(node)
+        if kind not in self._evaluators:
+            self._evaluators[kind] = getattr(self, f"_eval_{kind.__name__}", self._eval_parts)
+        found = self._evaluators[kind](node)
         cell = self.values.cell(node)
         self.merge(cell, found)
         return frozenset(cell)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from typing import Any, TypeVar
+from collections.abc import Iterable, Set
+from typing import Generic, TypeVar
 
 from .values import Value
 
@@ -61,38 +62,47 @@ class Cell(set[Value]):
         self.readers: Readers = {}
 
 
-class Cells(dict[Key, Cell]):
+class Cells(Generic[Key]):
     """Cells by key, made when they are first asked for. Reading one, or looking for it in vain, is noticed."""
 
     def __init__(self, watch: Watch) -> None:
-        super().__init__()
         self._watch = watch
+        self._cells: dict[Key, Cell] = {}
         self._missed: dict[Key, Readers] = defaultdict(dict)
+        self.items = self._cells.items
+        self.values = self._cells.values
 
     def cell(self, key: Key) -> Cell:
         """The cell itself, to add values to."""
-        found = super().get(key)
+        found = self._cells.get(key)
         if found is None:
-            found = self[key] = Cell()
-            if key in self._missed:
-                self._watch.changed(self._missed.pop(key))
+            found = self._cells[key] = Cell()
+            self._made(key)
         return found
+
+    def _made(self, key: Key) -> None:
+        if key in self._missed:
+            self._watch.changed(self._missed.pop(key))
 
     def __getitem__(self, key: Key) -> Cell:
         found = self.cell(key)
         self._watch.read(found.readers)
         return found
 
-    def get(self, key: Key, default: Any = None) -> Any:
-        if key not in self:
-            return default
-        return self[key]
-
-    def __contains__(self, key: object) -> bool:
-        found = super().__contains__(key)
-        if not found:
-            self._watch.read(self._missed[key])  # type: ignore[index]
+    def get(self, key: Key, default: Iterable[Value] = ()) -> Set[Value]:
+        """What the cell holds; `default` where there is none."""
+        found = self._cells.get(key)
+        if found is None:
+            self._watch.read(self._missed[key])
+            return frozenset(default)
+        self._watch.read(found.readers)
         return found
+
+    def __contains__(self, key: Key) -> bool:
+        if key in self._cells:
+            return True
+        self._watch.read(self._missed[key])
+        return False
 
 
 class Heap(Cells[HeapKey]):
@@ -103,13 +113,10 @@ class Heap(Cells[HeapKey]):
         self._keys: dict[ast.AST, list[HeapKey]] = defaultdict(list)
         self._key_readers: dict[ast.AST, Readers] = defaultdict(dict)
 
-    def cell(self, key: HeapKey) -> Cell:
-        known = len(self)
-        found = super().cell(key)
-        if len(self) > known:
-            self._keys[key[0]].append(key)
-            self._watch.changed(self._key_readers[key[0]])
-        return found
+    def _made(self, key: HeapKey) -> None:
+        super()._made(key)
+        self._keys[key[0]].append(key)
+        self._watch.changed(self._key_readers[key[0]])
 
     def keys_of(self, site: ast.AST) -> list[HeapKey]:
         self._watch.read(self._key_readers[site])

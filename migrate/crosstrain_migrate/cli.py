@@ -44,6 +44,13 @@ class Data(str, Enum):
     SYNTHETIC = "synthetic"
 
 
+class Backend(str, Enum):
+    """Values of `--verify-backend`."""
+
+    TORCH = "torch"
+    XLA = "xla"
+
+
 class Runtime(str, Enum):
     CROSSTRAIN = "crosstrain"
     ACCELERATE = "accelerate"
@@ -101,6 +108,9 @@ VerifyData = Annotated[
     Data,
     typer.Option(help="synthetic: torchvision data sets whose files are missing become small stand-ins."),
 ]
+VerifyBackend = Annotated[
+    Backend, typer.Option(help="xla: train once more on XLA's CPU client, and count what is compiled.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +161,7 @@ def migrate(
     verify_processes: VerifyProcesses = "1,2",
     verify_timeout: VerifyTimeout = 300.0,
     verify_data: VerifyData = Data.REAL,
+    verify_backend: VerifyBackend = Backend.TORCH,
     version: Version = False,
 ) -> None:
     """Rewrite plain PyTorch training scripts so that they train on any number of processes.
@@ -197,7 +208,12 @@ def migrate(
             from crosstrain_migrate.proof import Settings
 
             settings = Settings(
-                verify_steps, verify_processes, verify_timeout, verify_data.value, tuple(context.obj or ())
+                steps=verify_steps,
+                processes=verify_processes,
+                timeout=verify_timeout,
+                data=verify_data.value,
+                backend=verify_backend.value,
+                arguments=tuple(context.obj or ()),
             )
             _end(_verify(request, showing, settings))
         _end(_migrate_stdin(request, showing) if paths == [STDIN] else _migrate_files(request, showing))

@@ -30,6 +30,7 @@ class Settings:
     processes: str = "1,2"
     timeout: float = 300.0
     data: str = "real"
+    backend: str = "torch"
     arguments: tuple[str, ...] = ()
 
 
@@ -95,6 +96,7 @@ def _command(path: Path, folder: Path, overlay: Path, answer: Path, settings: Se
         *("--folder", str(folder), "--overlay", str(overlay), "--output", str(answer)),
         *("--steps", str(settings.steps), "--processes", settings.processes),
         *("--timeout", str(settings.timeout), "--data", settings.data),
+        *("--backend", settings.backend),
         *("--", *settings.arguments),
     ]
 

@@ -11,6 +11,7 @@ import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
 from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.late import attributed
 from crosstrain.verify.lines import same_line, volatile
 from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.scratch import TooLargeError, copy_project
@@ -78,6 +79,13 @@ def test_numbers_that_no_run_repeats_are_left_out_wherever_the_words_are_the_sam
         assert same_line(ours[2], "at 2026-01-02 00:00:00 acc 3", exactness, 1, places)
         assert not same_line(ours[2], "at 2026-01-01 10:00:59 acc 4", exactness, 1, places)
     assert not same_line(ours[1], again[1], EXACT, 1)
+
+
+def test_graphs_belong_to_the_step_they_were_compiled_in() -> None:
+    batch, step = False, True
+    marks = [(batch, 2), (step, 3), (batch, 8), (batch, 9), (step, 9), (step, 11), (batch, 15), (batch, 16)]
+    assert attributed(marks) == ((6, 2, 4), 2)
+    assert attributed([(step, 1), (batch, 4)]) == ((3,), 0)
 
 
 def test_losses_are_means_over_the_ranks() -> None:

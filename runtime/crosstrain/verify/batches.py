@@ -71,6 +71,7 @@ class Watch:
         self.source: int | None = None  # the loader whose next batch is being read
         self.last: int | None = None  # the loader that gave the batch in hand
         self.reading = reading
+        self.handed_out: Callable[[], object] = lambda: None  # told of every batch
         self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
         self.enough: Callable[[], bool] = lambda: False
         self.cut: Callable[[bool], None] = lambda first: None  # told of a pass that ends so, or never begins
@@ -122,6 +123,7 @@ class Watch:
         real = None if prepared is None else loader.real_rows(prepared.comm.rank)
         rows, digest = checksum(batch, real)
         self.rows, self.last = rows, self.number(loader)
+        self.handed_out()
         self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch)))
 
 

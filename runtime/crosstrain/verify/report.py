@@ -30,7 +30,7 @@ class Verdict(str, Enum):
 
 MEANINGS = {
     Verdict.IDENTICAL: "every loss, gradient norm, learning rate, batch, weight and line is the original's, to the bit",
-    Verdict.EQUAL: "the same training: what differs is rounding, because several processes add in another order",
+    Verdict.EQUAL: "the same training: what differs is rounding, because sums are made in another order",
     Verdict.NOISE: "it differs from the original no more than the original differs from itself when it draws "
     "other random numbers; a mistake smaller than that would not show",
     Verdict.AGREE: "it finished and the processes agree; it was not compared with the original",

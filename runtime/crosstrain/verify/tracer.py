@@ -48,6 +48,7 @@ class Tracer:
         self._first: dict[Tensor, Tensor] = {}
         self._signal: dict[Tensor, float] = {}
         self._late = Late()
+        self.watch.handed_out = self._late.batch
 
     def install(self) -> None:
         """Hook every backward pass and every optimizer of this process."""

@@ -83,9 +83,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class XlaCounts:
-    """What XLA did: graphs compiled by each optimizer step, values read one by one, operations left to the CPU."""
+    """What XLA did: graphs compiled by each optimizer step and in between (evaluation), values read one by one,
+    operations left to the CPU.
+    """
 
     compiled: tuple[int, ...]
+    between: int
     reads: int
     fallbacks: dict[str, int]
 

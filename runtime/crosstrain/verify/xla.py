@@ -61,7 +61,11 @@ def _advice(rank: RankTrace) -> tuple[str, ...]:
         notes.append(f"still compiling after step {SETTLED}: in steps {shown}")
         notes += dict.fromkeys(AGAIN.findall(rank.stderr))
     else:
-        notes.append(f"nothing was compiled after step {SETTLED}")
+        notes.append(f"no step was compiled after step {SETTLED}")
+    if rank.xla.between:
+        notes.append(
+            f"{rank.xla.between} graphs were compiled between steps: evaluations, accumulated batches"
+        )
     if rank.xla.reads:
         notes.append(f"{rank.xla.reads} values were read one by one in {rank.steps} steps; each read waits")
     for name, count in sorted(rank.xla.fallbacks.items()):

@@ -30,7 +30,7 @@ def nodes_of(edit: Edit) -> list[ast.AST]:
     """The nodes of the text that an edit names: its own (unless that is the module), and those it moves or leaves out."""
     others = [getattr(edit, name, None) for name in ("argument", "last")]
     found = [edit.node, *getattr(edit, "holes", {}).values(), *(node for node in others if node is not None)]
-    return [node for node in found if hasattr(node, "lineno")]
+    return [node for node in found if not isinstance(node, ast.Module)]
 
 
 @dataclass(frozen=True, eq=False)

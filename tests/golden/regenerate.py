@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.golden.cases import cases
+from tests.golden.trees import regenerate, trees
 
 
 def main() -> None:
@@ -18,6 +19,9 @@ def main() -> None:
             f"{case.name:22s} {outcome}"
             + ("" if matches(case.expect, outcome) else f"   (run.toml: {case.expect})")
         )
+    for tree in trees():
+        made = regenerate(tree)
+        print(f"{tree.name:22s} {len(made.changed)} files changed, {len(made.refused)} refused")
 
 
 def matches(expect: str, outcome: str) -> bool:

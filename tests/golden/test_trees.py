@@ -1,0 +1,45 @@
+"""Every golden project of several files: migrated as its after/ says, once and for all, and it trains the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crosstrain.verify import verify
+from crosstrain_migrate.command import Request, run
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.outcome import Mode
+
+from .trees import Tree, trees
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
+@pytest.mark.parametrize("tree", trees(), ids=lambda tree: tree.name)
+def test_migrates_as_reviewed(tree: Tree, tmp_path: Path) -> None:
+    outcome = tree.migrate(tmp_path / "project")
+    assert not outcome.errors and not outcome.refused
+    assert texts(tmp_path / "project") == texts(tree.after), "run `make golden` and review the diff"
+    report = (tree.case.folder / "report.json").read_text(encoding="utf-8")
+    assert tree.report(outcome, tmp_path / "project") == report
+
+
+@pytest.mark.parametrize("tree", trees(), ids=lambda tree: tree.name)
+def test_second_migration_plans_nothing(tree: Tree) -> None:
+    outcome = run(Request((tree.after,), Options(), Mode.CHECK, cache=False), migrate_text)
+    assert not outcome.changed
+    assert not outcome.files
+
+
+@pytest.mark.parametrize("tree", trees(), ids=lambda tree: tree.name)
+def test_trains_the_same(tree: Tree) -> None:
+    script = tree.before / "train.py"
+    report = verify(
+        script, script, args=tree.case.args, folder=tree.before, overlay=tree.after, timeout=120, steps=None
+    )
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal"], report

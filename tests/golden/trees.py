@@ -1,0 +1,64 @@
+"""Golden cases of several files: before/ is a small project, after/ what `migrate before/` makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain_migrate.command import Request, run
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.outcome import Mode, Outcome
+
+from .cases import GOLDEN, Case, load
+
+
+@dataclass(frozen=True)
+class Tree:
+    case: Case
+
+    @property
+    def name(self) -> str:
+        return self.case.name
+
+    @property
+    def before(self) -> Path:
+        return self.case.folder / "before"
+
+    @property
+    def after(self) -> Path:
+        return self.case.folder / "after"
+
+    def migrate(self, folder: Path) -> Outcome:
+        """Migrates a copy of before/ at `folder`, in place."""
+        shutil.copytree(self.before, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        return run(Request((folder,), Options(), Mode.WRITE, cache=False), migrate_text)
+
+    def report(self, outcome: Outcome, folder: Path) -> str:
+        """What report.json holds: changes and findings, file by file."""
+        content = {
+            file.source.path.relative_to(folder).as_posix(): {
+                "changes": [[c.line, c.rule, c.reason] for c in file.result.changes],
+                "findings": [[f.line, f.rule, f.severity.value, f.reason] for f in file.result.findings],
+                "roles": [[r.line, r.name, r.role, r.evidence] for r in file.result.roles],
+            }
+            for file in outcome.files
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def trees() -> list[Tree]:
+    return [Tree(load(p)) for p in sorted(GOLDEN.iterdir()) if (p / "before").is_dir()]
+
+
+def regenerate(tree: Tree) -> Outcome:
+    """Writes after/ and report.json anew."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place).resolve() / "project"
+        outcome = tree.migrate(folder)
+        shutil.rmtree(tree.after, ignore_errors=True)
+        shutil.copytree(folder, tree.after)
+        (tree.case.folder / "report.json").write_text(tree.report(outcome, folder), encoding="utf-8")
+    return outcome

@@ -146,20 +146,29 @@ def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_into(model: nn.Module, path: Path, strict: bool = True) -> Any:
-    """Load weights into the model; tied names that were stored once count as present."""
+    """Load weights into the model's own memory; tied names that were stored once count as present."""
+    return model.load_state_dict(weights_for(model, path), strict=strict)
+
+
+def weights_for(model: nn.Module, path: Path) -> dict[str, Tensor]:
+    """What `load_weights` reads, and the names under which the model has one of these tensors again."""
     state, same = load_weights(path)
     for name, kept in same.items():
         if name not in state and kept in state:
             state[name] = state[kept]
-    own = model.state_dict()
-    for name in set(own) - set(state):
-        twin = next((n for n in state if n in own and _one_tensor(own[n], own[name])), None)
-        if twin is not None:  # accelerate's files name no twins: the model itself knows them
-            state[name] = state[twin]
-    return model.load_state_dict(state, strict=strict)
+    for names in tied_names(model):  # accelerate's files name no twins: the model itself knows them
+        there = next((name for name in names if name in state), None)
+        if there is not None:
+            state |= {name: state[there] for name in names if name not in state}
+    return state
 
 
-def _one_tensor(a: Any, b: Any) -> bool:
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.numel() == 0:
-        return False
-    return a.data_ptr() == b.data_ptr() and a.shape == b.shape
+def tied_names(model: nn.Module) -> list[list[str]]:
+    """The names of each tensor of the state that has several."""
+    groups: dict[Any, list[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor):
+            address = 0 if tensor.is_meta else tensor.data_ptr()
+            one = (address, tensor.shape) if address else id(tensor)  # not every device tells addresses
+            groups.setdefault(one, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]

@@ -10,6 +10,7 @@ import crosstrain
 
 RUNTIME = Path(crosstrain.__file__).parent
 KNOW = {"comm.py", "comm_group.py", "comm_types.py", "comm_xla.py", "launch/devices.py"}
+KNOW |= {"cli.py"}  # the options of `verify`
 ROOMS = {"xla", "verify"}
 KINDS = {"cuda", "xla", "mps", "xpu", "npu", "hpu", "mlu", "musa", "sdaa", "hip", "rocm"}
 

@@ -2,40 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from crosstrain.elsewhere import refuse
 from crosstrain.model import unwrap
-from crosstrain.weights import load_into
+from crosstrain.weights import load_into, tied_names, weights_for
+
+_BIG = "install accelerate for big-model inference (it works beside crosstrain)"
 
 
 def load_checkpoint_in_model(
     model: nn.Module,
     checkpoint: str | Path,
-    device_map: Any = None,
+    device_map: Mapping[str, Any] | None = None,
     offload_folder: str | Path | None = None,
     dtype: torch.dtype | str | None = None,
     offload_state_dict: bool = False,
     strict: bool = False,
     **options: Any,
 ) -> None:
-    """Load a file, or a directory of one file or of shards with an index, into a model that has its memory.
+    """Load a file, or a directory of one file or of shards with an index, into a model.
 
-    ``dtype`` converts the model first. Placing parts of a model on several devices, or on disk, is
-    accelerate's own: NotImplementedError says so.
+    device_map: the device of each module or tensor by its name, "" for all the rest, such as
+        ``{"": "cpu", "decoder": 0}``. Tensors are made there, so the model may have been built without memory
+        (``with torch.device("meta")``); without a map its own memory is overwritten. Calls between modules on
+        several devices need hooks that move the inputs: those, and parts on the disk, are accelerate's own.
+    dtype: converts the model first.
+
+    Raises ValueError for a map that leaves tensors out, or tensors without memory that the checkpoint lacks.
     """
-    elsewhere = {"device_map": device_map, "offload_folder": offload_folder, **options}
-    for name, value in elsewhere.items():
+    for name, value in {"offload_folder": offload_folder, **options}.items():
         if value:
-            refuse(
-                f"load_checkpoint_in_model({name}=...)",
-                "install accelerate for big-model inference (it works beside crosstrain)",
-            )
+            refuse(f"load_checkpoint_in_model({name}=...)", _BIG)
     target = unwrap(model, keep_torch_compile=False)
     if dtype is not None:
         target.to(getattr(torch, dtype.removeprefix("torch.")) if isinstance(dtype, str) else dtype)
-    load_into(target, Path(checkpoint), strict)
+    if device_map is None:
+        load_into(target, Path(checkpoint), strict)
+    else:
+        _load_placed(target, Path(checkpoint), _placement(target, device_map), strict)
+
+
+def _placement(model: nn.Module, device_map: Mapping[str, Any]) -> Callable[[str], torch.device]:
+    if not isinstance(device_map, Mapping):
+        refuse(f"load_checkpoint_in_model(device_map={device_map!r})", f"give a dict, or {_BIG}")
+    if "disk" in device_map.values():
+        refuse("load_checkpoint_in_model(device_map=...) with parts on the disk", _BIG)
+    devices = {key: torch.device(value) for key, value in device_map.items()}
+
+    def key_of(name: str) -> str | None:
+        fitting = (key for key in devices if key in ("", name) or name.startswith(f"{key}."))
+        return max(fitting, key=len, default=None)
+
+    left_out = [name for name in _tensors(model) if key_of(name) is None]
+    if left_out:
+        raise ValueError(
+            f"device_map says no device for {_some(left_out)}: add their modules, or '' for all the rest"
+        )
+    return lambda name: devices[key_of(name) or ""]
+
+
+def _load_placed(model: nn.Module, path: Path, place: Callable[[str], torch.device], strict: bool) -> None:
+    ties = tied_names(model)
+    own = _tensors(model)
+    state = weights_for(model, path)
+    for name in state.keys() & own.keys():
+        state[name] = state[name].to(place(name), own[name].dtype)
+    model.load_state_dict(state, strict=strict, assign=True)
+    for first, *others in ties:
+        for name in others:
+            _put(model, name, _tensors(model)[first])
+    tensors = _tensors(model)
+    lacking = [
+        name for name, tensor in tensors.items() if tensor.is_meta and place(name).type != tensor.device.type
+    ]
+    if lacking:
+        raise ValueError(f"{path} holds nothing for {_some(lacking)}, which have no memory of their own")
+    for name, tensor in tensors.items():
+        if tensor.device != place(name) and name not in state:
+            moved = tensor.detach().to(place(name))
+            _put(
+                model,
+                name,
+                nn.Parameter(moved, tensor.requires_grad)
+                if name in dict(model.named_parameters())
+                else moved,
+            )
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers under all their names, buffers that are not saved included."""
+    named = chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return dict(named)
+
+
+def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(owner), attribute, tensor)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

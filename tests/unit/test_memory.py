@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.roles.context import Copies
 from crosstrain_migrate.roles.infer import Interpreter
 from crosstrain_migrate.roles.memory import Watch
 from crosstrain_migrate.roles.scopes import ScopeTable
@@ -27,6 +28,8 @@ class Restless(Watch):
 def test_only_what_changed_is_evaluated_again(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ast.parse((GOLDEN / case / "before.py").read_text(encoding="utf-8"))
     table = ScopeTable(tree)
+    shared = Copies()
+    monkeypatch.setattr("crosstrain_migrate.roles.infer.Copies", lambda: shared)
     sparing = Interpreter(tree, table)
     sparing.run()
     monkeypatch.setattr("crosstrain_migrate.roles.infer.Watch", Restless)

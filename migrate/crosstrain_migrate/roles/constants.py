@@ -10,6 +10,7 @@ import ast
 from collections import defaultdict
 
 from .scopes import ScopeTable, suites
+from .walks import walk
 
 Constant = str | bool | int | float | None
 Known = frozenset[Constant]
@@ -25,15 +26,16 @@ class Constants:
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         self._stores: dict[str, list[ast.Attribute]] = defaultdict(list)
         self._escaped: set[str] = set()  # names of functions and classes that are used as values
-        self._find_uses(tree)
+        nodes = walk(tree)
+        self._find_uses(nodes)
         self.dead: set[ast.stmt] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             for suite in suites(node):
                 self._find_dead(suite)
 
-    def _find_uses(self, tree: ast.Module) -> None:
+    def _find_uses(self, nodes: list[ast.AST]) -> None:
         called: set[ast.AST] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Call):
                 called.add(node.func)
                 name = _last_name(node.func)

@@ -104,7 +104,7 @@ class Interpreter:
         self.batch_loops = {loop for loop in loops if loop is not None}
         self.module_methods = {
             node
-            for cls in self.table.parents
+            for cls in list(self.table.parents)  # evaluating a base may add to them
             if isinstance(cls, ast.ClassDef) and self.inherits(cls, api.MODULE_BASES)
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

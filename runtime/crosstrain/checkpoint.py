@@ -51,6 +51,9 @@ class Position:
         self._loader = loader
         self._seedable = loader._crosstrain.seedable
 
+    def __str__(self) -> str:
+        return f"the order of the loader over {type(self._loader.dataset).__name__}"
+
     def state_dict(self) -> dict[str, Any]:
         seed = {} if self._seedable is None else {"seed": self._seedable.initial_seed}
         return {**self._loader.state_dict(), **seed}
@@ -356,9 +359,7 @@ class Checkpoints:
                 f"{path} is missing: the checkpoint was saved with fewer objects prepared"
             )
         else:
-            warnings.warn(
-                f"{path.name} is not in the checkpoint: {type(obj).__name__} starts anew", stacklevel=3
-            )
+            warnings.warn(f"{path.name} is not in the checkpoint: {_describe(obj)} starts anew", stacklevel=3)
 
     def _load_custom(self, source: Path, allow_pickle: bool) -> None:
         there = len(list(source.glob("custom_checkpoint_*.pkl")))
@@ -424,6 +425,10 @@ class Checkpoints:
                 sync.mark_local()
         for gate in self._gates:
             gate.pending = True
+
+
+def _describe(obj: Any) -> str:
+    return str(obj) if isinstance(obj, Position) else f"the {type(obj).__name__}"
 
 
 def _numbered(name: str, index: int, suffix: str) -> str:

@@ -53,3 +53,17 @@ _CONTAINERS = "".join(
 def test_understanding_ends(text: str, largest: int) -> None:
     interp = understand(ast.parse(text)).interp
     assert max(len(values) for values in interp.values.values()) <= largest
+
+
+def test_a_module_may_look_at_its_own_parts() -> None:
+    text = """
+import torch
+
+class Net(torch.nn.Module):
+    def train(self):
+        for name, part in self.named_children():
+            part.loss.backward()
+"""
+    interp = understand(ast.parse(text)).interp
+    part = next(n for n in ast.walk(interp.tree) if isinstance(n, ast.Name) and n.id == "part")
+    assert [getattr(value, "path", "") for value in interp.of(part)] == ["torch.nn.Module"]

@@ -30,7 +30,6 @@ from .values import (
     Unknown,
     Value,
     Values,
-    site_of,
 )
 
 if TYPE_CHECKING:
@@ -654,7 +653,8 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
 
 def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) -> Values:
     """The parts of a module, one by one, or in pairs with their names."""
-    part = External(api.SUBMODULE, site_of(owner))
+    assert isinstance(owner, External | Instance)  # nothing else is a module
+    part = External(api.SUBMODULE, owner.site)
     if named:
         interp.merge(interp.heap.cell((node, 0)), UNKNOWN)
         interp.merge(interp.heap.cell((node, 1)), {part})

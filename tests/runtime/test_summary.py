@@ -1,13 +1,30 @@
-"""The line at the end of a launch, from what the ranks wrote."""
+"""Watching a training: one process shows progress, and a launch ends with a line of what it came to."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import torch
 from crosstrain import Accelerator, summary
+from crosstrain.utils import tqdm
+
+from tests.support.ranks import run_ranks
+
+
+def _progress(main_process_only: bool) -> str:
+    shown = io.StringIO()
+    assert list(tqdm(range(3), file=shown, main_process_only=main_process_only)) == [0, 1, 2]
+    return shown.getvalue()
+
+
+def test_progress_is_shown_by_the_main_process() -> None:
+    zero, one = run_ranks(_progress, 2, True)
+    assert "3/3" in zero
+    assert one == ""
+    assert all("3/3" in text for text in run_ranks(_progress, 2, False))
 
 
 def test_attempts_are_added_and_the_last_checkpoint_is_named(

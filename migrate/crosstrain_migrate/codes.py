@@ -37,6 +37,7 @@ TITLES: dict[str, str] = {
     "CT602": "numbers of training are the global ones",
     "CT603": "evaluation that stays whole on every process",
     "CT604": "one loop that trains and evaluates",
+    "CT605": "what depends on how a batch is shared",
     "CT701": "shapes that depend on values",
     "CT702": "branches on a tensor's value",
     "CT703": "values read in every step",
@@ -50,6 +51,7 @@ TITLES: dict[str, str] = {
     "CT901": "built on something that distributes training itself",
     "CT902": "training without a DataLoader",
     "CT903": "a line search on a rank's own loss",
+    "CT904": "random numbers drawn alike",
 }
 
 # Codes of the tool itself, which no rule module documents.

@@ -193,7 +193,7 @@ class Facts:
             elif isinstance(value, External) and self._steps_parameters(value):
                 self.evidence[value] = "gets a module's parameters and is stepped"
                 found.add(value)
-        return self._in_order(found)
+        return self.in_order(found)
 
     def _steps_parameters(self, value: External) -> bool:
         if not isinstance(value.site, ast.Call) or not calls.parameters_in(self.interp, value.site):
@@ -214,7 +214,7 @@ class Facts:
                     found.add(model)
                     line = getattr(optimizer.site, "lineno", 0)  # type: ignore[union-attr]
                     self.evidence[model] = f"line {line} gives its parameters to an optimizer"
-        return self._in_order(found)
+        return self.in_order(found)
 
     def whole(self, module: Value) -> Value:
         """The module that `module` is a part of, when there is exactly one such: `model.fc` -> `model`."""
@@ -262,7 +262,7 @@ class Facts:
                 if given & optimizers and Member(value, "step") in self.all_values:
                     self.evidence[value] = "made from an optimizer and stepped"
                     found.add(value)
-        return self._in_order(found - self._inner_schedulers)
+        return self.in_order(found - self._inner_schedulers)
 
     @cached_property
     def _inner_schedulers(self) -> set[Value]:
@@ -280,21 +280,22 @@ class Facts:
         found = {v for values in self.interp.iterations.values() for v in values}
         for value in found:
             self.evidence[value] = "a DataLoader that is iterated"
-        return self._in_order(found)
+        return self.in_order(found)
 
     @cached_property
     def train_loaders(self) -> list[Value]:
         found = {s.loader for s in self.loss_shards}
         for value in found:
             self.evidence[value] = "its batches reach backward"
-        return self._in_order(found)
+        return self.in_order(found)
 
     @cached_property
     def eval_loaders(self) -> list[Value]:
         return [v for v in self.loaders if v not in self.train_loaders]
 
     @staticmethod
-    def _in_order(values: set[Value]) -> list[Value]:
+    def in_order(values: set[Value]) -> list[Value]:
+        """By where they were made."""
         return sorted(values, key=_position)
 
     # -- loops and regions -----------------------------------------------------------------------------------

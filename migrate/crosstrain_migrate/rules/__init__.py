@@ -14,8 +14,10 @@ from crosstrain_migrate.results import Finding
 from crosstrain_migrate.roles.facts import Facts
 
 from . import (
+    alike,
     apex,
     backward,
+    batches,
     checkpoints,
     clipping,
     device,
@@ -53,6 +55,8 @@ PAGES = (
     checkpoints,
     evaluation,
     numbers,
+    batches,
+    alike,
     replicas,
     distribution,
     precision,
@@ -132,6 +136,8 @@ def _core(context: Context) -> None:
     numbers.plan(context)
     backward.plan(context)
     clipping.plan(context)
+    batches.plan(context)
+    alike.plan(context)
     checkpoints.plan(context)
     files.plan(context)
     speak.plan(context)

@@ -43,6 +43,41 @@ def plan(context: Context) -> None:
         )
         context.collective.add(call)
     _loss_reduction(context)
+    _report_caught(context)
+
+
+def _report_caught(context: Context) -> None:
+    """A step whose failure on one process is passed over there leaves the others waiting for it."""
+    facts = context.facts
+    for call, _ in facts.backward_calls:
+        loop = facts.batch_loop_around(call)
+        for around in facts.table.ancestors(call):
+            if around is loop or around in facts.table.scopes:
+                break
+            handler = _that_goes_on(around, call) if isinstance(around, ast.Try) else None
+            if handler is not None:
+                context.note(
+                    RULE,
+                    handler,
+                    "a failure that only one process has (out of memory, a bad sample) is passed over here by that "
+                    "process, and the others wait for it in the middle of a step",
+                    "let it raise, or sort bad samples out in the data set",
+                )
+                return
+
+
+def _that_goes_on(around: ast.Try, call: ast.Call) -> ast.ExceptHandler | None:
+    """The handler that catches a failure of the step and does not raise."""
+    if not any(node is call for statement in around.body for node in ast.walk(statement)):
+        return None
+    for handler in around.handlers:
+        raises = any(isinstance(n, ast.Raise) for n in ast.walk(handler))
+        if not raises and ast.unparse(handler.type or ast.Name("")) not in {
+            "StopIteration",
+            "KeyboardInterrupt",
+        }:
+            return handler
+    return None
 
 
 def _only(call: ast.Call, given: ast.expr) -> ast.expr:

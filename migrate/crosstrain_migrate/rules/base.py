@@ -148,6 +148,18 @@ class Context:
             return True
         return bool(node.lineno >= self.home.statement.lineno)  # type: ignore[attr-defined]
 
+    def trains_at(self, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether the code runs once a batch of training: in such a loop, or in what one calls."""
+        facts = self.facts
+        loop = facts.batch_loop_around(node)
+        if loop is not None:
+            over = facts.loops.get(loop, set())  # type: ignore[call-overload]
+            return not over or bool(over & set(self.subject.train_loaders))
+        function = facts.enclosing_function(node)
+        if function is None or function in seen:
+            return False
+        return any(self.trains_at(site, seen | {function}) for site in facts.callers.get(function, ()))
+
     def is_library_class(self, cls: ast.ClassDef) -> bool:
         """A module, data set or other class whose objects a library calls: it cannot be given an accelerator."""
         from crosstrain_migrate.roles import torch_api as api

@@ -1,0 +1,75 @@
+"""CT904: random numbers that are drawn alike on every process.
+
+What:   Noise that a training step draws, and dropout: every process starts with the same random state and draws the
+        same numbers for its share of the batch.
+Why:    In one process every row of the batch gets noise of its own; here the rows of two processes share theirs.
+Before: `noise = torch.randn(len(x), 16)`
+After:  (untouched; the finding says how each process gets a random state of its own)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.values import External, Shard, Symbol
+
+from .base import Context
+
+RULE = "CT904"
+DRAWS = frozenset(
+    {"rand", "randn", "randint", "normal", "bernoulli", "rand_like", "randn_like", "randint_like"}
+)
+DRAWS_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
+DROPOUTS = frozenset(
+    {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
+)
+
+
+def plan(context: Context) -> None:
+    calls = [c for c in context.facts.calls if context.trains_at(c)]
+    noise = next((c for c in calls if _draws_noise(context, c)), None)
+    dropout = next((c for c in calls if noise is None and _drops_out(context, c)), None)
+    found = noise or dropout
+    if found is None:
+        return
+    what = f"`{ast.unparse(found)}`" if noise is not None else "dropout"
+    context.note(
+        RULE,
+        found,
+        f"{what} draws the same random numbers on every process, because all of them start with one random state",
+        f"after prepare, call `set_seed(seed, device_specific=True)` of {context.runtime}.utils if each process shall "
+        "draw its own",
+        Severity.REVIEW if noise is not None else Severity.NOTE,
+    )
+
+
+def _draws_noise(context: Context, call: ast.Call) -> bool:
+    """A tensor of noise: a single number drawn for the whole batch is alike in one process as well."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in DRAWS_IN_PLACE:
+        return not context.facts.paths(call.func)
+    paths = context.facts.paths(call.func)
+    if any(path.startswith("numpy.random.") for path in paths):
+        return any(isinstance(v, Shard) for v in context.facts.of(call))
+    if not any(path.startswith("torch.") and api.last(path) in DRAWS for path in paths):
+        return False
+    sizes = [a for a in call.args if not isinstance(a, ast.Starred)]
+    return not sizes or any(not (isinstance(a, ast.Constant) and a.value == 1) for a in sizes)
+
+
+def _drops_out(context: Context, call: ast.Call) -> bool:
+    for value in context.facts.of(call.func):
+        if isinstance(value, External) and value.path.startswith("torch.nn.") and "Dropout" in value.path:
+            return True
+        if isinstance(value, External) and value.path.startswith("torch.nn.Sequential"):
+            return _holds_dropout(context, value)
+        if isinstance(value, Symbol) and value.path.startswith("torch.") and api.last(value.path) in DROPOUTS:
+            return True
+    return False
+
+
+def _holds_dropout(context: Context, value: External) -> bool:
+    site = value.site
+    parts = [n for n in ast.walk(site) if isinstance(n, ast.Call)]
+    return any("Dropout" in path for part in parts for path in context.facts.paths(part.func))

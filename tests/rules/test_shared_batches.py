@@ -1,0 +1,167 @@
+"""CT605 and CT904: what depends on how a batch is shared, and random numbers drawn alike; CT202: failures passed over."""
+
+from __future__ import annotations
+
+from .support import SLOTS, Case, Slots, each, leaves
+
+SHARED, ALIKE, BACKWARD = "CT605", "CT904", "CT202"
+SIZED = """\
+batch_size = 8
+train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+train_loader = DataLoader(train_set, batch_size=batch_size)"""
+KEPT = "device = accelerator.device"
+PLACED = f"accelerator = Accelerator()\n{KEPT}  # the fastest there is"
+STATE = "state = torch.zeros(batch_size, 8, device=device)"
+HELPER = "def start(n, device):\n    return torch.zeros(n, 8, device=device)"
+HELPER_AFTER = HELPER
+NOISE = (
+    "noise = torch.randn(len(x), 8, device=x.device)\nout = model(x + noise)\nloss = F.cross_entropy(out, y)"
+)
+PREPARED = "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)"
+
+
+def says(rule: str, name: str, before: Slots, at: str, after: Slots | None = None) -> Case:
+    """The script is converted around it, and the finding names its line."""
+    return leaves(rule, name, before, after, findings=[(rule, at)])
+
+
+POSITIVE = [
+    says(
+        SHARED,
+        "a tensor of one batch's size beside the batch",
+        {"data": SIZED, "setup": STATE, "loss": "out = model(x + state)\nloss = F.cross_entropy(out, y)"},
+        STATE,
+        {"device": PLACED},
+    ),
+    says(
+        SHARED,
+        "made by a function that is given the size",
+        {
+            "definitions": HELPER,
+            "data": SIZED,
+            "setup": "state = start(batch_size, device)",
+            "loss": "out = model(x + state)\nloss = F.cross_entropy(out, y)",
+        },
+        "return torch.zeros",
+        {"device": PLACED},
+    ),
+    says(
+        SHARED,
+        "labels of ones for a whole batch",
+        {
+            "data": SIZED,
+            "loss": "real = torch.full((batch_size,), 1.0, device=x.device)\nout = model(x)\n"
+            "loss = F.mse_loss(out[:, 0], real)",
+        },
+        "torch.full",
+    ),
+    says(
+        SHARED,
+        "batch normalisation of what may be one row",
+        {"model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3)).to(device)"},
+        "nn.BatchNorm1d",
+        {"model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))"},
+    ),
+    says(
+        SHARED,
+        "two loaders in one step",
+        {
+            "data": f"{SLOTS['data']}\nother_loader = DataLoader(train_set, batch_size=8)",
+            "loop": "for (x, y), (z, _) in zip(train_loader, other_loader):",
+            "batch": "x, y, z = x.to(device), y.to(device), z.to(device)",
+            "loss": "out = model(x) + model(z)\nloss = F.cross_entropy(model(x), y) + F.mse_loss(model(z), model(x))",
+        },
+        "loss.backward()",
+        {
+            "prepare": "model, optimizer, train_loader, other_loader = accelerator.prepare(\n"
+            "    model, optimizer, train_loader, other_loader\n)",
+            "batch": "",
+        },
+    ),
+    says(ALIKE, "noise beside the batch", {"loss": NOISE}, "torch.randn"),
+    says(
+        ALIKE,
+        "noise of the batch's shape",
+        {"loss": "out = model(x + 0.1 * torch.randn_like(x))\nloss = F.cross_entropy(out, y)"},
+        "torch.randn_like",
+    ),
+    says(
+        ALIKE,
+        "dropout",
+        {"model": "model = nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 3)).to(device)"},
+        "out = model(x)",
+        {"model": "model = nn.Sequential(nn.Dropout(0.1), nn.Linear(8, 3))"},
+    ),
+    says(
+        BACKWARD,
+        "a step whose failure is passed over",
+        {
+            "loss": "out = model(x)\ntry:\n    loss = F.cross_entropy(out, y)\n    loss.backward()\n"
+            "except RuntimeError:\n    continue",
+            "backward": "",
+        },
+        "except RuntimeError",
+        {
+            "loss": "out = model(x)\ntry:\n    loss = F.cross_entropy(out, y)\n    accelerator.backward(loss)\n"
+            "except RuntimeError:\n    continue",
+            "backward": "",
+        },
+    ),
+]
+
+NEGATIVE = [
+    leaves(
+        SHARED,
+        "a tensor of one batch's size that meets no batch",
+        {"data": SIZED, "setup": "fixed = torch.zeros(batch_size, 8)\nprint(fixed.sum())"},
+        {"setup": "fixed = torch.zeros(batch_size, 8)\naccelerator.print(fixed.sum())"},
+    ),
+    leaves(
+        SHARED,
+        "a size taken from the batch",
+        {
+            "data": SIZED,
+            "loss": "state = torch.zeros(x.size(0), 8, device=x.device)\nout = model(x + state)\n"
+            "loss = F.cross_entropy(out, y)",
+        },
+    ),
+    leaves(
+        SHARED,
+        "batch normalisation without an uneven batch",
+        {
+            "data": SLOTS["data"].replace("shuffle=True", "drop_last=True"),
+            "model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3)).to(device)",
+        },
+        {"model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))"},
+    ),
+    leaves(
+        ALIKE,
+        "noise outside of training",
+        {"end": "model.eval()\nprint(model(torch.randn(2, 8, device=device)))"},
+        {"device": PLACED, "end": "model.eval()\naccelerator.print(model(torch.randn(2, 8, device=device)))"},
+    ),
+    leaves(
+        ALIKE,
+        "one number for the whole batch",
+        {"loss": "scale = torch.rand(1).item()\nout = model(x * scale)\nloss = F.cross_entropy(out, y)"},
+    ),
+    leaves(
+        BACKWARD,
+        "a failure that is raised again",
+        {
+            "loss": "out = model(x)\ntry:\n    loss = F.cross_entropy(out, y)\n    loss.backward()\n"
+            'except RuntimeError:\n    print("out of memory?")\n    raise',
+            "backward": "",
+        },
+        {
+            "loss": "out = model(x)\ntry:\n    loss = F.cross_entropy(out, y)\n    accelerator.backward(loss)\n"
+            'except RuntimeError:\n    accelerator.print("out of memory?")\n    raise',
+            "backward": "",
+        },
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_shared_batches(case: Case) -> None:
+    case.check()

@@ -407,6 +407,7 @@ NEGATIVE = [
         RULE,
         "noise of the batch's size",
         {"loss": "noise = torch.randn_like(x)\nloss = F.cross_entropy(model(x + noise), y)"},
+        findings=[("CT904", "torch.randn_like")],
     ),
     leaves(
         RULE,

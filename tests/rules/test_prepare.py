@@ -18,9 +18,14 @@ SET = "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.
 
 
 def prepared(
-    name: str, before: Slots, after: Slots | None = None, at: str = "optimizer = torch", wrong: str = ""
+    name: str,
+    before: Slots,
+    after: Slots | None = None,
+    at: str = "optimizer = torch",
+    wrong: str = "",
+    findings: tuple[tuple[str, str], ...] = (),
 ) -> Case:
-    return converts(RULE, name, before, after or {}, at=at, wrong=wrong)
+    return converts(RULE, name, before, after or {}, at=at, wrong=wrong, findings=findings)
 
 
 def optimizer(name: str, code: str, at: str = "optimizer = ", wrong: str = "", **more: str) -> Case:
@@ -137,6 +142,7 @@ POSITIVE = [
             ),
             "batch": "",
         },
+        findings=(("CT605", "loss.backward()"),),
     ),
     prepared(
         "made by functions",

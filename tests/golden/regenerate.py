@@ -13,7 +13,7 @@ def main() -> None:
         if case.expect == "refused":
             case.after.unlink(missing_ok=True)
         else:
-            case.after.write_text(result.after, encoding="utf-8")
+            case.after.write_bytes(case.source.encode(result.after))
         outcome = "changed" if result.changed else ("refused" if result.refused else "nothing to do")
         print(
             f"{case.name:22s} {outcome}"

@@ -21,7 +21,7 @@ else:
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/run.toml"))
 
-THIRD_PARTY = {"torch", "numpy", "sklearn", "tqdm"}
+THIRD_PARTY = {"torch", "numpy", "sklearn", "tqdm", "yaml"}
 RANDOM_LAYERS = ("Dropout", "BatchNorm", "randn_like", "rand_like")
 TWO_PROCESSES = {"equal", "agree", "none"}
 EXPECT = {"converted", "nothing", "refused"}
@@ -135,7 +135,7 @@ def test_imports_are_available_and_used(case: Path) -> None:
         tree = ast.parse(path.read_bytes())
         names = imported_names(tree)
         assert set(names.values()) <= allowed, path
-        unused = set(names) - used_names(tree) - {"print_function", "*"}
+        unused = set(names) - used_names(tree) - {"print_function", "annotations", "*"}
         assert not unused, f"{path} imports {sorted(unused)} for nothing"
 
 

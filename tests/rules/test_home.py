@@ -145,6 +145,13 @@ POSITIVE = [
 NEGATIVE = [
     leaves(
         CONSTRUCT,
+        "settings that exec makes do not reach it",
+        {"device": 'device = "cuda"\nfor setting in ["lr = 0.1"]:\n    exec(setting)'},
+        {"device": 'accelerator = Accelerator()\nfor setting in ["lr = 0.1"]:\n    exec(setting)'},
+        findings=[("CT105", 'device = "cuda"')],
+    ),
+    leaves(
+        CONSTRUCT,
         "a random draw behind the model does not hold it back",
         {
             "imports": "import random",

@@ -234,6 +234,13 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
             "choose GPUs with `crosstrain launch --gpu-ids`",
             Severity.NOTE,
         )
+    if context.home.scope.parent is None and any(_by_name(n) for n in ast.walk(facts.tree)):
+        context.note(
+            "CT105",
+            definition.value,
+            "`exec` or `globals()` in this script may set this choice of a device by its name, which does nothing any more",
+            "choose the device where the script is launched: `crosstrain launch --cpu`",
+        )
     if isinstance(value, ast.Call) and value.args:
         value = value.args[0]
     if isinstance(value, ast.IfExp):
@@ -251,6 +258,13 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
         )
         return f'str({text}) == "cpu"' if not isinstance(value, ast.Attribute) else f'{text} == "cpu"'
     return None
+
+
+def _by_name(node: ast.AST) -> bool:
+    """A call that may set a variable of the module by a name that is made at run time."""
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals")
+    )
 
 
 def names_ordinal(node: ast.AST) -> bool:

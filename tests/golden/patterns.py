@@ -185,11 +185,16 @@ def _next_iter(script: Script) -> bool:
 
 
 def _indent(unit: str) -> Callable[[Script], bool]:
+    """What the statements in a top-level suite begin with."""
+
     def is_used(script: Script) -> bool:
-        starts = re.compile(rf"^(?:{unit})\S", re.MULTILINE)
-        return any(
-            re.search(starts, text) and not re.search(r"^ {4}\S", text, re.MULTILINE) for text in script.texts
-        )
+        for text, tree in zip(script.texts, script.trees, strict=True):
+            lines = text.split("\n")
+            for statement in tree.body:
+                inner = getattr(statement, "body", None)
+                if isinstance(inner, list) and lines[inner[0].lineno - 1][: inner[0].col_offset] == unit:
+                    return True
+        return False
 
     return is_used
 

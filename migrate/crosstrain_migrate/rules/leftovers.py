@@ -162,23 +162,37 @@ class Leftovers:
 
     def _imports(self) -> None:
         for node in ast.walk(self.facts.tree):
-            if not isinstance(node, ast.ImportFrom) or node in self.gone:
+            if not isinstance(node, ast.Import | ast.ImportFrom) or node in self.gone:
                 continue
             forgotten = [a for a in node.names if a not in self.gone and self._is_forgotten(a)]
             self.gone.update(forgotten)
-            if forgotten and all(a in self.gone for a in node.names):
+            if forgotten and all(a in self.gone for a in node.names) and self._only_binds(node):
                 self.context.edits[:] = [x for x in self.context.edits if x.node is not node]
                 self.context.remove(node, RULE)
                 self.gone.add(node)
                 continue
-            for alias in forgotten:
+            for alias in (
+                forgotten if isinstance(node, ast.ImportFrom) and len(forgotten) < len(node.names) else ()
+            ):
                 self.context.edits.append(e.RemoveImport(node, RULE, name=alias.asname or alias.name))
+
+    def _only_binds(self, node: ast.Import | ast.ImportFrom) -> bool:
+        """Whether nothing is done when what `node` imports is run: no call that may register or set something."""
+        interp = self.facts.interp
+        if isinstance(node, ast.ImportFrom):
+            paths = [interp.linked(node, node.level, node.module or "")]
+        elif [alias.name for alias in node.names] == ["torch"]:
+            return True
+        else:
+            paths = [interp.linked(node, 0, alias.name) for alias in node.names]
+        files = [interp.links.region(path) for path in paths]
+        return all(file is not None and not any(_calls(s) for s in file.body) for file in files)
 
     def _is_forgotten(self, alias: ast.alias) -> bool:
         """Whether the import gave something that was used, and every use of it is gone."""
-        if not self._is_local(alias):
+        if not self._may_go(alias):
             return False
-        name = alias.asname or alias.name
+        name = alias.asname or alias.name.split(".")[0]
         scope = self.facts.table.of_node[alias].resolve(name)
         if scope is None or self._is_imported(scope, name):
             return False
@@ -189,10 +203,11 @@ class Leftovers:
         ]
         return bool(uses) and all(n in self.gone for n in uses)
 
-    def _is_local(self, alias: ast.alias) -> bool:
+    def _may_go(self, alias: ast.alias) -> bool:
         values = self.facts.interp.definitions.get(alias, ())
         return any(
-            isinstance(v, Function | External) or (isinstance(v, Symbol) and v.path.startswith(LOCAL))
+            isinstance(v, Function | External)
+            or (isinstance(v, Symbol) and (v.path.startswith(LOCAL) or v.path == "torch"))
             for v in values
         )
 
@@ -210,3 +225,7 @@ class Leftovers:
                 if any(file is scope.file for file in files):
                     return True
         return False
+
+
+def _calls(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)

@@ -1,0 +1,253 @@
+"""Scripts of several files: what belongs together, what may change, and what stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from crosstrain_migrate.command import Request, run
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.outcome import Mode, Outcome
+
+LOOP = """
+    def fit(model, loader, optimizer, device):
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            loss = F.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+SCRIPT = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    {imports}
+
+    def main():
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model = torch.nn.Linear(2, 1).to(device)
+        loader = DataLoader(TensorDataset(torch.ones(8, 2), torch.ones(8, 1)), batch_size=4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        {fit}(model, loader, optimizer, device)
+
+    if __name__ == "__main__":
+        main()
+    """
+TRAIN = SCRIPT.format(imports="from loop import fit", fit="fit")
+HELPER = f"import torch\nimport torch.nn.functional as F\n{dedent(LOOP)}"
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = text if isinstance(text, bytes) else dedent(text).lstrip("\n").encode()
+        path.write_bytes(data)
+
+
+def migrate(*paths: Path, follow: bool = True) -> Outcome:
+    return run(Request(paths, Options(follow=follow), Mode.WRITE, cache=False), migrate_text)
+
+
+def changed(outcome: Outcome, folder: Path) -> set[str]:
+    return {file.source.target.relative_to(folder).as_posix() for file in outcome.changed}
+
+
+def said(outcome: Outcome) -> list[str]:
+    return [f.reason for file in outcome.files for f in file.result.findings if f.rule == "CT004"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "fit"),
+    [
+        ("from loop import fit", "fit"),
+        ("from loop import fit as run_epoch", "run_epoch"),
+        ("import loop", "loop.fit"),
+        ("import loop as l", "l.fit"),
+        ("from loop import *", "fit"),
+        ("from pkg.loop import fit", "fit"),
+        ("import pkg.loop", "pkg.loop.fit"),
+        ("from pkg import loop", "loop.fit"),
+        ("from pkg import fit", "fit"),
+        ("import pkg", "pkg.fit"),
+    ],
+)
+def test_every_form_of_import_leads_to_the_loop(tmp_path: Path, imports: str, fit: str) -> None:
+    place = "pkg/loop.py" if "pkg" in imports else "loop.py"
+    write(tmp_path, {"train.py": SCRIPT.format(imports=imports, fit=fit), place: HELPER})
+    if "pkg" in imports:
+        write(tmp_path, {"pkg/__init__.py": "from .loop import fit\n"})
+    outcome = migrate(tmp_path / "train.py")
+    assert changed(outcome, tmp_path) == {"train.py", place}
+    assert "def fit(model, loader, optimizer, accelerator):" in (tmp_path / place).read_text()
+    assert f"{fit}(model, loader, optimizer, accelerator)" in (tmp_path / "train.py").read_text()
+    assert "torch.device" not in (tmp_path / "train.py").read_text()
+
+
+def test_a_script_inside_a_package(tmp_path: Path) -> None:
+    """Started with `python -m pkg.train`, or from the folder above."""
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": "",
+            "pkg/__init__.py": "",
+            "pkg/train.py": SCRIPT.format(imports="from .lib.loop import fit", fit="fit"),
+            "pkg/lib/__init__.py": "",
+            "pkg/lib/loop.py": HELPER,
+            "tools/finetune.py": SCRIPT.format(imports="from pkg.lib.loop import fit", fit="fit"),
+        },
+    )
+    outcome = migrate(tmp_path)
+    assert changed(outcome, tmp_path) == {"pkg/train.py", "pkg/lib/loop.py", "tools/finetune.py"}
+
+
+def test_what_a_module_imports_is_followed(tmp_path: Path) -> None:
+    engine = "from loop import fit\n\ndef train_all(model, loader, optimizer, device):\n    fit(model, loader, optimizer, device)\n"
+    script = SCRIPT.format(imports="from engine import train_all", fit="train_all")
+    write(tmp_path, {"train.py": script, "engine.py": engine, "loop.py": HELPER})
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "engine.py", "loop.py"}
+    assert "fit(model, loader, optimizer, accelerator)" in (tmp_path / "engine.py").read_text()
+
+
+def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER})
+    outcome = migrate(tmp_path)
+    assert changed(outcome, tmp_path) == {"train.py", "finetune.py", "loop.py"}
+    assert not migrate(tmp_path).changed
+
+
+def test_a_script_that_is_not_named_is_not_broken(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER})
+    outcome = migrate(tmp_path / "train.py")
+    assert not outcome.changed
+    assert len(said(outcome)) == 1 and "finetune.py uses `fit`" in said(outcome)[0]
+    assert (tmp_path / "loop.py").read_text() == HELPER.lstrip("\n")
+
+
+def test_a_script_that_cannot_follow_keeps_the_module_as_it_is(tmp_path: Path) -> None:
+    closure = TRAIN.replace("optimizer = torch.optim.SGD", "optimizer = torch.optim.LBFGS")
+    stubborn = closure.replace("fit(model", "optimizer.step(lambda: 0.0)\n        fit(model")
+    write(tmp_path, {"train.py": TRAIN, "other.py": stubborn, "loop.py": HELPER})
+    outcome = migrate(tmp_path)
+    assert not outcome.changed
+    assert any("other.py uses `fit`" in reason for reason in said(outcome))
+
+
+def test_users_that_do_not_train_are_named(tmp_path: Path) -> None:
+    test = "from loop import fit\n\ndef test_fit():\n    fit(None, [], None, 'cpu')\n"
+    write(tmp_path, {"setup.cfg": "", "train.py": TRAIN, "loop.py": HELPER, "tests/test_loop.py": test})
+    outcome = migrate(tmp_path / "train.py")
+    assert changed(outcome, tmp_path) == {"train.py", "loop.py"}
+    assert [reason for reason in said(outcome) if "test_loop.py uses `fit`" in reason]
+
+
+def test_other_uses_of_a_changed_module_are_no_obstacle(tmp_path: Path) -> None:
+    helper = HELPER + "\ndef seed():\n    torch.manual_seed(0)\n"
+    other = "from loop import seed\n\nseed()\nprint('nothing to train')\n"
+    write(tmp_path, {"train.py": TRAIN, "loop.py": helper, "plot.py": other})
+    outcome = migrate(tmp_path)
+    assert changed(outcome, tmp_path) == {"train.py", "loop.py"}
+    assert not said(outcome)
+
+
+def test_a_module_that_is_a_script_too(tmp_path: Path) -> None:
+    helper = HELPER + "\nif __name__ == '__main__':\n    fit(torch.nn.Linear(2, 1), [], None, 'cpu')\n"
+    write(tmp_path, {"train.py": TRAIN, "loop.py": helper})
+    outcome = migrate(tmp_path / "train.py")
+    assert not outcome.changed
+    assert "loop.py is a script of its own too" in said(outcome)[0]
+
+
+def test_no_follow_changes_no_other_file(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": TRAIN, "loop.py": HELPER})
+    outcome = migrate(tmp_path / "train.py", follow=False)
+    assert not outcome.changed
+    assert "--no-follow" in said(outcome)[0]
+
+
+def test_no_follow_allows_what_stays_in_the_file(tmp_path: Path) -> None:
+    """The imports are still read: what a model does is known."""
+    model = "import torch\n\nclass Net(torch.nn.Linear):\n    pass\n"
+    script = dedent(SCRIPT.format(imports="from net import Net; import torch.nn.functional as F", fit="fit"))
+    script = script.replace("torch.nn.Linear(2, 1)", "Net(2, 1)").replace(
+        "def main", f"{dedent(LOOP)}\ndef main"
+    )
+    write(tmp_path, {"train.py": script, "net.py": model})
+    assert changed(migrate(tmp_path / "train.py", follow=False), tmp_path) == {"train.py"}
+
+
+def test_each_file_keeps_its_encoding_and_line_ends(tmp_path: Path) -> None:
+    helper = (
+        ("# -*- coding: latin-1 -*-\n# déjà vu\n" + HELPER.rstrip("\n"))
+        .replace("\n", "\r\n")
+        .encode("latin-1")
+    )
+    script = b"\xef\xbb\xbf" + dedent(TRAIN).lstrip("\n").encode()
+    write(tmp_path, {"train.py": script, "loop.py": helper})
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "loop.py"}
+    after = (tmp_path / "loop.py").read_bytes()
+    assert after.count(b"\r\n") == after.count(b"\n") and not after.endswith(b"\n")
+    assert "# déjà vu".encode("latin-1") in after
+    assert (tmp_path / "train.py").read_bytes().startswith(b"\xef\xbb\xbf")
+
+
+def test_modules_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    script = TRAIN.replace("from loop import fit", "from loop import fit\n    import broken")
+    write(tmp_path, {"train.py": script, "loop.py": HELPER, "broken.py": "def (:\n"})
+    assert changed(migrate(tmp_path / "train.py"), tmp_path) == {"train.py", "loop.py"}
+
+
+def test_a_skipped_module_is_not_touched(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": TRAIN, "loop.py": "# migrate: skip-file\n" + HELPER})
+    assert not migrate(tmp_path / "train.py").changed
+
+
+def test_lines_are_those_of_each_file(tmp_path: Path) -> None:
+    helper = HELPER.replace("loss.backward()", "loss.backward()\n        print(loss.item())")
+    write(tmp_path, {"train.py": TRAIN, "loop.py": helper})
+    outcome = migrate(tmp_path / "train.py")
+    loop = next(file for file in outcome.files if file.name.endswith("loop.py"))
+    lines = loop.result.before.split("\n")
+    by_rule = {change.rule: lines[change.line - 1] for change in loop.result.changes}
+    assert by_rule["CT202"].strip() == "loss.backward()"
+    assert by_rule["CT401"].strip() == "print(loss.item())"
+
+
+def test_a_device_chosen_in_a_module(tmp_path: Path) -> None:
+    config = (
+        'import torch\n\nlr = 0.1\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+    )
+    helper = HELPER.replace("import torch\n", "import torch\nimport config\n", 1)
+    helper = helper.replace(", device):", "):").replace(".to(device)", ".to(config.device)")
+    script = dedent(TRAIN).replace(
+        "from loop import fit", "from loop import fit\nfrom config import device, lr"
+    )
+    script = script.replace('    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n', "")
+    script = script.replace(", device)", ")").replace(
+        "lr=0.1)", "lr=lr)\n    scale = torch.ones(1, device=device)"
+    )
+    write(tmp_path, {"train.py": script, "loop.py": helper, "config.py": config})
+    outcome = migrate(tmp_path / "train.py")
+    assert changed(outcome, tmp_path) == {"train.py", "loop.py", "config.py"}
+    after = (tmp_path / "train.py").read_text()
+    assert "from config import lr\n" in after
+    assert "scale = torch.ones(1, device=accelerator.device)" in after
+    assert "device" not in (tmp_path / "config.py").read_text()
+    assert "config" not in (tmp_path / "loop.py").read_text()
+
+
+def test_a_library_around_the_script_is_not_its_project(tmp_path: Path) -> None:
+    """A checkout of torch itself, a module named like one of the standard library two folders up."""
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": "",
+            "torch/__init__.py": "raise SystemExit\n",
+            "random.py": "raise SystemExit\n",
+            "examples/train.py": TRAIN.replace("import torch\n", "import random\n    import torch\n", 1),
+            "examples/loop.py": HELPER,
+        },
+    )
+    outcome = migrate(tmp_path / "examples" / "train.py")
+    assert changed(outcome, tmp_path) == {"examples/train.py", "examples/loop.py"}

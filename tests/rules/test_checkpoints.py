@@ -11,6 +11,7 @@ WAIT = "accelerator.wait_for_everyone()"
 STATE = '{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}'
 RUNNING = {"epoch": "model.train()\ntotal = 0.0", "after_step": "total += loss.item()"}
 RUNNING_AFTER = {"after_step": 'total += accelerator.reduce(loss, reduction="mean").item()'}
+TO_FILE, SAVED_TO_FILE = WEIGHTS.format('"m.pt"'), SAVED.format('"m.pt"')
 READ = 'model.load_state_dict(torch.load("m.pt"))'
 
 
@@ -100,6 +101,13 @@ POSITIVE = [
             "end": f'{WAIT}\nif os.path.exists("m.pt"):  # the best\n    {READ}',
         },
         at="os.path.exists",
+    ),
+    converts(
+        LOAD,
+        "waits between the save and the load of one branch",
+        {"imports": "import sys", "end": f"if len(sys.argv) > 1:\n    {TO_FILE}\n    {READ}"},
+        {"end": f"if len(sys.argv) > 1:\n    {SAVED_TO_FILE}\n    {WAIT}\n    {READ}"},
+        at="torch.load",
     ),
     converts(
         LOAD,

@@ -67,3 +67,8 @@ class Net(torch.nn.Module):
     interp = understand(ast.parse(text)).interp
     part = next(n for n in ast.walk(interp.tree) if isinstance(n, ast.Name) and n.id == "part")
     assert [getattr(value, "path", "") for value in interp.of(part)] == ["torch.nn.Module"]
+
+
+def test_a_test_of_self_is_no_crash() -> None:
+    text = "class Marker:\n    def same(self, other):\n        if self == 1:\n            return other\nMarker().same(2)\n"
+    assert understand(ast.parse(text)).interp.constants.dead == set()

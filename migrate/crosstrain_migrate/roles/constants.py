@@ -128,8 +128,9 @@ class Constants:
         keyword = next((k.value for k in call.keywords if k.arg == name), None)
         if keyword is not None:
             return keyword
-        if name in positional and positional.index(name) - skipped < len(call.args):
-            return call.args[positional.index(name) - skipped]
+        position = positional.index(name) - skipped if name in positional else -1
+        if 0 <= position < len(call.args):
+            return call.args[position]
         defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
         only = zip((a.arg for a in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
         return {**defaults, **dict(only)}.get(name)

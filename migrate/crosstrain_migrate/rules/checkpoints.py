@@ -120,14 +120,14 @@ def _wait_before_loads(context: Context, saves: list[ast.Call]) -> None:
     for call in context.facts.calls_to("torch.load"):
         if not context.reachable(call) or not may_follow_a_save(context, call, saves, frozenset()):
             continue
-        wait_before(context, call, LOAD)
+        wait_before(context, call, LOAD, saves)
 
 
-def wait_before(context: Context, call: ast.Call, rule: str) -> None:
-    """All processes meet before `call` reads a file that one of them wrote."""
+def wait_before(context: Context, call: ast.Call, rule: str, saves: list[ast.Call]) -> None:
+    """All processes meet before `call` reads a file that one of them wrote in one of `saves`."""
     if not context.allows(rule, call):
         return
-    statement = _before_tests(context, context.facts.table.statement_of(call))
+    statement = _before_tests(context, call, saves)
     if any(
         isinstance(x, e.InsertBefore) and x.node is statement and "wait_for" in x.code for x in context.edits
     ):
@@ -139,14 +139,17 @@ def wait_before(context: Context, call: ast.Call, rule: str) -> None:
     context.collective.add(statement)
 
 
-def _before_tests(context: Context, statement: ast.stmt) -> ast.stmt:
-    """Out of the `if os.path.exists(path)` around it: the test, too, must see the file."""
-    current = statement
-    for around in context.facts.table.ancestors(statement):
-        if (
-            not isinstance(around, ast.If | ast.Try | ast.With)
-            or "__name__" in ast.unparse(around).split("\n", 1)[0]
+def _before_tests(context: Context, call: ast.Call, saves: list[ast.Call]) -> ast.stmt:
+    """Out of the `if os.path.exists(path)` around it: the test, too, must see the file. What saves stays before it."""
+    table = context.facts.table
+    current = table.statement_of(call)
+    saving = _saving_above(context, call, saves)
+    for around in table.ancestors(current):
+        if not isinstance(around, ast.If | ast.Try | ast.With) or any(
+            around in table.ancestors(s) for s in saving
         ):
+            break
+        if "__name__" in ast.unparse(around).split("\n", 1)[0]:
             break
         current = around
     return current
@@ -158,20 +161,26 @@ def may_follow_a_save(
     """Whether a save may have run earlier in the same run: above `node` in its function, or above a call of that."""
     facts = context.facts
     scope = facts.table.of_node[node]
-    line = node.lineno  # type: ignore[attr-defined]
-    for call in facts.calls:
-        if facts.table.of_node[call] is not scope or call.lineno >= line:
-            continue
-        if call in saves or any(
-            _saves_inside(context, target, saves, frozenset()) for target in _called(context, call)
-        ):
-            return True
+    if _saving_above(context, node, saves):
+        return True
     if scope.node in seen:
         return False
     return any(
         may_follow_a_save(context, site, saves, seen | {scope.node})
         for site in facts.callers.get(scope.node, ())
     )
+
+
+def _saving_above(context: Context, node: ast.AST, saves: list[ast.Call]) -> list[ast.Call]:
+    """Calls that save, themselves or in what they run, above `node` in its function."""
+    table = context.facts.table
+    scope, line = table.of_node[node], node.lineno  # type: ignore[attr-defined]
+    above = (c for c in context.facts.calls if table.of_node[c] is scope and c.lineno < line)
+    return [
+        call
+        for call in above
+        if call in saves or any(_saves_inside(context, t, saves, frozenset()) for t in _called(context, call))
+    ]
 
 
 def _saves_inside(

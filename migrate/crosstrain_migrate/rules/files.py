@@ -102,7 +102,7 @@ def _wait_before_reads(context: Context, guarded: set[ast.stmt]) -> None:
             continue
         writes = [w for path in _paths(call) for w in written.get(path, ())]
         if writes and checkpoints.may_follow_a_save(context, call, writes, frozenset()):
-            checkpoints.wait_before(context, call, FILE)
+            checkpoints.wait_before(context, call, FILE, writes)
 
 
 def _paths(call: ast.Call) -> set[str]:

@@ -288,6 +288,7 @@ def _configured(
         select=(*(chosen or ("CT",)), *extended) if chosen or extended else (),
         ignore=(*config.ignore, *ignore),
         follow=follow if follow is not None else config.follow is not False,
+        advice=True,
     )
     _check_codes((*chosen, *extended, *options.ignore))
     fail_on = None if config.fail_on is None else tuple(FailOn(name) for name in config.fail_on)

@@ -20,11 +20,11 @@ from .rules.gate import already_migrated
 from .rules.plain import Plain, gone_with_code
 from .rules.tidy import comments, tidy
 from .rules.wish import Wish
-from .rules.xla import advise
+from .rules.xla import advise, one_of_each
 from .sources import may_train, syntax_problem
 from .suppress import skips_file, suppressions
 
-XLA_ADVICE = "CT7"  # spoken only when it is asked for: a script that never sees a TPU can do without
+XLA_ADVICE = "CT7"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Options:
     select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
     ignore: tuple[str, ...] = ()
     follow: bool = True
+    advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
@@ -62,12 +63,18 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         return FileResult(path, text, text)
     facts = understand(tree)
     policy = Policy(comments, options.select, options.ignore)
+    # Before the conversion, which reports the comments that kept nothing away.
+    advice = _advice(facts, policy)
     result = _converted(path, text, facts, options, policy)
     if not any(code.startswith(XLA_ADVICE) for code in options.select):
-        return result
-    advice = (one for one in advise(facts) if policy.allows(one.rule, one.line))
+        # Who converts a script may be on the way to a TPU; nobody else asked.
+        advice = one_of_each(advice) if options.advice and result.changed else []
     findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
-    return replace(result, findings=tuple(findings))
+    return replace(result, findings=tuple(findings)) if advice else result
+
+
+def _advice(facts: Facts, policy: Policy) -> list[Finding]:
+    return [one for one in advise(facts) if policy.allows(one.rule, one.line)] if _trains(facts) else []
 
 
 def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
@@ -104,6 +111,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
+    _advice(plain.facts, inner)
     after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.wish)
     inner_findings = (_at(f, plain.lines(f.line)) for f in planned.findings)
     findings = (*policy.allowed(plain.findings), *inner_findings, *kept_away)

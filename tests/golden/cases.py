@@ -17,7 +17,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ADVICE = "CT7"
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 
 
@@ -53,15 +52,10 @@ class Case:
         return frozenset(c.rstrip() for c in comments if any(c.rstrip() in reason for reason in listed))
 
     def report(self, result: FileResult) -> str:
-        """The findings and changes of a migration, as report.json holds them.
-
-        Advice for XLA is left out: it is no part of the conversion, and has tests of its own.
-        """
+        """The findings and changes of a migration, as report.json holds them."""
         content = {
             "changes": [[c.line, c.rule, c.reason] for c in result.changes],
-            "findings": [
-                [f.line, f.rule, f.severity.value, f.reason] for f in result.findings if f.rule[:3] != ADVICE
-            ],
+            "findings": [[f.line, f.rule, f.severity.value, f.reason] for f in result.findings],
             "roles": [[r.line, r.name, r.role, r.evidence] for r in result.roles],
         }
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

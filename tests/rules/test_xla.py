@@ -99,11 +99,38 @@ def test_is_silent(case: Case) -> None:
     assert not advice(case)
 
 
-def test_only_who_asks_is_advised() -> None:
+def test_a_conversion_comes_with_one_note_of_each_rule() -> None:
+    text = script(
+        {
+            **SLOTS,
+            "setup": "total = 0.0",
+            "batch": "x[x > 1] = 0\nx[x < 1] = 0",
+            "after_step": "total += loss.item()",
+        }
+    )
+    result = migrate_text(Path("train.py"), text, Options(advice=True))
+    assert result.changed
+    first, second = (one for one in result.findings if one.rule.startswith("CT7"))
+    assert (first.rule, second.rule) == ("CT701", "CT703")
+    assert first.reason.endswith(f"(also line {first.line + 1})")
+    every = migrate_text(Path("train.py"), text, Options(select=("CT7",))).findings
+    assert [one.rule for one in every] == ["CT701", "CT701", "CT703"]
+
+
+def test_advice_is_silenced_chosen_and_not_repeated() -> None:
     case = POSITIVE[0]
-    assert not advice(case, select=())
     assert {code for code, _ in advice(case, select=("CT701",))} == {"CT701"}
     assert not advice(case, select=("CT702",))
+    line = "total += loss.item()"
+    text = script({**SLOTS, "setup": "total = 0.0", "after_step": line})
+    assert [one.rule for one in migrate_text(Path("t.py"), text, Options(advice=True)).findings] == ["CT703"]
+    assert not migrate_text(Path("t.py"), text, Options(ignore=("CT7",), advice=True)).findings
+    quiet = text.replace(line, f"{line}  # migrate: skip CT703")
+    assert not migrate_text(
+        Path("t.py"), quiet, Options(advice=True)
+    ).findings  # nor is the comment called idle
+    after = migrate_text(Path("t.py"), text, Options(advice=True)).after
+    assert not migrate_text(Path("t.py"), after, Options(advice=True)).findings
 
 
 def test_masked_assignment_comes_with_its_exact_fix() -> None:

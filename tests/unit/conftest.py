@@ -18,6 +18,7 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     follow: bool = True
+    advice: bool = False
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:

@@ -6,13 +6,15 @@ Why:    A new shape is a new compilation: seconds on a CPU, up to minutes on a T
         device until it is there. The costs were counted on XLA's CPU client, over eight steps of a small model.
 Before: `x[x > 0] = 0`
 After:  `x = torch.where(x > 0, 0, x)`
-Advice only: nothing is changed, and a script that never sees a TPU can do without. Ask with `--select CT7`.
+Advice only: nothing is changed, and a script that never sees a TPU can do without. A script that is converted gets
+one note of each rule, `--select CT7` shows every place, `--ignore CT7` none.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
@@ -53,6 +55,22 @@ def advise(facts: Facts) -> list[Finding]:
     for search in (_shapes, _branches, _reads, _lengths, _counts, _recurrent, _autocast, _rates, _ties):
         found.extend(search(facts))
     return sorted(dict.fromkeys(found), key=lambda one: (one.line, one.column, one.rule))
+
+
+def one_of_each(advice: list[Finding]) -> list[Finding]:
+    """One note for each rule, at its first place; the lines of the others are only named."""
+    places: dict[str, list[Finding]] = {}
+    for one in advice:
+        places.setdefault(one.rule, []).append(one)
+    return [replace(first, reason=first.reason + _also(others)) for first, *others in places.values()]
+
+
+def _also(others: list[Finding]) -> str:
+    lines = list(dict.fromkeys(str(one.line) for one in others))
+    if not lines:
+        return ""
+    shown = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+    return f" (also line{'s' if len(lines) > 1 else ''} {shown})"
 
 
 def _note(rule: str, node: ast.AST, reason: str, remedy: str) -> Finding:
@@ -205,8 +223,8 @@ def _reads(facts: Facts) -> Iterator[Finding]:
         yield _note(
             READS,
             calls[0],
-            f"{count} read from the device in every step: each read waits until the step is computed",
-            "add up on the device (total += loss.detach()) and read once, after the loop or every hundred steps",
+            f"{count} read in every step: on a TPU each read waits for the device",
+            "add up on the device (total += loss.detach()) and read once, after the loop",
         )
 
 

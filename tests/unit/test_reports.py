@@ -12,12 +12,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from crosstrain.verify import Cause, Difference, Report, Run, Verdict
 from crosstrain_migrate import reports
 from crosstrain_migrate.codes import TITLES
 from crosstrain_migrate.outcome import Migrated, Mode, Outcome
@@ -252,6 +254,68 @@ def test_html_in_a_browser_runs_only_its_own_script(outcome: Outcome, tmp_path: 
     assert "<title>Migration report: 2 files would be changed" in done.stdout
     assert 'aria-pressed="false">' in done.stdout  # our script has shown the button: it may run
     assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+# --- what --verify found ---
+
+
+@pytest.fixture
+def proven(outcome: Outcome) -> Outcome:
+    """A report as the engine writes it: one run the same, one not, one that failed; hostile lines among it."""
+    path = Path("train.py")
+    rising = tuple(2.0 + 0.1 * step for step in range(20))
+    difference = Difference("printed line", 3, HOSTILE, "a|b", "printed at train.py:9")
+    runs = (
+        Run(1, Verdict.IDENTICAL, 20, name="1 process", launch="run --one", losses=rising),
+        Run(
+            *(2, Verdict.DIFFERENT, 20, difference),
+            name="2 processes",
+            cause=Cause("printed-local", "one process's number", ("train.py:9",)),
+            launch="run --two",
+            losses=rising[::-1],
+            compared=rising[::-1],
+            largest={"loss": 3e-7},
+        ),
+        Run(1, Verdict.FAILED, 2, name="XLA, 4 chips", error=f"Traceback\n{HOSTILE}\n", compiled=(2, 1, 0)),
+    )
+    report = Report(path, path, Run(1, Verdict.RAN, 20, losses=rising), runs, ("all on the CPU",))
+    return replace(outcome, proof=json.loads(json.dumps(report.to_json())))
+
+
+def test_html_and_markdown_show_what_was_verified(proven: Outcome) -> None:
+    page = _page(proven)
+    tags = [tag for tag, _ in page.tags]
+    assert (tags.count("svg"), tags.count("polyline"), tags.count("script")) == (1, 4, 1)
+    text = "".join(page.text)
+    said = ("not the same", "original, drawing as 2", "run --two", HOSTILE, "Probably because", "2 1 0")
+    assert [one for one in said if one not in text] == []
+    comment = reports.render(proven, "markdown").decode()
+    assert "**Verified by training: not the same**" in comment
+    assert "| 2 processes | different | 20 | 3.0e-07 | `run --two` |" in comment
+    assert "`a\\|b`, probably because one process's number `train.py:9`" in comment
+    assert f"- XLA, 4 chips: failed: `{HOSTILE}`" in comment
+    assert json.loads(reports.render(proven, "json"))["verify"]["runs"][1]["cause"]["rule"] == "printed-local"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+def test_the_figure_is_drawn_on_light_and_on_dark_pages(proven: Outcome, tmp_path: Path) -> None:
+    """Opened with no network: both pictures are there, they differ, and nothing is blocked or amiss."""
+    file = tmp_path / "report.html"
+    file.write_bytes(reports.render(proven, "html"))
+    pictures = []
+    for scheme in (0, 1):
+        picture = tmp_path / f"{scheme}.png"
+        options = [
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *("--enable-logging=stderr", f"--user-data-dir={tmp_path}/u", "--window-size=900,900"),
+            *(f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={picture}"),
+        ]
+        command = ["chromium", *options, file.as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        assert not [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        pictures.append(picture.read_bytes())
+    assert pictures[0] != pictures[1]
+    assert min(map(len, pictures)) > 20_000  # an empty page is 5 kB
 
 
 # --- the terminal ---

@@ -16,6 +16,7 @@
                 "diff": str}],        unified, cell by cell for a notebook; empty when not changed
      "errors": [{"path": str, "line": int | null, "column": int | null, "reason": str, "remedy": str}]}
 
+A run with --verify adds `verify`: what `crosstrain verify --output-format json` prints, verdicts and figure.
 Lines and columns are 1-based and speak of the text before; columns count characters. In a notebook changes, findings
 and roles have a "cell", too, counted from 1 over all cells, and lines count in it. `files` holds every file with
 changes, findings or training code.

@@ -34,6 +34,7 @@ def _context(outcome: Outcome, diffs: dict[str, str]) -> dict[str, Any]:
         "inline": inline,
         "fence": fence,
         "display_name": display_name,
+        "proof": outcome.proof,
     }
 
 

@@ -11,12 +11,13 @@ import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
 from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.evaluation import compare_rates
 from crosstrain.verify.late import attributed
 from crosstrain.verify.lines import same_line, volatile
 from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.scratch import TooLargeError, copy_project
 from crosstrain.verify.tolerance import Tolerance, same
-from crosstrain.verify.traces import Event, Parameter, RankTrace
+from crosstrain.verify.traces import Batch, Event, Parameter, RankTrace
 from typer.testing import CliRunner
 
 FP32 = 2.0**-23
@@ -238,3 +239,24 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         code, output = crosstrain(*wrong)
         assert (code, message in output) == (2, True), output
+
+
+def test_a_schedule_may_be_off_by_a_small_part_of_a_pass_if_it_moves_by_steps() -> None:
+    def passes(rates: list[float], steps: int) -> RankTrace:
+        events, batches = [], []
+        for number, rate in enumerate(rates):
+            batches.append(Batch(0, len(events), 4, number, number % steps == 0))
+            events += [Event("loss", 0, (1.0,)), Event("step", 0, (1.0, 2.0, rate))]
+        return RankTrace("finished", tuple(events), batches=tuple(batches))
+
+    by_step = passes([0.1 - 0.001 * step for step in range(40)], 20)
+    by_pass = passes([0.1] * 20 + [0.05] * 20, 20)
+    two = [RankTrace("finished")] * 2
+
+    def compared(original: RankTrace, second: float, first: float = 0.1) -> bool:
+        migrated = passes([first] * 10 + [second] * 10, 10)
+        return compare_rates(original, [migrated, *two[1:]]) is None
+
+    assert compared(by_step, 0.08) and compared(by_step, 0.0825) and compared(by_step, 0.0781)
+    assert not compared(by_step, 0.09) and not compared(by_step, 0.07) and not compared(by_step, 0.08, 0.0999)
+    assert compared(by_pass, 0.05) and not compared(by_pass, 0.1) and not compared(by_pass, 0.07)

@@ -5,6 +5,9 @@ rewritten and checked as `migrate` would; with `--deep` (the default) files that
 understood and planned all the same. Five things must never happen, each found by code that the tool does not share:
 a crash, a result that does not parse, a lost comment, a change in a file without training code, a second run that
 plans something.
+
+With `--table` every file that trains has a line of its own: what became of it, the codes of its refusals, the calls
+that still name a CUDA device, and whether a second run plans nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ from pathlib import Path
 from types import FrameType
 
 from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import understand
 from crosstrain_migrate.rules import plan
 from crosstrain_migrate.sources import Unusable, read
 
 _IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
+_DEVICE = re.compile(r"cuda(:\d+)?$")
 _TRAINS = re.compile(r"backward\b")
 SECONDS = 60.0  # of processor time
 
@@ -46,6 +51,21 @@ class Verdict:
     seconds: float = 0.0
     state: str = "untouched"  # or: unusable, changed, refused
     wrong: dict[str, str] = field(default_factory=dict)
+    trains: bool = False
+    codes: tuple[str, ...] = ()  # of the findings that refuse
+    residual: int = 0  # calls and strings of the result that name a CUDA device
+
+    def row(self, width: int) -> str:
+        """The file's line of the table."""
+        state = {"changed": "converted", "untouched": "nothing to do"}.get(self.state, self.state)
+        if "crashed" in self.wrong or "took too long" in self.wrong:
+            state = "crashed"
+        said = ", ".join((*self.codes, *(oracle for oracle in self.wrong if oracle != "crashed")))
+        residual = str(self.residual) if self.state == "changed" else ""
+        again = (
+            "" if self.state != "changed" else "no" if "second run plans something" in self.wrong else "yes"
+        )
+        return f"{self.path:{width}}  {state:14} {residual:>8}  {again:10} {said}".rstrip()
 
 
 class TooLong(Exception):
@@ -71,18 +91,35 @@ def comments(text: str) -> Counter[str]:
 
 def judge(path: Path, text: str, *, deep: bool = False) -> tuple[str, dict[str, str]]:
     """(state, violated oracles) of one text."""
+    verdict = Verdict(str(path))
+    _judge(verdict, path, text, deep=deep)
+    return verdict.state, verdict.wrong
+
+
+def _judge(verdict: Verdict, path: Path, text: str, *, deep: bool) -> None:
     result = migrate_text(path, text, Options())
     if result.error is not None:
-        return "unusable", {}
-    wrong: dict[str, str] = {}
+        verdict.state = "unusable"
+        return
     if deep and not result.trains:
         tree = ast.parse(text)
         plan(understand(tree), text, "crosstrain")
+    verdict.state = "changed" if result.changed else "refused" if result.refused else "untouched"
+    verdict.trains = result.trains or result.changed or result.refused
+    verdict.codes = tuple(sorted({f.rule for f in result.findings if f.severity is Severity.REFUSED}))
     if result.changed:
-        wrong = violations(path, text, result.after, " ".join(one.reason for one in result.findings))
+        said = " ".join(one.reason for one in result.findings)
+        verdict.wrong = violations(path, text, result.after, said)
+        verdict.residual = sum(_names_cuda(node) for node in ast.walk(ast.parse(result.after)))
     if any(finding.rule == "CT001" for finding in result.findings):
-        wrong["failed its own checks"] = next(f.reason for f in result.findings if f.rule == "CT001")
-    return ("changed" if result.changed else "refused" if result.refused else "untouched"), wrong
+        verdict.wrong["failed its own checks"] = next(f.reason for f in result.findings if f.rule == "CT001")
+
+
+def _names_cuda(node: ast.AST) -> bool:
+    """`x.cuda()`, `"cuda:0"`: a device that the launcher does not hand out."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "cuda"
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.match(node.value))
 
 
 def violations(path: Path, before: str, after: str, said: str = "") -> dict[str, str]:
@@ -112,7 +149,7 @@ def examine(job: tuple[str, bool]) -> Verdict:
     try:
         text = read(Path(name)).text
         verdict.lines = text.count("\n") + 1
-        verdict.state, verdict.wrong = judge(Path(name), text, deep=deep)
+        _judge(verdict, Path(name), text, deep=deep)
     except Unusable:
         verdict.state = "unusable"
     except TooLong:
@@ -170,6 +207,12 @@ class Totals:
         return text + "".join(f"slowest: {seconds:6.1f} s  {path}\n" for seconds, path in self.slowest)
 
 
+def _table(rows: list[Verdict]) -> str:
+    width = max((len(row.path) for row in rows), default=0)
+    head = f"{'file':{width}}  {'outcome':14} {'residual':>8}  {'idempotent':10} codes"
+    return "\n".join([head, *(row.row(width) for row in sorted(rows, key=lambda one: one.path))])
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -177,15 +220,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("roots", nargs="*", type=Path)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--deep", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--table", action="store_true", help="a line for every file that trains")
     options = parser.parse_args(arguments)
     jobs = [(name, options.deep) for name in dict.fromkeys(files(options.roots or default_roots()))]
     totals = Totals()
+    rows: list[Verdict] = []
     start = time.monotonic()
     with multiprocessing.Pool(options.processes) as pool:
         for verdict in pool.imap_unordered(examine, jobs, chunksize=8):
             totals.add(verdict)
+            if verdict.trains or verdict.wrong:
+                rows.append(verdict)
             for oracle, evidence in verdict.wrong.items():
                 print(f"{oracle}: {verdict.path}\n{evidence}", flush=True)
+    if options.table:
+        print(_table(rows))
     print(totals.table(time.monotonic() - start))
     return int(bool(totals.wrong))
 

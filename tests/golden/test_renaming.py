@@ -7,15 +7,12 @@ import json
 from collections import Counter
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 from crosstrain_migrate.engine import Options, migrate_text
 
 from .cases import Case, cases
 from .renaming import Renaming
 
 ALL = cases()
-BY_NAME = "hand-written distribution is recognised by names such as `rank` and `gpu` (rules/branches.py)"
-KNOWN = {"ddp_torchrun": BY_NAME, "nano_lm": BY_NAME}
 
 
 def reviewed(case: Case) -> tuple[Counter[tuple[str, int]], Counter[tuple[str, int, str]], str]:
@@ -27,13 +24,7 @@ def reviewed(case: Case) -> tuple[Counter[tuple[str, int]], Counter[tuple[str, i
     return changes, findings, kept.read_text(encoding="utf-8")
 
 
-def marked(case: Case) -> ParameterSet:
-    reason = KNOWN.get(case.name)
-    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-    return pytest.param(case, id=case.name, marks=marks)
-
-
-@pytest.mark.parametrize("case", [marked(case) for case in ALL])
+@pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])
 def test_other_names_change_nothing(case: Case) -> None:
     text = case.before.read_text(encoding="utf-8")
     renaming = Renaming(text)

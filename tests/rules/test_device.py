@@ -32,14 +32,6 @@ POSITIVE_MODEL = [
     model("with cuda()", "model = nn.Linear(8, 3).cuda()"),
     model("with cuda() as a statement", "model = nn.Linear(8, 3)\nmodel.cuda()"),
     model("with a device number", "model = nn.Linear(8, 3).cuda(0)"),
-    model("to a number", "model = nn.Linear(8, 3).to(0)"),
-    Case(
-        MODEL,
-        "to a number that has a name",
-        {"model": "gpu = 1\nmodel = nn.Linear(8, 3).to(gpu)"},
-        {"model": "gpu = 1\nmodel = nn.Linear(8, 3)"},
-        findings=((OTHER, ".to(gpu)"),),
-    ),
     model("to a device by its name", 'model = nn.Linear(8, 3).to("cuda:0")'),
     model("by keyword", "model = nn.Linear(8, 3).to(device=device)"),
     model("where there is a GPU", "model = nn.Linear(8, 3)\nif torch.cuda.is_available():\n    model.cuda()"),
@@ -235,4 +227,15 @@ NEGATIVE = [*NEGATIVE_MODEL, *NEGATIVE_OTHER]
 
 @each(POSITIVE, NEGATIVE)
 def test_device(case: Case) -> None:
+    case.check()
+
+
+def test_the_number_of_a_gpu_is_a_device_whatever_its_name() -> None:
+    case = Case(
+        MODEL,
+        "to a number that has a name",
+        {"model": "gpu = 1\nmodel = nn.Linear(8, 3).to(gpu)", "batch": "x, y = x.to(gpu), y.to(0)"},
+        {"model": "gpu = 1\nmodel = nn.Linear(8, 3)", "batch": ""},
+        findings=((OTHER, ".to(gpu)"),),
+    )
     case.check()

@@ -41,6 +41,47 @@ def distributed(
 
 
 POSITIVE = [
+    distributed(
+        "what a bar is told about the rank",
+        {
+            "imports": "from tqdm import tqdm\n" + IMPORTS,
+            "loop": "for x, y in tqdm(train_loader, disable=rank != 0):",
+        },
+        {
+            "imports": "from tqdm import tqdm",
+            "loop": "for x, y in tqdm(train_loader, disable=not accelerator.is_main_process):",
+        },
+        "disable=rank",
+    ),
+    distributed(
+        "a level chosen by the rank of this machine",
+        {
+            "imports": "import logging\n" + IMPORTS,
+            "setup": f'local = int(os.environ.get("LOCAL_RANK", 0))\n'
+            "logging.basicConfig(level=logging.INFO if local == 0 else logging.ERROR)\n"
+            f"if world > 1:\n    {WRAP}",
+        },
+        {
+            "imports": "import logging",
+            "setup": "logging.basicConfig(level=logging.INFO if accelerator.is_local_main_process else logging.ERROR)",
+        },
+        "if local == 0",
+    ),
+    distributed(
+        "undistributed, or the first of all",
+        {
+            "options": f"{WORLD}\nif world > 1:\n    {INIT}",
+            "after_epoch": "if world == 1 or dist.get_rank() == 0:\n    open('done', 'w').close()",
+        },
+        {"after_epoch": "if accelerator.is_main_process:\n    open('done', 'w').close()"},
+        "if world == 1 or",
+    ),
+    distributed(
+        "the number of processes, or one",
+        {"after_epoch": "print(8 * (dist.get_world_size() if world > 1 else 1))"},
+        {"after_epoch": "accelerator.print(8 * accelerator.num_processes)"},
+        "print(8",
+    ),
     distributed("the group and the wrapper", {}, {}, "if world > 1:"),
     distributed(
         "a rank test around a print",
@@ -647,3 +688,100 @@ Trainer(nn.Linear(8, 3), train_loader, dist.get_rank()).run()
     assert result.after.count("self.model = model") == 1
     assert "rank" not in result.after
     check_invariants(before, result)
+
+
+def test_what_the_main_process_alone_has_is_used_by_it_alone() -> None:
+    """A block that evaluates is run by all processes, the writer in it by the one that made it."""
+    case = distributed(
+        "",
+        {
+            "imports": IMPORTS + "\nfrom torch.utils.tensorboard import SummaryWriter",
+            "definitions": "def evaluate(model, data):\n    with torch.no_grad():\n        return model(data).mean().item()\n",
+            "setup": f"if rank == 0:\n    writer = SummaryWriter()\nif world > 1:\n    {WRAP}",
+            "after_epoch": "if rank == 0:\n    seen = {}\n    value = evaluate(model, torch.ones(4, 8))\n"
+            '    seen.update(value=value)\n    writer.add_scalar("value", value, epoch)',
+        },
+        {},
+        "",
+    )
+    result = migrate(case.script)
+    assert result.changed, result.findings
+    body = result.after.split("# the epoch is over")[1]
+    assert "    seen.update(value=value)\n" in body
+    assert "    if accelerator.is_main_process:\n        writer.add_scalar" in body
+    assert body.count("is_main_process") == 1
+
+
+TRANSFORMERS = """\
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+from transformers import AdamW, get_linear_schedule_with_warmup
+
+
+def train(args, model):
+    args.batch_size = args.per_gpu_batch_size * max(1, args.n_gpu)
+    train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    sampler = RandomSampler(train_set) if args.local_rank == -1 else DistributedSampler(train_set)
+    loader = DataLoader(train_set, sampler=sampler, batch_size=args.batch_size)
+    optimizer = AdamW(model.parameters(), lr=1e-3)
+    scheduler = get_linear_schedule_with_warmup(optimizer, 0, len(loader))
+    if args.n_gpu > 1:
+        model = nn.DataParallel(model)
+    if args.local_rank != -1:
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank])
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x.to(args.device)), y.to(args.device))
+        if args.n_gpu > 1:
+            loss = loss.mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        model.zero_grad()
+    inner = model.module if hasattr(model, "module") else model
+    if args.local_rank in [-1, 0]:
+        torch.save(inner.state_dict(), "model.pt")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--per_gpu_batch_size", type=int, default=8)
+    parser.add_argument("--no_cuda", action="store_true")
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    if args.local_rank == -1 or args.no_cuda:
+        device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
+        args.n_gpu = 0 if args.no_cuda else torch.cuda.device_count()
+    else:
+        torch.cuda.set_device(args.local_rank)
+        device = torch.device("cuda", args.local_rank)
+        torch.distributed.init_process_group(backend="nccl")
+        args.n_gpu = 1
+    args.device = device
+    model = nn.Linear(8, 3)
+    model.to(args.device)
+    train(args, model)
+    if args.local_rank == -1 or torch.distributed.get_rank() == 0:
+        print("done")
+
+
+main()
+"""
+
+
+def test_scripts_of_the_transformers_library() -> None:
+    """`local_rank` and `n_gpu` in the options, DataParallel and DistributedDataParallel by turns, AdamW from elsewhere."""
+    result = migrate(TRANSFORMERS)
+    assert result.changed, result.findings
+    assert "batch_size = args.per_gpu_batch_size\n" in result.after
+    assert (
+        "sampler = RandomSampler(train_set)\n    loader = DataLoader(train_set, sampler=sampler,"
+        in result.after
+    )
+    assert "Distributed" not in result.after and "DataParallel" not in result.after
+    assert "loss.mean()" not in result.after
+    assert "accelerator = Accelerator(cpu=args.no_cuda" in result.after
+    check_invariants(TRANSFORMERS, result)

@@ -10,6 +10,11 @@ SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
 NO_OPTIMIZERS = frozenset({"AveragedModel", "SWALR"})  # of torch.optim.swa_utils
 SCHEDULER_BASES = frozenset({"torch.optim.lr_scheduler.LRScheduler", "torch.optim.lr_scheduler._LRScheduler"})
 MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.Sequential"})
+OTHER_OPTIMIZERS = (  # of libraries that keep to torch.optim.Optimizer
+    *("transformers.AdamW", "transformers.Adafactor", "transformers.optimization.A", "apex.optimizers.Fused"),
+    *("torch_optimizer.", "bitsandbytes.optim.", "lion_pytorch.Lion", "pytorch_transformers.AdamW"),
+)
+OTHER_SCHEDULERS = ("transformers.get_", "transformers.optimization.get_")
 OPTIMIZER_BASES = frozenset({"torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"})
 SUBMODULE = "torch.nn.Module"  # what a ModuleList or ModuleDict holds
 LAST_DIM_BY_DEFAULT = frozenset({"topk", "sort", "argsort", "kthvalue", "msort"})
@@ -417,10 +422,12 @@ def is_module_class(path: str) -> bool:
 
 def is_optimizer_class(path: str) -> bool:
     named = path.startswith(OPTIMIZER_PREFIX) and path.count(".") == 2 and last(path)[:1].isupper()
-    return named and last(path) not in NO_OPTIMIZERS
+    return (named and last(path) not in NO_OPTIMIZERS) or path.startswith(OTHER_OPTIMIZERS)
 
 
 def is_scheduler_class(path: str) -> bool:
+    if path.startswith(OTHER_SCHEDULERS):
+        return path.endswith(("_warmup", "_schedule", "_restarts", ".get_scheduler"))
     return path.startswith(SCHEDULER_PREFIX) and last(path)[:1].isupper()
 
 

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,15 +19,32 @@ from crosstrain_migrate.roles.values import Class, External, Function, FunctionN
 from crosstrain_migrate.roles.walks import walk
 
 from .arguments import default_of, option_name, passed, spawn_arguments, spreads
-from .known import BINARY, COMPARE, PENDING, PURE, Known, join
-from .launched import DIST, LAUNCHED, OPTION, RANKS, SIZE_OPTION, SIZES, SPAWN, SPAWNED_RANK, SWITCH, WRAPPERS
+from .known import BINARY, COMPARE, PENDING, PURE, Known, apply, join
+from .launched import (
+    DIST,
+    LAUNCHED,
+    ONE,
+    OPTION,
+    RANKS,
+    SIZE_OPTION,
+    SIZES,
+    SPAWN,
+    SPAWNED_RANK,
+    SWITCH,
+    WRAPPERS,
+    World,
+)
+
+MANY = 16  # combinations of alternatives that are tried
 
 
 class Alone:
-    """Evaluates expressions of one script under the assumption that it runs as a single, unlaunched process."""
+    """Evaluates expressions of one script under the assumption that it runs as a single, unlaunched process, or as
+    one process of another `world`."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, world: World = ONE) -> None:
         self.facts = facts
+        self.world = world
         self._memo: dict[ast.AST, Known | None] = {}
         self._dead: dict[ast.AST, bool] = {}
         self._unsettled = False  # whether what was just asked depends on a value that is being evaluated
@@ -98,7 +117,7 @@ class Alone:
 
     def _value_Name(self, node: ast.Name) -> Known | None:
         if node.id == SPAWNED_RANK:
-            return Known(0, True)
+            return Known(self.world.rank, True)
         scope = self.facts.table.of_node[node].resolve(node.id)
         if scope is None:
             return None
@@ -119,16 +138,7 @@ class Alone:
 
     def sources(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         """The expressions that a variable, parameter or attribute may have been assigned."""
-        if isinstance(node, ast.Attribute):
-            definitions: list[ast.AST] = [
-                a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)
-            ]
-        else:
-            scope = self.facts.table.of_node[node].resolve(node.id)
-            reaching = self.facts.interp.reaching.get(node)
-            if scope is None:
-                return []
-            definitions = list(reaching) if reaching is not None else self._bindings[scope, node.id]
+        definitions = self.definitions(node)
         found: list[ast.expr] = []
         for definition in definitions:
             if isinstance(definition, ast.arg):
@@ -216,7 +226,7 @@ class Alone:
         names = [a.arg for a in function.args.args]
         index = names.index(argument.arg) if argument.arg in names else -1
         if index == 0:
-            return Known(0, True)
+            return Known(self.world.rank, True)
         given = spawn_arguments(spawn)
         if given is None or not 0 <= index - 1 < len(given):
             return None
@@ -260,9 +270,11 @@ class Alone:
     def _option(self, name: str) -> Known | None:
         call = self.options.get(name)
         if call is None:
-            return Known(0, True) if name == "local_rank" else PENDING
+            return Known(self.world.local_rank, True) if name == "local_rank" else PENDING
         if not OPTION.match(name):
             return None
+        if self.world.several:
+            return self._launched_option(name)
         keywords = {k.arg: k.value for k in call.keywords}
         action = keywords.get("action")
         default = keywords.get("default")
@@ -280,6 +292,17 @@ class Alone:
         if SIZE_OPTION.match(name) and (value is None or (isinstance(value, int) and value > 1)):
             value = 1
         return Known(value, True)
+
+    def _launched_option(self, name: str) -> Known | None:
+        """What an option says where the script was started on several processes."""
+        if name.endswith("rank") or name in {"nr", "gpu"}:
+            local = name in {"local_rank", "gpu"}
+            return Known(self.world.local_rank if local else self.world.rank, True)
+        if SIZE_OPTION.match(name):
+            return Known(self.world.size if "world" in name else self.world.local_size, True)
+        return (
+            Known(True, True) if SWITCH.search(name) and "_" not in name.replace("_distributed", "") else None
+        )
 
     def _value_Call(self, node: ast.Call) -> Known | None:
         paths = self.facts.paths(node.func)
@@ -300,21 +323,23 @@ class Alone:
         name = path.rsplit(".", 1)[-1]
         if path.startswith(DIST):
             if name in {"get_rank", "get_node_local_rank"}:
-                return Known(0, True)
+                return Known(self.world.rank if name == "get_rank" else self.world.local_rank, True)
             if name == "get_world_size":
-                return Known(1, True)
+                return Known(self.world.size, True)
             if name in {"is_initialized", "is_torchelastic_launched"}:
-                return Known(False, True)
+                return Known(self.world.several, True)
         if path == "torch.cuda.device_count" or path == "torch.accelerator.device_count":
-            return Known(1, True)
+            return Known(self.world.local_size, True)
+        if path.startswith("transformers.") and name == "is_main_process" and node.args:
+            return self._pure(lambda rank: rank in (-1, 0), node.args[:1])
         if path == "builtins.hasattr" and len(node.args) == 2 and self._wrapped_maybe(node.args[0]):
             attribute = node.args[1]
             if isinstance(attribute, ast.Constant) and attribute.value == "module":
-                return Known(False, True)
+                return Known(self.world.several, True)
         if path == "builtins.isinstance" and len(node.args) == 2:
             classes = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
             if classes and all(self.facts.paths(c) & WRAPPERS for c in classes):
-                return Known(False, True)
+                return Known(self.world.several, True)
         return None
 
     def _wrapped_maybe(self, node: ast.expr) -> bool:
@@ -332,22 +357,54 @@ class Alone:
         key = node.args[0]
         if not isinstance(key, ast.Constant) or key.value not in LAUNCHED:
             return None
-        if len(node.args) < 2:
-            return Known(None, True)
+        launched = self.world.variable(str(key.value))
+        if launched is not None or len(node.args) < 2:
+            return Known(launched, True)
         default = self._value(node.args[1])
         return default if default is None or default is PENDING else Known(default.value, True)
 
     def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> Known | None:
         arguments = [self._value(n) for n in nodes]
-        if any(a is None for a in arguments):
-            return None
         if any(a is PENDING for a in arguments):
             return PENDING
-        known = [a for a in arguments if a is not None]
-        try:
-            return Known(function(*(a.value for a in known)), any(a.hand for a in known))
-        except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        if all(a is not None for a in arguments):
+            return apply(function, [a for a in arguments if a is not None])
+        several = [self._alternatives(n) for n in nodes]
+        if not all(several) or math.prod(map(len, several)) > MANY:
             return None
+        return join([apply(function, list(one)) for one in itertools.product(*several)])
+
+    def _alternatives(self, node: ast.expr, depth: int = 4) -> list[Known]:
+        """The few values that an expression may have, where not one is certain: `0 if args.no_cuda else 1`."""
+        found = self._value(node)
+        if found is PENDING or not depth:
+            return []
+        if found is not None:
+            return [found]
+        if isinstance(node, ast.IfExp):
+            return _all([self._alternatives(node.body, depth), self._alternatives(node.orelse, depth)])
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return []
+        every = [self._defines(d, depth - 1) for d in self.definitions(node) if not self.dead(d)]
+        return _all(every)
+
+    def _defines(self, definition: ast.AST, depth: int) -> list[Known]:
+        found = self._definition(definition)
+        if found is not None:
+            return [] if found is PENDING else [found]
+        statement = self.facts.table.statement_of(definition)
+        whole = isinstance(statement, ast.Assign) and definition in statement.targets
+        return self._alternatives(statement.value, depth) if whole else []  # type: ignore[attr-defined]
+
+    def definitions(self, node: ast.Name | ast.Attribute) -> list[ast.AST]:
+        """Where a variable, parameter or attribute may have got its value."""
+        if isinstance(node, ast.Attribute):
+            return [a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)]
+        scope = self.facts.table.of_node[node].resolve(node.id)
+        reaching = self.facts.interp.reaching.get(node)
+        if scope is None:
+            return []
+        return list(reaching) if reaching is not None else self._bindings[scope, node.id]
 
     def _local(self, node: ast.Call) -> list[FunctionNode]:
         found: list[FunctionNode] = []
@@ -385,12 +442,17 @@ class Alone:
 
     def _value_Subscript(self, node: ast.Subscript) -> Known | None:
         if ast.unparse(node.value) in {"os.environ", "environ"} and isinstance(node.slice, ast.Constant):
-            if node.slice.value in RANKS:
-                return Known("0", True)
-            return Known("1", True) if node.slice.value in SIZES else None
+            return self._variable(node.slice.value)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return self._entry(node.value, node.slice.value)
         return self._pure(lambda a, b: a[b], [node.value, node.slice])
+
+    def _variable(self, name: object) -> Known | None:
+        """`os.environ["RANK"]`, which a script that nothing launched would not find: it is read as the launched one's."""
+        if name not in RANKS | SIZES:
+            return None
+        launched = self.world.variable(str(name))
+        return Known(launched if launched is not None else "0" if name in RANKS else "1", True)
 
     def _entry(self, owner: ast.expr, key: str) -> Known | None:
         """`options["world_size"]` of a dictionary that the script writes out."""
@@ -430,7 +492,7 @@ class Alone:
         left, op, right = node.left, node.ops[0], node.comparators[0]
         if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in {"os.environ", "environ"}:
             if isinstance(left, ast.Constant) and left.value in LAUNCHED:
-                return Known(isinstance(op, ast.NotIn), True)
+                return Known(isinstance(op, ast.NotIn) is not self.world.several, True)
             return None
         return self._pure(COMPARE[type(op)], [left, right])
 
@@ -536,3 +598,8 @@ class Alone:
             return False
         taken = statement.body if test.truth else statement.orelse
         return any(isinstance(s, ast.Return | ast.Raise) or self.leaves(s) for s in taken)
+
+
+def _all(parts: list[list[Known]]) -> list[Known]:
+    """All alternatives together, if each part has some."""
+    return [k for part in parts for k in part] if parts and all(parts) else []

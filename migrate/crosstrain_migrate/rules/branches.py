@@ -14,11 +14,11 @@ from crosstrain_migrate.roles.values import Function, Method, Shard
 
 from .base import refuse
 from .dispensable import check_dispensable, lose_comments
-from .guards import asks_local, asks_rank, is_elif, runs_everywhere, runs_on_all
-from .launched import DIST
+from .guards import asks_rank, is_elif, main_process, runs_everywhere, runs_on_all
+from .launched import DIST, WRAPPERS
 from .plain import Stage
+from .samplers import SAMPLERS
 from .subject import suite_of
-from .wish import MARK
 
 RULE = "CT303"
 
@@ -46,6 +46,18 @@ def _choice(stage: Stage, node: ast.IfExp) -> None:
     chosen, other = (node.body, node.orelse) if test.truth else (node.orelse, node.body)
     if any(isinstance(v, Shard) for v in stage.facts.of(other)) and not _reduces(stage, other):
         raise refuse(RULE, other, "only several processes compute this", "compute it in both cases")
+    if asks_rank(stage, node.test) and not any(_distributes(stage, arm) for arm in (chosen, other)):
+        stage.gone.update(ast.walk(node.test))
+        main = main_process(stage, node.test)
+        stage.replace(
+            node.test,
+            RULE,
+            "the accelerator knows which process this is",
+            main if test.truth else f"not {main}",
+        )
+        return
+    if _is_size(stage, chosen, other):
+        chosen, other = other, chosen
     parent = stage.parent(node)
     bare = isinstance(
         chosen, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | ast.JoinedStr
@@ -60,6 +72,23 @@ def _choice(stage: Stage, node: ast.IfExp) -> None:
         "{x}" if bare or whole else "({x})",
         x=chosen,
     )
+
+
+def _distributes(stage: Stage, node: ast.expr) -> bool:
+    """Whether an arm is made of distribution, or of this process's share of the data."""
+    return any(
+        any(p.startswith(DIST) or p in SAMPLERS | WRAPPERS for p in stage.facts.paths(n))
+        or any(isinstance(v, Shard) for v in stage.facts.of(n))
+        for n in ast.walk(node)
+        if isinstance(n, ast.expr)
+    )
+
+
+def _is_size(stage: Stage, chosen: ast.expr, other: ast.expr) -> bool:
+    """`dist.get_world_size() if distributed else 1`: the same question, which the accelerator answers."""
+    asked = isinstance(other, ast.Call) and any(p.startswith(DIST) for p in stage.facts.paths(other.func))
+    known = stage.alone.by_hand(other) if asked else None
+    return known is not None and isinstance(chosen, ast.Constant) and chosen.value == known.value
 
 
 def _reduces(stage: Stage, node: ast.expr) -> bool:
@@ -119,7 +148,7 @@ def _chain(stage: Stage, node: ast.If) -> None:
         if fate == "drop" and not (test is not None and _left_out(test)):
             check_dispensable(stage, body, node, taken)
     if fates == ["always"] and not runs_everywhere(stage, node):
-        main = MARK.format("is_local_main_process" if asks_local(node.test) else "is_main_process")
+        main = main_process(stage, node.test)
         stage.gone.update(ast.walk(node.test))
         stage.replace(node.test, RULE, "the accelerator knows which process this is", main)
         return
@@ -200,7 +229,7 @@ def _shorten(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> None:
     ]
     around = stage.parent(test)
     if guard is not None and isinstance(around, ast.If) and not runs_on_all(stage, around, body):
-        pieces.insert(0, MARK.format("is_local_main_process" if asks_local(guard) else "is_main_process"))
+        pieces.insert(0, main_process(stage, guard))
     for part, known in parts:
         if known is not None:
             stage.gone.update(ast.walk(part))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import External, Function, Instance, Method, Parameters, Shard, Unknown
+from crosstrain_migrate.roles.values import External, Function, Method, Parameters, Unknown
 
 from .base import refuse
 from .launched import DIST, LAUNCHED, SETUP, SPAWN, WRAPPERS
@@ -209,6 +209,8 @@ def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -
             return True
     if isinstance(value, ast.Attribute) and value.attr == "module":
         return True
+    if _is_own_mean(targets, value):
+        return True
     if isinstance(value, ast.Call):
         paths = stage.facts.paths(value.func)
         if paths & (WRAPPERS | SAMPLERS) or any(p.startswith(DIST) for p in paths):
@@ -222,30 +224,78 @@ def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -
         if paths & {"torch.device", "torch.utils.data.BatchSampler"}:
             return True
         return _own_function(stage, value)
-    return _about_ranks(stage, targets, value)
+    if _is_constant(value):
+        names = [n for t in targets for n in ([t] if not isinstance(t, ast.Tuple) else t.elts)]
+        return all(isinstance(n, ast.Name | ast.Attribute) and _speaks_of_ranks(stage, n) for n in names)
+    return _about_ranks(stage, value)
 
 
-def _about_ranks(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
-    """Built from ranks, sizes, devices and constants only."""
-    for node in ast.walk(value):
-        if isinstance(node, ast.Call) and not _asks(stage, node) and "format" not in ast.unparse(node.func):
+def _is_own_mean(targets: list[ast.expr], value: ast.expr) -> bool:
+    """`loss = loss.mean()`: DataParallel gathers the loss of every device, and one process has one."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    bare = value.func.attr == "mean" and not value.args and not value.keywords
+    own = ast.unparse(value.func.value)
+    return bare and all(ast.unparse(target) == own for target in targets)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.Tuple | ast.List) and all(map(_is_constant, node.elts))
+    )
+
+
+def _speaks_of_ranks(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable is another word for a rank, a size or a device: by its other values, or by its uses."""
+    text = ast.unparse(target)
+    same = [
+        n
+        for n in ast.walk(stage.facts.tree)
+        if isinstance(n, ast.Name | ast.Attribute) and n is not target and ast.unparse(n) == text
+    ]
+    stored = [stage.statement(n) for n in same if isinstance(n.ctx, ast.Store)]
+    values = [s.value for s in stored if isinstance(s, ast.Assign)]
+    if any(not _is_constant(v) and _about_ranks(stage, v) for v in values):
+        return True
+    loads = [n for n in same if isinstance(n.ctx, ast.Load)]
+    return bool(loads) and all(stage.alone.dead(n) or _decides_or_sets_up(stage, n) for n in loads)
+
+
+def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
+    """A use in a test, or in a call of torch.distributed."""
+    child = node
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.If | ast.IfExp | ast.While) and child is around.test:
+            return True
+        if isinstance(around, ast.Call) and any(p.startswith(DIST) for p in stage.facts.paths(around.func)):
+            return True
+        if isinstance(around, ast.stmt):
             return False
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-            values = stage.facts.of(node)
-            if any(
-                isinstance(v, Shard)
-                or (isinstance(v, Instance | External) and stage.facts.interp.is_module(v))
-                for v in values
-            ):
-                return False
-    names = {
-        ast.unparse(n).split(".")[-1].lower()
-        for part in (*targets, value)
-        for n in ast.walk(part)
-        if isinstance(n, ast.Name | ast.Attribute)
-    }
-    wanted = ("rank", "gpu", "world", "device", "dist", "backend", "node", "port", "environ")
-    return any(w in n for n in names for w in wanted)
+        child = around
+    return False
+
+
+def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
+    """Built from ranks, sizes, devices, constants and what the machine has."""
+    if stage.several[0].by_hand(value) is not None or stage.alone.by_hand(value) is not None:
+        return True
+    if isinstance(value, ast.Constant):
+        return True
+    if isinstance(value, ast.Name | ast.Attribute):
+        held = {value, value.value} if isinstance(value, ast.Attribute) else {value}
+        if any(isinstance(v, External) and v.path == "torch.device" for n in held for v in stage.facts.of(n)):
+            return True
+        sources = stage.alone.sources(value) if depth else []
+        return bool(sources) and all(_about_ranks(stage, s, depth - 1) for s in sources)
+    if isinstance(value, ast.Call):
+        formats = isinstance(value.func, ast.Attribute) and value.func.attr == "format"
+        if not formats and not _asks(stage, value):
+            return False
+        return all(_about_ranks(stage, a, depth) for a in (*value.args, *(k.value for k in value.keywords)))
+    if isinstance(value, ast.IfExp):
+        return _about_ranks(stage, value.body, depth) and _about_ranks(stage, value.orelse, depth)
+    parts = [n for n in ast.iter_child_nodes(value) if isinstance(n, ast.expr)]
+    return bool(parts) and all(_about_ranks(stage, part, depth) for part in parts)
 
 
 def _divides(stage: Stage, value: ast.expr) -> bool:

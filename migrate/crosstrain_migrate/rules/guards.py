@@ -9,13 +9,15 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import HOST_METHODS
-from crosstrain_migrate.roles.values import Function, Member, Method, Shard
+from crosstrain_migrate.roles.values import External, Function, Member, Method, Shard
 
 from .files import WRITERS, WRITING_METHODS
 from .launched import DIST
 from .plain import Stage
+from .wish import MARK
 
 RULE = "CT303"
+LOGS = ("logging.", "torch.utils.tensorboard", "tensorboardX", "wandb.", "mlflow.", "loguru.", "visdom.")
 
 
 SPEAKING = frozenset(
@@ -25,46 +27,46 @@ SPEAKING = frozenset(
 
 def asks_rank(stage: Stage, test: ast.expr) -> bool:
     """Whether a test tells one process from another (not merely one process from several)."""
-    text = ast.unparse(test).lower()
-    if (
-        "rank" in text
-        or "main_process" in text
-        or "is_main" in text
-        or "is_master" in text
-        or "master_process" in text
-    ):
-        return True
-    return any(isinstance(n, ast.Name | ast.Attribute) and _comes_from_rank(stage, n) for n in ast.walk(test))
+    return any(len(set(values)) > 1 for values in _by_process(stage, test))
 
 
-def _comes_from_rank(stage: Stage, node: ast.expr) -> bool:
-    text = ast.unparse(node)
-    for other in stage.facts.nodes:
-        if (
-            isinstance(other, ast.Assign)
-            and any(ast.unparse(t) == text for t in other.targets)
-            and "rank" in ast.unparse(other.value).lower()
-        ):
-            return True
-    return False
+def asks_local(stage: Stage, test: ast.expr) -> bool:
+    """Whether a test tells the processes of one machine apart, and not one machine from another."""
+    told = [v for v in _by_process(stage, test) if len(set(v)) > 1]
+    return bool(told) and all(first == elsewhere for first, _, elsewhere in told)
 
 
-def asks_local(test: ast.expr) -> bool:
-    return "local" in ast.unparse(test).lower()
+def _by_process(stage: Stage, test: ast.expr) -> list[tuple[object, ...]]:
+    """What a test is on several processes; where that is not certain, what its parts are."""
+    known = [alone.known(test) for alone in stage.several]
+    values = tuple(k.value for k in known if k is not None)
+    if len(values) == len(known):
+        try:
+            hash(values)
+        except TypeError:
+            return []  # lists and the like decide nothing
+        return [tuple(map(bool, values)) if isinstance(test, ast.Compare | ast.BoolOp) else values]
+    parts = [n for n in ast.iter_child_nodes(test) if isinstance(n, ast.expr)]
+    return [values for part in parts for values in _by_process(stage, part)]
 
 
 def runs_everywhere(stage: Stage, node: ast.If) -> bool:
     return not asks_rank(stage, node.test) or runs_on_all(stage, node, node.body)
 
 
+def main_process(stage: Stage, test: ast.expr) -> str:
+    """The mark for what a test of the rank asks."""
+    return MARK.format("is_local_main_process" if asks_local(stage, test) else "is_main_process")
+
+
 def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
     """Whether what the main process did alone may (and, where it reads a share of the data, must) be run by all."""
     calls = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
     loops = [n for s in body for n in ast.walk(s) if isinstance(n, ast.For)]
-    if any(_needs_all(stage, c) for c in calls) or any(stage.facts.interp.iterations.get(n) for n in loops):
-        _report(stage, [c for c in calls if _is_foreign(stage, c)])
-        return True
     foreign = [c for c in calls if _is_foreign(stage, c)]
+    if any(_needs_all(stage, c) for c in calls) or any(stage.facts.interp.iterations.get(n) for n in loops):
+        _guard_foreign(stage, node.test, foreign)
+        return True
     if not foreign:
         return True
     local = _local_parts(stage, body)
@@ -72,8 +74,58 @@ def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
         return False
     if _take_out(stage, node, body, local):
         return False
-    _report(stage, foreign)
+    _guard_foreign(stage, node.test, foreign)
     return True
+
+
+def _guard_foreign(stage: Stage, test: ast.expr, calls: list[ast.Call]) -> None:
+    """Of a block that all processes must run, the statements that stay the main process's own."""
+    left: list[ast.Call] = []
+    for call in calls:
+        statement = stage.statement(call)
+        if stage.is_gone(statement) or _is_guarded(stage, statement):
+            continue
+        alone = isinstance(statement, ast.Expr) and statement.value is call and _speaks(stage, call)
+        local = _local_parts(stage, [statement])
+        if not alone or (local and not _take_out(stage, statement, [statement], local)):
+            left += [] if _needs_all(stage, call) else [call]
+            continue
+        reason = "the main process alone does it, as before"
+        stage.edits.append(e.Guard(statement, RULE, reason, last=statement, test=main_process(stage, test)))
+    _report(stage, left)
+
+
+def _is_guarded(stage: Stage, statement: ast.stmt) -> bool:
+    return any(isinstance(x, e.Guard) and x.node is statement for x in stage.edits)
+
+
+def _speaks(stage: Stage, call: ast.Call) -> bool:
+    """Whether a call only tells or writes: a logger, a writer, an object that the main process alone has."""
+    if any(_needs_all(stage, n) for n in ast.walk(call) if isinstance(n, ast.Call)):
+        return False
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = {v.path for v in stage.facts.of(owner) if isinstance(v, External)} if owner is not None else set()
+    if any(p.startswith(LOGS) for p in made | stage.facts.paths(call.func)):
+        return True
+    return isinstance(owner, ast.Name | ast.Attribute) and _only_here(stage, owner)
+
+
+def _only_here(stage: Stage, owner: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable is bound under tests of the rank, and outside of what all processes run."""
+    stores = stage.alone.definitions(owner)
+    guards = [_guard_of(stage, store) for store in stores]
+    return bool(guards) and all(guards) and not any(_guard_of(stage, owner) is g for g in guards)
+
+
+def _guard_of(stage: Stage, node: ast.AST) -> ast.If | None:
+    return next(
+        (
+            around
+            for around in stage.facts.table.ancestors(node)
+            if isinstance(around, ast.If) and asks_rank(stage, around.test)
+        ),
+        None,
+    )
 
 
 def _local_parts(stage: Stage, body: list[ast.stmt]) -> list[ast.expr]:
@@ -106,7 +158,7 @@ def _reads_local(node: ast.expr, local: Callable[[ast.AST], bool]) -> bool:
     )
 
 
-def _take_out(stage: Stage, node: ast.If, body: list[ast.stmt], local: list[ast.expr]) -> bool:
+def _take_out(stage: Stage, node: ast.stmt, body: list[ast.stmt], local: list[ast.expr]) -> bool:
     """Computes such values before the block, on all processes, so that the block can stay the main process's own."""
     stored = {
         n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
@@ -115,7 +167,7 @@ def _take_out(stage: Stage, node: ast.If, body: list[ast.stmt], local: list[ast.
         return False
     if any(isinstance(n, ast.Name) and n.id in stored for part in local for n in ast.walk(part)):
         return False
-    if is_elif(stage, node):
+    if isinstance(node, ast.If) and is_elif(stage, node):
         return False
     scope = stage.facts.table.of_node[node]
     names: dict[str, str] = {}

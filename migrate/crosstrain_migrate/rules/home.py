@@ -69,7 +69,7 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
     if module_level and scope.parent is not None:
         scope, cls = scope.module, None
     elif cls is None:
-        scope = _where_all_is_made(facts, subject)
+        scope = _above_marks(facts, _where_all_is_made(facts, subject))
     home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
     home.statement = _statement(facts, subject, scope, definitions)
     return home
@@ -89,6 +89,22 @@ def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
             return subject.scope
         seen.add(scope)
     return scope
+
+
+def _above_marks(facts: Facts, scope: Scope) -> Scope:
+    """The outermost caller whose own statements need the accelerator: what it decides for a rank, say."""
+    marked = {
+        facts.table.of_node[n] for n in ast.walk(facts.tree) if isinstance(n, ast.Name) and MARKED.match(n.id)
+    }
+    found, current, seen = scope, scope, {scope}
+    while True:
+        callers = {facts.table.of_node[site] for site in facts.callers.get(current.node, ())}
+        current = callers.pop() if len(callers) == 1 else scope
+        if current in seen or not isinstance(current.node, ast.FunctionDef):
+            return found
+        seen.add(current)
+        if current in marked and not isinstance(facts.table.parents.get(current.node), ast.ClassDef):
+            found = current
 
 
 def mentions_accelerator(statement: ast.stmt) -> bool:

@@ -72,3 +72,11 @@ def join(found: list[Known | None]) -> Known | None:
     if all(type(k.value) is type(first.value) and k.value == first.value for k in values):
         return Known(first.value, any(k.hand for k in values))
     return None
+
+
+def apply(function: Callable[..., object], arguments: list[Known]) -> Known | None:
+    """What a pure function returns, if it takes these values."""
+    try:
+        return Known(function(*(a.value for a in arguments)), any(a.hand for a in arguments))
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError, KeyError):
+        return None

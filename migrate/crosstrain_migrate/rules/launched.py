@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 DIST = "torch.distributed."
 
@@ -12,6 +13,8 @@ RANKS = frozenset(
 )
 
 
+LOCAL_RANKS = frozenset({"LOCAL_RANK", "SLURM_LOCALID"})
+NODE_RANKS = frozenset({"NODE_RANK", "GROUP_RANK", "SLURM_NODEID"})
 SIZES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNODES"})
 
 
@@ -60,3 +63,37 @@ SETUP = frozenset(
         "torch.distributed.monitored_barrier",
     }
 )
+
+
+@dataclass(frozen=True)
+class World:
+    """The process that a script is read for: the only one, unlaunched, or one of several."""
+
+    rank: int = 0
+    local_rank: int = 0
+    size: int = 1
+    local_size: int = 1
+
+    @property
+    def several(self) -> bool:
+        return self.size > 1
+
+    def variable(self, name: str) -> str | None:
+        """What the launcher puts into an environment variable; None when nothing launched the script."""
+        if not self.several:
+            return None
+        if name in LOCAL_RANKS:
+            return str(self.local_rank)
+        if name in NODE_RANKS:
+            return str(self.rank // self.local_size)
+        if name in RANKS:
+            return str(self.rank)
+        if name in SIZES:
+            return str(self.local_size if name.startswith("LOCAL") else self.size)
+        return "here"
+
+
+ONE = World()
+FIRST = World(0, 0, 4, 2)  # of four processes on two machines
+SECOND = World(1, 1, 4, 2)
+ELSEWHERE = World(2, 0, 4, 2)

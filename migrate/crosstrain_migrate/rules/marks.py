@@ -12,12 +12,14 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
 
 from .base import Context, refuse
 from .wish import MARKED
 
 RULE = "CT309"
 COLLECTIVE = frozenset({"wait_for_everyone"})
+MAIN = frozenset({"is_main_process", "is_local_main_process"})
 
 
 def plan(context: Context) -> None:
@@ -33,6 +35,9 @@ def plan(context: Context) -> None:
             if found[1] in COLLECTIVE:
                 context.edits.append(e.RemoveStatement(statement, RULE))
                 continue
+            if found[1] in MAIN and not _is_guard(context, node):
+                _said_by_all(context, node)
+                continue
             raise refuse(
                 RULE,
                 node,
@@ -42,3 +47,26 @@ def plan(context: Context) -> None:
         context.edits.append(e.Replace(node, RULE, template=f"{context.accelerator(node)}.{found[1]}"))
         if found[1] in COLLECTIVE:
             context.collective.add(statement)
+
+
+def _is_guard(context: Context, node: ast.AST) -> bool:
+    """Whether a block depends on `node`, and not merely a value."""
+    child = node
+    for around in context.facts.table.ancestors(node):
+        if isinstance(around, ast.If | ast.While):
+            return child is around.test
+        if isinstance(around, ast.stmt):
+            return False
+        child = around
+    return False
+
+
+def _said_by_all(context: Context, node: ast.expr) -> None:
+    context.edits.append(e.Replace(node, RULE, template="True"))
+    context.note(
+        RULE,
+        node,
+        "every process counts as the main one here: the accelerator cannot be reached from here",
+        "move this behind the place where the Accelerator is made",
+        Severity.REVIEW,
+    )

@@ -19,6 +19,7 @@ from crosstrain_migrate.roles.facts import Facts
 
 from .alone import Alone
 from .base import finding, refuse
+from .launched import ELSEWHERE, FIRST, SECOND
 from .wish import Wish
 
 MAX_PASSES = 8
@@ -41,6 +42,11 @@ class Stage:
     @cached_property
     def alone(self) -> Alone:
         return Alone(self.facts)
+
+    @cached_property
+    def several(self) -> tuple[Alone, ...]:
+        """The script as three of several processes read it."""
+        return tuple(Alone(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
 
     def source(self, node: ast.AST) -> str:
         found = ast.get_source_segment(self.text, node)

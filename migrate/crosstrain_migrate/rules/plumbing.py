@@ -168,12 +168,13 @@ class Plumbing:
 
     def _thread(self, parameters: dict[FunctionNode, str]) -> None:
         needing = self.needing_functions()
+        swapped = {f for f, name in parameters.items() if f in needing and _may_be_required(f, name)}
         for function, name in parameters.items():
-            if function in needing:
+            if function in swapped:
                 self._swap(function, name)
             else:
                 self._drop(function, name)
-        for other in sorted(needing - set(parameters), key=lambda f: getattr(f, "lineno", 0)):
+        for other in sorted(needing - swapped, key=lambda f: getattr(f, "lineno", 0)):
             self._insert(other)
         for receiver in needing:
             cls = self.context.method_class(receiver)
@@ -390,6 +391,13 @@ class Plumbing:
                 and target.id not in kept.split()
             ):
                 self.context.remove(node, "CT105", "nothing uses it any more")
+
+
+def _may_be_required(function: FunctionNode, name: str) -> bool:
+    """Whether the parameter in the place of `name` needs no default: none before it has one."""
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    required = len(positional) - len(function.args.defaults)
+    return name not in positional or positional.index(name) <= required
 
 
 def _makes_object(call: ast.Call) -> bool:

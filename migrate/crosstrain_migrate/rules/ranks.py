@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.roles.values import Class, Function, Method
 
+from .guards import asks_local, asks_rank, main_process
 from .known import Known
 from .launched import DIST, SPAWN
 from .plain import Stage
@@ -16,6 +17,9 @@ GROUP, DEVICE = "CT303", "CT308"
 
 def plan(stage: Stage) -> None:
     """Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
+    for node in stage.facts.nodes:
+        if isinstance(node, ast.Call) and not stage.alone.dead(node) and not stage.is_gone(node):
+            _told_to_others(stage, node)
     for node in stage.facts.nodes:
         if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or not _is_load(node):
             continue
@@ -30,6 +34,25 @@ def plan(stage: Stage) -> None:
         if isinstance(node, ast.Call) and not _asks_for_number(stage, node):
             continue
         _rank(stage, node, known)
+
+
+def _told_to_others(stage: Stage, call: ast.Call) -> None:
+    """`tqdm(loader, disable=rank != 0)`: what code from elsewhere is told about this process."""
+    values = stage.facts.of(call.func)
+    if any(isinstance(v, Function | Method | Class) for v in values):
+        return  # the script's own code is read with what it is given
+    for given in (*call.args, *(k.value for k in call.keywords)):
+        known = stage.alone.by_hand(given)
+        if known is None or not isinstance(known.value, bool) or not asks_rank(stage, given):
+            continue
+        main = main_process(stage, given)
+        stage.gone.update(ast.walk(given))
+        stage.replace(
+            given,
+            GROUP,
+            "the accelerator knows which process this is",
+            main if known.value else f"not {main}",
+        )
 
 
 def _is_load(node: ast.expr) -> bool:
@@ -53,7 +76,7 @@ def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
     if _carried_on(stage, node) or known.value not in (0, 1):
         return
     name = "process_index" if known.value == 0 else "num_processes"
-    if known.value == 0 and "local" in ast.unparse(node).lower():
+    if known.value == 0 and asks_local(stage, node):
         name = "local_process_index"
     stage.gone.add(node)
     stage.replace(node, GROUP, "the accelerator knows it", MARK.format(name))

@@ -80,12 +80,21 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     values: list[ast.expr] = [node] if isinstance(node, ast.Call | ast.IfExp) else []
     if isinstance(node, ast.Name | ast.Attribute):
         values = [v for v in stage.alone.sources(node) if not stage.alone.dead(v)]
+    values = [_taken(stage, v) for v in values]
     found = [c for value in values for c in made_samplers(stage, value)]
     if not found:
         return None
     if len(values) != 1 or len(found) != 1:
         raise refuse(SAMPLER, node, "which sampler this is cannot be told", "give each loader one sampler")
     return found[0]
+
+
+def _taken(stage: Stage, value: ast.expr) -> ast.expr:
+    """The arm of a choice that one process takes."""
+    test = stage.alone.by_hand(value.test) if isinstance(value, ast.IfExp) else None
+    if test is None or not isinstance(value, ast.IfExp):
+        return value
+    return _taken(stage, value.body if test.truth else value.orelse)
 
 
 def _restore_order(

@@ -167,10 +167,17 @@ def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
 def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     """`stores`, or the parameters of a function that are given `value`: held from its first line on."""
     found = stores(facts, scope, value)
-    if found or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
+    copied = all(
+        h.name.isidentifier() and isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
+        for h in found
+        for s in h.stores
+    )
+    if (found and not copied) or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return found
     names = [a.arg for a in all_arguments(scope.node)]
     given = [Holding(name, value, []) for name in names if value in facts.interp.env.get((scope, name), ())]
+    if found:  # other names of what the function is given
+        return given or found
     return given + [
         Holding(f"{name}[{key!r}]", value, [], site)
         for name in names

@@ -27,14 +27,57 @@ def move(thing, device):
 """
 
 
+IN_LOOPS = """\
+def move(obj, device):
+    if torch.is_tensor(obj):
+        return obj.to(device)
+    elif isinstance(obj, dict):
+        res = {}
+        for k, v in obj.items():
+            res[k] = move(v, device)
+        return res
+    elif isinstance(obj, list):
+        res = []
+        for v in obj:
+            res.append(move(v, device))
+        return res
+    else:
+        raise TypeError("cannot be moved")
+"""
+BY_TYPE = """\
+def move(data, where):
+    \"\"\"Everything to one device.\"\"\"
+    if isinstance(data, (list, tuple)):
+        return type(data)(move(part, where) for part in data)
+    if hasattr(data, "items"):
+        return {k: move(v, where) for k, v in data.items()}
+    return data.to(where, non_blocking=True) if torch.is_tensor(data) else data
+"""
+HELPERS = [
+    ("by comprehensions", MOVE, "def move"),
+    ("in loops", IN_LOOPS, "def move"),
+    ("by the container's type", BY_TYPE, "def move"),
+]
+
+
 def batch(name: str, before: str, after: str = "", wrong: str = "", **more: str) -> Case:
     """A way to move a batch, and what is left of it."""
     return converts(RULE, name, {"batch": before, **more}, {"batch": after}, wrong=wrong)
 
 
-def of_dict(name: str, before: str, after: str = "", wrong: str = "") -> Case:
+def of_dict(
+    name: str,
+    before: str,
+    after: str = "",
+    definitions: str = "",
+    definitions_after: str = "",
+    moved: str = "",
+) -> Case:
     slots = {**DICTS, "batch": before}
-    return converts(RULE, name, slots, {"batch": after}, at=before.split("\n")[0], wrong=wrong)
+    changed = {"batch": after}
+    if definitions:
+        slots["definitions"], changed["definitions"] = definitions, definitions_after
+    return converts(RULE, name, slots, changed, at=moved or before.split("\n")[0])
 
 
 def of_tuple(name: str, before: str, after: str, wrong: str = "") -> Case:
@@ -104,14 +147,17 @@ POSITIVE = [
         {"batch": 'x, y = batch["x"], batch["y"]'},
         at='x, y = batch["x"]',
     ),
-    converts(
-        RULE,
-        "a helper that moves what is nested",
-        {**DICTS, "definitions": f"{MOVE}\n\n{DICTS['definitions']}", "batch": "batch = move(batch, device)"},
-        {"batch": "batch = move(batch)", "definitions": ""},
-        at="return thing.to(device)",
-        wrong="the helper counts as one that measures: its argument is gathered, so every rank trains on all rows",
+    *(
+        of_dict(
+            f"a helper that moves what is nested: {name}",
+            "batch = move(batch, device)",
+            definitions=f"{helper}\n\n{DICTS['definitions']}",
+            definitions_after=f"\n{DICTS['definitions']}",
+            moved=moved,
+        )
+        for name, helper, moved in HELPERS
     ),
+    of_tuple("mapped over the batch", "x, y = map(lambda t: t.to(device), batch)", "x, y = batch"),
     of_tuple(
         "a generator",
         "x, y = (t.to(device) for t in batch)",
@@ -142,6 +188,44 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(
+        RULE,
+        "a helper that also changes what it moves",
+        {
+            "definitions": "def scaled(thing, device):\n    return thing.to(device) / 2",
+            "batch": "x = scaled(x, device)\ny = y.to(device)",
+        },
+        {
+            "definitions": "def scaled(thing):\n    return thing / 2",
+            "batch": "x = scaled(x)",
+        },
+    ),
+    leaves(
+        RULE,
+        "a helper that changes the type",
+        {
+            "definitions": "def floats(thing, device):\n    return thing.to(device, torch.float64).float()",
+            "batch": "x = floats(x, device)\ny = y.to(device)",
+        },
+        {
+            "definitions": "def floats(thing):\n    return thing.to(torch.float64).float()",
+            "batch": "x = floats(x)",
+        },
+    ),
+    leaves(
+        RULE,
+        "a helper that evaluation still needs",
+        {
+            **DICTS,
+            "definitions": f"{MOVE}\n\n{DICTS['definitions']}",
+            "batch": "",
+            "end": "model.eval()\nprint(model(move({'x': torch.ones(2, 8)}, device)['x']))",
+        },
+        {
+            "device": ACCELERATOR,
+            "end": "model.eval()\naccelerator.print(model(move({'x': torch.ones(2, 8)}, device)['x']))",
+        },
+    ),
     leaves(RULE, "where it is already", {"batch": "x = x.to(x.device)"}),
     leaves(RULE, "where the output is", {"after_step": "labels = y.to(out.device)"}),
     leaves(RULE, "a type by keyword", {"batch": "x = x.to(dtype=torch.float32)"}),

@@ -211,6 +211,49 @@ FAULTS = [
         lacks=("y = accelerator.gather_for_metrics(y)",),
     ),
     Fault(
+        "the loss of the batch before, kept and compared with this one's",
+        {
+            "setup": "last = None",
+            "after_step": "if last is not None and loss > last:\n    print(epoch)\nlast = loss.detach()",
+        },
+        holds=(
+            'last = accelerator.reduce(loss.detach(), reduction="mean")',
+            'if last is not None and accelerator.reduce(loss, reduction="mean") > last:',
+        ),
+    ),
+    Fault(
+        "a hidden state that is carried from batch to batch stays the process's own",
+        {
+            "setup": "state = None",
+            "loss": "if state is not None:\n    x = x + state.mean()\nout = model(x)\nstate = x.detach()\n"
+            "loss = F.cross_entropy(out, y)",
+        },
+        lacks=("state = accelerator",),
+    ),
+    Fault(
+        "a file that a writer of the script's own opens is read back",
+        {
+            "imports": "import os",
+            "definitions": "class Writer:\n    def __init__(self, folder):\n"
+            '        self.file = open(os.path.join(folder, "events.txt"), "w")\n\n'
+            "    def add(self, text):\n        self.file.write(text)\n\n    def close(self):\n        self.file.close()",
+            "setup": 'writer = Writer("runs")',
+            "after_step": "writer.add(str(loss.item()))",
+            "end": 'writer.close()\nprint(len(open("runs/events.txt").read()))',
+        },
+        holds=('accelerator.wait_for_everyone()\naccelerator.print(len(open("runs/events.txt").read()))',),
+    ),
+    Fault(
+        "a file of another name needs no wait",
+        {
+            "imports": "import os",
+            "setup": 'log = open("events.txt", "w")',
+            "after_step": "log.write(str(loss.item()))",
+            "end": 'print(len(open("readme.txt").read()))',
+        },
+        lacks=("wait_for_everyone",),
+    ),
+    Fault(
         "identity is no reading of a number",
         {
             "setup": "last = None",

@@ -51,6 +51,8 @@ class _Batches:
             return any(isinstance(t, ast.Tuple | ast.List) for t in parent.targets)
         if isinstance(parent, ast.Attribute):
             return parent.attr not in api.TENSOR_MEMBERS
+        if isinstance(parent, ast.Call) and ast.unparse(parent.func) == "map" and name in parent.args[1:]:
+            return True
         if isinstance(parent, ast.Call) and depth < MAX_DEPTH:
             return any(
                 self.as_container(use, depth + 1)

@@ -146,6 +146,9 @@ def _call_function(
     interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
 ) -> Values:
     bind_arguments(interp, function, node, receiver)
+    moved = argument_of(node, function, interp.movers.get(function, ""), receiver is not None)
+    if moved is not None:
+        return interp.of(moved)
     local = function not in interp.touching
     if function in interp.generators and local:
         yielded = frozenset(interp.yields[function])
@@ -157,6 +160,17 @@ def _call_function(
     if function in interp.factories:
         results = frozenset(_by_this_call(v, node) if interp.is_made_in(v, function) else v for v in results)
     return context.in_context(interp, function, node, results, local)
+
+
+def argument_of(node: ast.Call, function: FunctionNode, name: str, bound: bool) -> ast.expr | None:
+    """The expression that a call gives for parameter `name`; `bound`: the first parameter is the receiver."""
+    keyword = next((k.value for k in node.keywords if k.arg == name), None)
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][bound:]
+    if keyword is not None or name not in names:
+        return keyword
+    index = names.index(name)
+    plain = index < len(node.args) and not any(isinstance(a, ast.Starred) for a in node.args[: index + 1])
+    return node.args[index] if plain else None
 
 
 def _by_this_call(value: Value, node: ast.Call) -> Value:
@@ -353,6 +367,8 @@ def _call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
         return _zip(interp, node)
     if path in api.ITERATORS and node.args:
         return _iterator(interp, path, node)
+    if path == "builtins.map" and len(node.args) == 2:
+        return _map(interp, node)
     if path in PASS_THROUGH:
         return frozenset(v for a in node.args for v in interp.of(a) if not isinstance(v, Function)) or UNKNOWN
     if path == "builtins.len" and node.args:
@@ -397,6 +413,26 @@ def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:
     if path == "builtins.list":
         return values
     return frozenset({Iterator(v, node) for v in values})
+
+
+def _map(interp: Interpreter, node: ast.Call) -> Values:
+    """`map(lambda t: t.to(device), batch)`: of every tensor of a batch, a batch again."""
+    over = interp.of(node.args[1])
+    elements = interp.iterate(over, node)
+    found: set[Value] = set()
+    for function in (v.node for v in interp.of(node.args[0]) if isinstance(v, Function)):
+        parameters = [*function.args.posonlyargs, *function.args.args]
+        if parameters:
+            interp.bind_argument(interp.table.scopes[function], parameters[0], elements)
+        found |= context.in_context(interp, function, node, frozenset(interp.returns[function]), local=True)
+    shards = [v for v in found if isinstance(v, Shard)]
+    if not shards:
+        interp.merge(interp.heap.cell((node, "*")), found)
+        return frozenset({Sequence(node)})
+    parts = any(isinstance(v, Shard) and v.kind == "batch" for v in over)
+    return frozenset(
+        replace(s, kind="batch") if parts and s.kind == "rows" else tensors.other(s, node) for s in shards
+    )
 
 
 def _zip(interp: Interpreter, node: ast.Call) -> Values:

@@ -18,6 +18,7 @@ from .batches import tensor_targets
 from .constants import Constants
 from .context import Copies, Optional, containers_of_batches
 from .memory import Cell, Cells, Heap, Watch
+from .movers import moving_functions
 from .program import LOCAL, Region, links_of
 from .reach import reaching_definitions
 from .scopes import Scope, ScopeTable, all_arguments
@@ -63,6 +64,10 @@ class Interpreter:
         self.links = links_of(tree)
         self._evaluators: dict[type[ast.expr], Callable[[Any], Values]] = {}
         self.reaching = reaching_definitions(table)
+        self.uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
+        for name, definitions in self.reaching.items():
+            for definition in definitions:
+                self.uses[definition].append(name)
         self.assigned_attributes = _assigned_attributes(table)
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -70,6 +75,7 @@ class Interpreter:
         self.constants = Constants(tree, table)
         self.optional = Optional(table)
         self.copies = Copies()
+        self.movers = moving_functions(tree, table)
         self.generators = containers.generator_functions(tree, table)
         self.tensor_targets = tensor_targets(table, self.reaching)
         self.modules_by_evidence = Cell()
@@ -354,7 +360,7 @@ class Interpreter:
 
     def _do_Assign(self, node: ast.Assign) -> None:
         values = self.eval(node.value)
-        if self.accumulated(node) is not None:
+        if self.accumulated(node) is not None or self.carried(node):
             values = as_kept(values)
         for target in node.targets:
             self.assign(target, values)
@@ -530,6 +536,10 @@ class Interpreter:
         """Whether `node` stands in a method of an nn.Module."""
         return bool(self.module_methods) and any(a in self.module_methods for a in self.table.ancestors(node))
 
+    def in_mover(self, node: ast.AST) -> bool:
+        """Whether `node` stands in a function that moves what it is given, and does nothing else with it."""
+        return bool(self.movers) and self.function_around(node) in self.movers
+
     def outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         """Whether `target` was there before this batch: an accumulator, an attribute, an outer container."""
         if self.in_module(at):
@@ -564,6 +574,16 @@ class Interpreter:
             if isinstance(read, ast.Name) and read.id == target.id and self.outlives(read, node):
                 return other
         return None
+
+    def carried(self, node: ast.Assign) -> bool:
+        """`previous = loss.detach()`, read when the next batch is at work: kept as the number of all processes."""
+        target, loop = node.targets[0], self.batch_loop_around(node)
+        kinds = {v.kind for v in self.of(node.value) if isinstance(v, Shard)}
+        if not isinstance(target, ast.Name) or loop is None or not kinds or not kinds <= {"mean", "sum"}:
+            return False
+        return any(
+            name.lineno < node.lineno and self.inside(name, loop) for name in self.uses.get(target, ())
+        )
 
     def _appended(self, call: ast.Call, name: str, node: ast.Assign) -> ast.expr | None:
         joins = {v.path.rsplit(".", 1)[-1] for v in self.of(call.func) if isinstance(v, Symbol)} & api.JOINS

@@ -18,6 +18,7 @@ from crosstrain_migrate.roles.values import Class, External, Member, Sequence, S
 
 from .alone import Alone
 from .base import Context
+from .prepare import argument_for
 from .subject import stores
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
@@ -31,13 +32,21 @@ class Placement:
         self.context = context
         self.facts = context.facts
         self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
+        self.moved: dict[
+            ast.AST, ast.expr
+        ] = {}  # calls of a helper that moves its argument, with the argument
         self.gone: set[ast.AST] = set()  # nodes inside removed code
         self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
         self.alone = Alone(context.facts)
 
     def plan(self) -> None:
+        self._moving_helpers()
         for call in self.facts.calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr in {"to", "cuda"}:
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in {"to", "cuda"}
+                and call not in self.gone
+            ):
                 self._moving_call(call)
         self._identities()
         self._uses()
@@ -94,6 +103,28 @@ class Placement:
             self._strip(call, device, rule)
         elif call.func.attr == "cuda":
             self._portable_cuda(call)
+
+    def _moving_helpers(self) -> None:
+        """`batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
+        movers = self.facts.interp.movers
+        for helper, name in movers.items():
+            sites = [s for s in self.facts.callers.get(helper, ()) if not self.facts.interp.in_mover(s)]
+            for site in sites:
+                moved = argument_for(self.context, site, helper, name)
+                rule = self._strippable(moved) if moved is not None else None
+                if moved is not None and rule is not None:
+                    self._strip_helper(site, moved, rule)
+            if sites and all(s in self.stripped for s in sites) and helper not in self.facts.interp.escaped:
+                assert isinstance(helper, ast.stmt)
+                self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
+                self.gone.update(ast.walk(helper))
+
+    def _strip_helper(self, site: ast.Call, moved: ast.expr, rule: str) -> None:
+        self.stripped.add(site)
+        self.moved[site] = moved
+        others = [a for a in (*site.args, *(k.value for k in site.keywords)) if a is not moved]
+        self.gone.update(n for other in others for n in ast.walk(other))
+        self.context.replace(site, rule, _placed(rule), "{x}", x=moved)
 
     def _device_argument(self, call: ast.Call) -> ast.expr | None:
         keyword = next((k.value for k in call.keywords if k.arg == "device"), None)
@@ -187,11 +218,7 @@ class Placement:
 
     def _strip(self, call: ast.Call, device: ast.expr | None, rule: str) -> None:
         assert isinstance(call.func, ast.Attribute)
-        reason = (
-            "prepare places the model"
-            if rule == MODEL
-            else "the prepared loader yields batches on the device"
-        )
+        reason = _placed(rule)
         others = [a for a in call.args if a is not device] + [
             k.value
             for k in call.keywords
@@ -250,7 +277,16 @@ class Placement:
             elif isinstance(node, ast.For) and all(s in self.gone for s in (*node.body, *node.orelse)):
                 self._remove_loop(node)
             elif isinstance(node, ast.ListComp | ast.GeneratorExp) and node not in self.gone:
-                self._uncopied(node)
+                generator = node.generators[0]
+                if len(node.generators) == 1 and not generator.ifs:
+                    self._uncopied(node, node.elt, generator.target, generator.iter)
+            elif isinstance(node, ast.Call) and "builtins.map" in self.facts.paths(node.func):
+                self._unmapped(node)
+
+    def _unmapped(self, node: ast.Call) -> None:
+        function = node.args[0] if len(node.args) == 2 else None
+        if isinstance(function, ast.Lambda) and len(function.args.args) == 1:
+            self._uncopied(node, function.body, ast.Name(function.args.args[0].arg), node.args[1])
 
     def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
         if (
@@ -272,8 +308,11 @@ class Placement:
         return value in self.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
 
     def _core(self, node: ast.expr) -> ast.expr:
-        while node in self.stripped and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            node = node.func.value
+        while node in self.stripped and isinstance(node, ast.Call):
+            if node in self.moved:
+                node = self.moved[node]
+            elif isinstance(node.func, ast.Attribute):
+                node = node.func.value
         return node
 
     def _writes_back(self, target: ast.Subscript, value: ast.expr) -> bool:
@@ -328,24 +367,19 @@ class Placement:
         if looks and not read:
             self._remove(node)
 
-    def _uncopied(self, node: ast.ListComp | ast.GeneratorExp) -> None:
-        """`x, y = [t.to(device) for t in batch]` unpacks the batch itself."""
-        generator = node.generators[0]
-        if len(node.generators) > 1 or generator.ifs or node.elt not in self.stripped:
-            return
+    def _uncopied(self, node: ast.expr, element: ast.expr, target: ast.expr, source: ast.expr) -> None:
+        """`x, y = [t.to(device) for t in batch]` unpacks the batch itself, as `map(lambda t: ..., batch)` does."""
         parent = self.facts.table.parents[node]
-        if not isinstance(parent, ast.Assign) or len(parent.targets) > 1:
+        if element not in self.stripped or not isinstance(parent, ast.Assign) or len(parent.targets) > 1:
             return
         unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
-        if not unpacked or ast.unparse(self._core(node.elt)) != ast.unparse(generator.target):
+        if not unpacked or ast.unparse(self._core(element)) != ast.unparse(target):
             return
-        inner = set(ast.walk(node.elt))
+        inner = set(ast.walk(element))
         self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
         reason = "the prepared loader yields batches on the device"
         code = f"{self.context.source(parent.targets[0])} = {{x}}"
-        self.context.edits.append(
-            e.ReplaceStatement(parent, BATCH, reason, code=code, holes={"x": generator.iter})
-        )
+        self.context.edits.append(e.ReplaceStatement(parent, BATCH, reason, code=code, holes={"x": source}))
 
     # -- what is left ----------------------------------------------------------------------------------------
 
@@ -411,6 +445,10 @@ class Placement:
         self.context.replace(
             node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device"
         )
+
+
+def _placed(rule: str) -> str:
+    return "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
 
 
 def _is_nothing(value: Value) -> bool:

@@ -61,6 +61,7 @@ WRITING_METHODS = {
 def plan(context: Context) -> None:
     _directories(context)
     guarded: set[ast.stmt] = set()
+    by_one: set[ast.Call] = set()
     for node in context.facts.nodes:
         if isinstance(node, ast.With) and any(
             _opens_for_writing(context, i.context_expr) for i in node.items
@@ -78,6 +79,7 @@ def plan(context: Context) -> None:
             and _opens_for_writing(context, call)
         ):
             _null_device(context, call)
+            by_one.add(call)
         elif _exports(context, call):
             context.note(
                 FILE,
@@ -85,13 +87,13 @@ def plan(context: Context) -> None:
                 "every process writes this file: the model may have to run for it, which all processes must take part in",
                 "write it after training, in a run of one process",
             )
-    _wait_before_reads(context, guarded)
+    by_one |= {c for s in guarded for c in ast.walk(s) if isinstance(c, ast.Call)}
+    _wait_before_reads(context, by_one)
     _join_neighbours(context)
 
 
-def _wait_before_reads(context: Context, guarded: set[ast.stmt]) -> None:
-    """What the main process wrote in this run is there before any process reads it."""
-    calls = {c for s in guarded for c in ast.walk(s) if isinstance(c, ast.Call)}
+def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
+    """What the main process wrote in this run, in `calls`, is there before any process reads it."""
     written: dict[str, list[ast.Call]] = {}
     for call in calls:
         if _opens_for_writing(context, call) or _writes(context, call):
@@ -106,16 +108,23 @@ def _wait_before_reads(context: Context, guarded: set[ast.stmt]) -> None:
 
 
 def _paths(call: ast.Call) -> set[str]:
-    """What may name the file in a call: an argument, or what a method of a path is called on."""
+    """What may name the file in a call: an argument, or what a method of a path is called on; also the file's own name,
+    because one path may be written whole and the other put together."""
     named = [*call.args, *(k.value for k in call.keywords)]
     if isinstance(call.func, ast.Attribute):
         named.append(call.func.value)
     constant = {ast.unparse(n) for n in named if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    return constant | {
-        ast.unparse(n)
-        for n in named
-        if isinstance(n, ast.Name | ast.Attribute | ast.Call | ast.JoinedStr | ast.BinOp)
-    }
+    texts = [n.value for part in named for n in ast.walk(part) if isinstance(n, ast.Constant)]
+    names = {t.replace("\\", "/").rsplit("/", 1)[-1] for t in texts if isinstance(t, str)}
+    return (
+        constant
+        | {n for n in names if "." in n.strip(".")}
+        | {
+            ast.unparse(n)
+            for n in named
+            if isinstance(n, ast.Name | ast.Attribute | ast.Call | ast.JoinedStr | ast.BinOp)
+        }
+    )
 
 
 def _reads(context: Context, call: ast.Call) -> bool:

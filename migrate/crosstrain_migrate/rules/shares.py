@@ -65,6 +65,8 @@ class SinkFinder:
 
     def run(self) -> list[Sink]:
         for node in self.facts.nodes:
+            if self.facts.interp.in_mover(node):
+                continue
             if self.facts.in_module(node):
                 self._module_state(node)
             elif isinstance(node, ast.Call):
@@ -268,6 +270,8 @@ class SinkFinder:
             self._index(target, node)
             if isinstance(target, ast.Attribute | ast.Subscript) and self._outlives(target, node):
                 self._add(node.value, "store", node)
+        if self.facts.interp.carried(node):
+            self._add(node.value, "store", node)
         added = self.facts.interp.accumulated(node)
         if added is not None:
             self._add(added, "store", node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,7 @@ class Blocks:
         if folds:
             return _folded(new, folds[0].arms, pending)
         if unwraps:
-            return _spliced(new.body, new.leading_lines, pending)
+            return _spliced(new.body, [*new.leading_lines, *_bracketed(new)], pending)
         if removals:
             self.rewriter.plan.done.update(removals)
             new = self._without(old, new, removals)
@@ -195,7 +196,7 @@ def _folded(
     if not kept:
         if last is None:
             return [], [*pending, *node.leading_lines]
-        return _spliced(last.body, node.leading_lines, pending)
+        return _spliced(last.body, [*node.leading_lines, *_bracketed(last)], pending)
     tail: Any = None
     if last is not None:
         tail = cst.Else(body=last.body, leading_lines=last.leading_lines if last is not node else [])
@@ -247,6 +248,56 @@ def _comments_in(node: cst.CSTNode) -> list[cst.Comment]:
 
     visit(node)
     return found
+
+
+LEADING = (
+    cst.SimpleStatementLine,
+    cst.If,
+    cst.For,
+    cst.While,
+    cst.With,
+    cst.Try,
+    cst.FunctionDef,
+    cst.ClassDef,
+)  # statements that may have comment lines above them
+_SUITES = ("body", "orelse", "finalbody", "handlers", "leading_lines")
+
+
+def with_lost_comments(original: cst.CSTNode, updated: Any) -> Any:
+    """Comments that stood inside the statement, in brackets, with what an edit took out: they go above it."""
+    lost = Counter(comment.value for comment in _own_comments(original))
+    lost -= Counter(comment.value for comment in _own_comments(updated))
+    if not lost:
+        return updated
+    lines = []
+    for comment in _own_comments(original):
+        if lost[comment.value] > 0:
+            lost[comment.value] -= 1
+            lines.append(cst.EmptyLine(comment=comment))
+    return updated.with_changes(leading_lines=[*updated.leading_lines, *lines])
+
+
+def _own_comments(statement: cst.CSTNode) -> list[cst.Comment]:
+    """The comments in a statement, of a compound one those in its header; comment lines above are none of them."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        return _comments_in(statement)
+    body = getattr(statement, "body", None)
+    skipped = _SUITES if isinstance(body, cst.IndentedBlock) else _SUITES[1:]
+    inner: set[int] = set()
+    for name in skipped:
+        value = getattr(statement, name, None)
+        inner.update(map(id, value if isinstance(value, tuple | list) else [value]))
+    found = [c for child in statement.children if id(child) not in inner for c in _comments_in(child)]
+    if isinstance(body, cst.IndentedBlock) and body.header.comment is not None:
+        found.append(body.header.comment)
+    return found
+
+
+def _bracketed(statement: Any) -> list[cst.EmptyLine]:
+    """The comments in brackets of a compound statement's header, which goes."""
+    header = getattr(statement.body, "header", None)
+    behind = header.comment if header is not None else None
+    return [cst.EmptyLine(comment=c) for c in _own_comments(statement) if c is not behind]
 
 
 def _with_leading(new: cst.BaseStatement, pending: list[cst.EmptyLine], first: bool) -> cst.BaseStatement:

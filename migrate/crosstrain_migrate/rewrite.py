@@ -17,7 +17,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from . import edits as e
-from .blocks import Blocks, carry_over, splice_imports
+from .blocks import LEADING, Blocks, carry_over, splice_imports, with_lost_comments
 from .roles import program
 from .skeleton import Lines, Skeleton, skeleton
 
@@ -168,6 +168,8 @@ class _Rewriter(cst.CSTTransformer):
                 self.plan.done.add(edit)
         if original_node in self.keep:
             self.updated[original_node] = result
+        if result is not original_node and isinstance(result, LEADING):
+            result = with_lost_comments(original_node, result)
         return cast(cst.CSTNodeT, result)
 
     # -- expressions -----------------------------------------------------------------------------------------
@@ -219,14 +221,7 @@ class _Rewriter(cst.CSTTransformer):
                 if len(kept) == len(arguments):
                     raise EditNotApplied(edit)
                 if kept and arguments[-1][0].value is target:
-                    last = kept[-1]
-                    gone = arguments[-1][1]
-                    kept[-1] = (
-                        last[0],
-                        last[1].with_changes(
-                            comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg
-                        ),
-                    )
+                    kept[-1] = (kept[-1][0], _as_last(kept[-1][1], arguments[-1][1]))
                 arguments = kept
                 self.plan.done.add(edit)
         args = [pair[1] for pair in arguments]
@@ -328,6 +323,23 @@ class _Fill(cst.CSTTransformer):
         ):
             return updated_node
         return updated_node.with_changes(value=value.with_changes(lpar=[], rpar=[]))
+
+
+def _as_last(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
+    """`argument` in the place of the last one, with the comment that stands behind it."""
+    closed = argument.with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
+    own = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
+    if not isinstance(own, cst.ParenthesizedWhitespace) or own.first_line.comment is None:
+        return closed
+    if isinstance(closed.comma, cst.Comma):
+        space = closed.comma.whitespace_after
+        if isinstance(space, cst.ParenthesizedWhitespace):
+            space = space.with_changes(first_line=own.first_line)
+            return closed.with_changes(comma=closed.comma.with_changes(whitespace_after=space))
+    elif isinstance(closed.whitespace_after_arg, cst.ParenthesizedWhitespace):
+        space = closed.whitespace_after_arg.with_changes(first_line=own.first_line)
+        return closed.with_changes(whitespace_after_arg=space)
+    return closed
 
 
 def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Arg]:

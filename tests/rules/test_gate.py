@@ -45,16 +45,6 @@ REFUSED = [
         at="mp.Process",
     ),
     refuses(
-        NO_LOADER,
-        "no loader",
-        {
-            "data": "x = torch.ones(8, 8).to(device)\ny = torch.zeros(8, dtype=torch.long).to(device)",
-            "loop": "for _ in range(4):",
-            "batch": "",
-        },
-        at="loss.backward()",
-    ),
-    refuses(
         SEARCH,
         "a line search by another name",
         {

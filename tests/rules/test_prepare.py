@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .support import SLOTS, Case, Slots, converts, each, leaves, refuses
 
-RULE, NO_LOADER = "CT201", "CT902"
+RULE = "CT201"
 DEVICE = {"device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is"}
 TWO = "encoder = nn.Linear(8, 4).to(device)\nmodel = nn.Linear(4, 3).to(device)"
 TWO_AFTER = {
@@ -324,36 +324,6 @@ NEGATIVE = [
         },
         at="models = [",
         wrong="the loop variable of a comprehension is taken for a variable that holds them (CT001)",
-    ),
-    refuses(
-        NO_LOADER,
-        "no loader at all",
-        {
-            "data": "x = torch.ones(8, 8).to(device)\ny = torch.zeros(8, dtype=torch.long).to(device)",
-            "loop": "for _ in range(4):",
-            "batch": "",
-        },
-        at="loss.backward()",
-    ),
-    refuses(
-        NO_LOADER,
-        "batches cut by hand",
-        {
-            "data": "points = torch.ones(48, 8)\nlabels = torch.zeros(48, dtype=torch.long)",
-            "loop": "for i in range(0, 48, 8):",
-            "batch": "x, y = points[i : i + 8].to(device), labels[i : i + 8].to(device)",
-        },
-        at="loss.backward()",
-    ),
-    refuses(
-        NO_LOADER,
-        "experience instead of data",
-        {
-            "data": "memory = []",
-            "loop": "for _ in range(4):",
-            "batch": "x = torch.stack([torch.ones(8) for _ in range(8)]).to(device)\ny = torch.zeros(8, dtype=torch.long).to(device)",
-        },
-        at="loss.backward()",
     ),
     leaves(RULE, "an optimizer that is made and never used", {"setup": "spare = None"}),
     leaves(

@@ -5,7 +5,6 @@ A rule's module docstring is its page (`migrate --explain CODE`): its first line
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 
@@ -98,27 +97,17 @@ def plan(
     obstacles = gate.obstacles(facts, wish.settled)
     if obstacles:
         return Plan(findings=tuple(obstacles))
-    if not facts.train_loaders:
-        reason = subject.no_loader_note(facts)
-        return Plan(findings=(_refused(reason),))
     try:
+        alone = [] if facts.train_loaders else [subject.without_loader(facts)]
         context = _context(facts, text, runtime, allows)
         context.wish = wish
+        context.findings.extend(alone)
         _core(context)
     except Refusal as refusal:
         return Plan(findings=(refusal.finding,))
     return Plan(
         tuple(context.edits), tuple(sorted(context.findings, key=lambda f: (f.line, f.column, f.rule)))
     )
-
-
-def _refused(reason: tuple[str, ast.AST, str, str, object]) -> Finding:
-    from crosstrain_migrate.results import Severity
-
-    from .base import finding
-
-    rule, node, text, remedy, _ = reason
-    return finding(rule, node, text, remedy, Severity.REFUSED)
 
 
 def _context(facts: Facts, text: str, runtime: str, allows: Allows) -> Context:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.results import Severity
+from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
 from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value
 
-from .base import Subject, refuse
+from .base import Subject, finding, refuse
 
-RULE = "CT201"
+RULE, ALONE = "CT201", "CT902"
 
 
 @dataclass
@@ -211,22 +211,73 @@ def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
     return suite_of(facts, statement)
 
 
-def no_loader_note(facts: Facts) -> tuple[str, ast.AST, str, str, Severity]:
+def without_loader(facts: Facts) -> Finding:
+    """What is to be said of training without a DataLoader. Raises Refusal where there is one that was not understood."""
+    first = facts.backward_calls[0][0]
     made = [v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS]
     if made:
         loader = min(made, key=lambda v: getattr(v.site, "lineno", 0))
-        return (
-            "CT902",
-            facts.backward_calls[0][0],
+        raise refuse(
+            ALONE,
+            first,
             f"the batches of the DataLoader made in line {getattr(loader.site, 'lineno', 0)} could not be followed to "
             "this loss (through a generator, a dictionary, a wrapper class or another file?)",
             "iterate the loader itself in the training loop",
-            Severity.REVIEW,
         )
-    return (
-        "CT902",
-        facts.backward_calls[0][0],
+    for call, _ in facts.backward_calls:
+        source = _foreign_source(facts, call)
+        if source is not None:
+            raise refuse(
+                ALONE,
+                source,
+                f"this loop trains on what `{ast.unparse(source)}` yields, which is no DataLoader: it could not be shared "
+                "among processes",
+                "give the data to a DataLoader",
+            )
+    if not _names_device(facts):
+        raise refuse(
+            ALONE,
+            first,
+            "training without a DataLoader, on the CPU: there is nothing to share among processes, and no device to choose",
+            "launch it as it is, or give the data to a DataLoader",
+        )
+    return finding(
+        ALONE,
+        first,
         "training without a DataLoader: on several processes every rank repeats the same work",
         "launch it with one process, or give the data to a DataLoader",
         Severity.REVIEW,
     )
+
+
+def _names_device(facts: Facts) -> bool:
+    """Whether the script says anywhere where its tensors are to be."""
+    chosen = any(isinstance(v, External) and v.path == "torch.device" for v in facts.all_values)
+    return chosen or bool(facts.method_calls("cuda"))
+
+
+def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:
+    """What a loop around `call` (callers included) goes over, unless it only counts."""
+    work: list[ast.AST] = [call]
+    seen: set[ast.AST] = set()
+    while work:
+        current = work.pop()
+        for around in facts.table.ancestors(current):
+            if isinstance(around, ast.For | ast.AsyncFor) and not _counts(facts, around.iter):
+                return around.iter
+            if around in facts.table.scopes:
+                if around not in seen:
+                    seen.add(around)
+                    work.extend(facts.callers.get(around, ()))
+                break
+    return None
+
+
+def _counts(facts: Facts, node: ast.expr) -> bool:
+    """`range(...)`, `count()`, `trange(...)`, and these under `enumerate` or a progress bar."""
+    if not isinstance(node, ast.Call):
+        return False
+    names = {path.rsplit(".", 1)[-1] for path in facts.paths(node.func)}
+    if names & {"range", "count", "trange", "tnrange", "arange"}:
+        return True
+    return bool(names & {"enumerate", "tqdm", "reversed", "list"} and node.args) and _counts(facts, node.args[0])

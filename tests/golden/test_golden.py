@@ -45,7 +45,10 @@ def test_second_migration_plans_nothing(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [c for c in ALL if c.expect != "refused"], ids=by_name)
 def test_trains_the_same(case: Case) -> None:
-    """One process bit-identical; two processes equal to tolerance, or with ranks that agree where batches matter."""
+    """One process bit-identical; two processes equal to tolerance, random draws and batch statistics included.
+
+    "agree": a loss that is no mean over rows, or a line about the batch of one process.
+    """
     report = verify(
         case.before,
         case.after,
@@ -55,12 +58,7 @@ def test_trains_the_same(case: Case) -> None:
         timeout=120,
     )
     verdicts = [run.verdict.value for run in report.runs]
-    expected = ["identical", "agree" if case.two_processes == "agree" else "equal"]
-    if case.two_processes == "equal":
-        assert verdicts[:1] == ["identical"], report
-        assert verdicts[1] in {"equal", "identical"}, report
-    else:
-        assert verdicts == expected, report
+    assert verdicts == ["identical", case.two_processes], report
 
 
 def test_check_names_every_script_that_would_change() -> None:

@@ -15,10 +15,6 @@ from crosstrain.verify import Report, Run, verify
 
 from tests.golden.cases import Case, cases
 
-# Losses that are no mean over rows: several processes cannot train as one, and the finding says so.
-NOT_ONE = {"contrastive", "seq2seq"}
-
-
 # Written by hand with a schedule by steps that a default launch does not speed up: found, and true.
 LATE = {"already_migrated"}
 
@@ -27,7 +23,7 @@ def expected(case: Case, run: Run) -> bool:
     """Whether this is the verdict that the case must have."""
     if run.frozen and case.name in LATE:
         return run.cause is not None and run.cause.rule == "scheduler-late"
-    if run.processes > 1 and not run.frozen and case.name in NOT_ONE:
+    if run.processes > 1 and not run.frozen and case.two_processes == "agree":
         return run.verdict.value == "different" and run.cause is not None
     return run.verdict.ok
 

@@ -130,9 +130,12 @@ def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | N
 
     Several processes make fewer, larger steps. A schedule by steps is stepped more often for each, and may be
     ahead by less than one of them in every pass; one that is computed by hand, from numbers of steps that are fixed
-    (a warm-up), is off by a small part of a pass.
+    (a warm-up), is off by a small part of a pass. A loop that counts steps, and not passes, makes as many as the
+    original, with the same rates.
     """
     ours, theirs = learning_rates(full), learning_rates(ranks[0])
+    if len(ours) == len(theirs) and all(map(_close, ours, theirs)):
+        return None
     starts = zip(first_steps(full), first_steps(ranks[0]), strict=False)
     for number, (a, b) in enumerate(starts, start=1):
         if a > len(ours) or b > len(theirs):

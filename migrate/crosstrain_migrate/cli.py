@@ -88,6 +88,9 @@ Fail = Annotated[
 ]
 NoCache = Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")]
 Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
+ExplainRoles = Annotated[
+    bool, _option("Say what each value of PATHS is in training, and how that is known.", "--explain-roles")
+]
 ListRules = Annotated[
     bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
 ]
@@ -153,6 +156,7 @@ def migrate(
     fail_on: Fail = None,
     no_cache: NoCache = False,
     explain: Explain = None,
+    explain_roles: ExplainRoles = False,
     list_rules: ListRules = False,
     emit: Emit = None,
     undo: Undo = False,
@@ -175,6 +179,8 @@ def migrate(
         typer.echo(f"migrate (crosstrain) {__version__}")
     elif explain is not None or list_rules:
         _end(_put_rules(explain, output_format, output))
+    elif explain_roles:
+        _end(_put_roles(_checked(paths or [], write=write, check=check), output))
     elif emit is not None:
         from crosstrain_migrate.pages import ci_snippet
 
@@ -395,6 +401,19 @@ def _put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
     text = documents[shown_as]() if code is None else _rule_page(code)
     try:
         _put(text.encode(), output)
+    except OSError as error:
+        _say(f"error: {output}: cannot be written: {error.strerror or error}")
+        return 2
+    return 0
+
+
+def _put_roles(paths: list[Path], output: Path | None) -> int:
+    from crosstrain_migrate.understood import explain_roles
+
+    try:
+        _put(explain_roles(paths).encode(), output)
+    except Unusable as problem:
+        return _failed(problem)
     except OSError as error:
         _say(f"error: {output}: cannot be written: {error.strerror or error}")
         return 2

@@ -58,7 +58,7 @@ class Placement:
         for value in self.facts.of(node):
             if isinstance(value, External) and value.path == "torch.device":
                 return True
-            if isinstance(value, Member) and value.name in self.device_options:
+            if isinstance(value, Member) and (value.name in self.device_options or _is_of_unknown(value)):
                 return True
         return False
 
@@ -230,7 +230,7 @@ class Placement:
             self.gone.add(device)
             return
         self.stripped.add(call)
-        if device is not None and self._is_option(device):
+        if device is not None and (self._is_option(device) or (rule == MODEL and self._is_setting(device))):
             self.options.append(device)
         if device is not None and self._is_ordinal(device):
             self._numbered(device)
@@ -430,6 +430,11 @@ class Placement:
     def _is_option(self, value: ast.expr) -> bool:
         return any(isinstance(v, Member) and v.name in self.device_options for v in self.facts.of(value))
 
+    def _is_setting(self, value: ast.expr) -> bool:
+        """`cfg.device`, which a model goes to, of a configuration that comes from elsewhere."""
+        found = [v for v in self.facts.of(value) if isinstance(v, Member)]
+        return isinstance(value, ast.Attribute) and bool(found) and all(map(_is_of_unknown, found))
+
     def _definition(self, node: ast.Assign) -> None:
         self.context.device_definitions.append(node)
 
@@ -445,6 +450,11 @@ class Placement:
         self.context.replace(
             node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device"
         )
+
+
+def _is_of_unknown(value: Member) -> bool:
+    """`x.device` of something unknown, a tensor or a configuration: a device either way."""
+    return value.name == "device" and isinstance(value.receiver, Unknown)
 
 
 def _placed(rule: str) -> str:

@@ -37,7 +37,8 @@ def prepare_scheduler(
             return
         for _ in range(times):
             total = getattr(self, "total_steps", None)
-            if total is None or self._step_count <= total:
+            # By the steps made, not by _step_count: that has the micro-batches too, and would end a cycle early.
+            if total is None or self.last_epoch < total:
                 raw(self, *args, **kwargs)
 
     adopt(scheduler, {"step": step, "scheduler": property(lambda self: self)})

@@ -1,0 +1,291 @@
+"""Rows of the contract's table whose behaviour no other test shows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, DataLoaderConfiguration, DistributedDataParallelKwargs, GradScalerKwargs
+from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+
+def one() -> nn.Linear:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    return model
+
+
+# -- prepare ----------------------------------------------------------------------------------------
+
+
+def test_each_kind_can_be_prepared_by_itself() -> None:
+    accelerator = Accelerator(cpu=True)
+    model = one()
+    optimizer = SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    loader = DataLoader(TensorDataset(torch.ones(6, 1)), batch_size=4)
+    assert accelerator.prepare_scheduler(scheduler) is scheduler
+    assert accelerator.prepare_optimizer(optimizer) is optimizer
+    assert accelerator.prepare_model(model) is model
+    prepared = accelerator.prepare_data_loader(loader)
+    assert accelerator.prepare(prepared, model, optimizer, scheduler) == (
+        prepared,
+        model,
+        optimizer,
+        scheduler,
+    )
+    known = (accelerator._models, accelerator._optimizers, accelerator._schedulers, accelerator._dataloaders)
+    assert [len(kept) for kept in known] == [1, 1, 1, 1]
+    with pytest.raises(NotImplementedError, match="slice_fn_for_dispatch is not part of crosstrain"):
+        accelerator.prepare_data_loader(loader, slice_fn_for_dispatch=len)
+
+
+def test_device_placement_decides_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Accelerator(cpu=True, device_placement=False)
+    moved: list[nn.Module] = []
+    monkeypatch.setattr(accelerator._comm, "move", moved.append)
+    stays, goes, follows = one(), one(), one()
+    accelerator.prepare(stays)
+    accelerator.prepare(goes, nn.Flatten(), device_placement=[True, False])
+    assert moved == [goes]
+    Accelerator(cpu=True).prepare(follows)
+    assert moved == [goes, follows]
+    with pytest.raises(ValueError, match="device_placement has 1 entries for 2 objects"):
+        accelerator.prepare(one(), one(), device_placement=[True])
+
+
+def test_a_compiled_model_is_the_users_and_computes_the_same() -> None:
+    accelerator = Accelerator(cpu=True, dynamo_backend="eager")
+    model = one()
+    assert accelerator.prepare(model) is model
+    assert accelerator.dynamo_plugin is not None
+    assert model._compiled_call_impl is not None
+    assert model(torch.full((1, 1), 3.0)).item() == 3.0
+    assert list(model.state_dict()) == ["weight"]
+
+
+def test_options_that_say_the_same_thing_twice_must_agree() -> None:
+    assert Accelerator(cpu=True, step_with_optimizer=False).step_scheduler_with_optimizer is False
+    with pytest.raises(ValueError, match="are one option"):
+        Accelerator(cpu=True, step_with_optimizer=False, step_scheduler_with_optimizer=True)
+    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=3 contradicts .*num_steps=2"):
+        plugin = GradientAccumulationPlugin(num_steps=2)
+        Accelerator(cpu=True, gradient_accumulation_steps=3, gradient_accumulation_plugin=plugin)
+    config = DataLoaderConfiguration(non_blocking=True, use_stateful_dataloader=True)
+    accelerator = Accelerator(cpu=True, dataloader_config=config, rng_types=["torch"])
+    assert (accelerator.non_blocking, accelerator.use_stateful_dataloader) == (True, True)
+    assert accelerator.rng_types == ["torch"]
+
+
+# -- the step ---------------------------------------------------------------------------------------
+
+
+def test_backward_hands_its_arguments_on() -> None:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(one())
+    loss = model(torch.full((1, 1), 2.0)).sum()
+    accelerator.backward(loss, retain_graph=True)
+    accelerator.backward(loss)
+    assert model.weight.grad.item() == 4.0
+    vector = model(torch.ones(2, 1))
+    accelerator.backward(vector, gradient=torch.full((2, 1), 10.0))
+    assert model.weight.grad.item() == 24.0
+
+
+def test_clipping_and_unscaling_wait_for_the_end_of_the_window() -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = one()
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 1.0))
+    seen = []
+    for value in (8.0, 4.0):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.full((1, 1), value)).sum())
+            accelerator.unscale_gradients(optimizer)  # no scaler, nothing to do
+            accelerator.clip_grad_value_(model.parameters(), 0.5)
+            seen.append(model.weight.grad.item())
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen == [4.0, 0.5]
+    assert model.weight.item() == 0.5
+
+
+def test_gradients_are_unscaled_once() -> None:
+    scaling = GradScalerKwargs(init_scale=1024.0)
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16", kwargs_handlers=[scaling])
+    model = one()
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 1.0))
+    accelerator.backward(model(torch.full((1, 1), 0.25)).sum())
+    assert accelerator.scaler is not None
+    assert model.weight.grad.item() == 0.25 * accelerator.scaler.get_scale()
+    accelerator.unscale_gradients(optimizer)
+    accelerator.unscale_gradients()
+    accelerator.clip_grad_norm_(model.parameters(), 100.0)
+    assert model.weight.grad.item() == 0.25
+    optimizer.step()
+    assert (model.weight.item(), optimizer.step_was_skipped) == (0.75, False)
+
+
+@pytest.mark.parametrize("adjust", [True, False])
+def test_a_cycle_as_long_as_the_optimizer_steps_runs_to_its_end(adjust: bool) -> None:
+    """accelerate counts the micro-batches against total_steps, and stops the cycle after a quarter of it."""
+    plugin = GradientAccumulationPlugin(num_steps=4, adjust_scheduler=adjust)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
+    model = one()
+    optimizer = SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=6)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    rates = []
+    for _ in range(5 * 4):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.ones(1, 1)).sum())
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+        if accelerator.sync_gradients:
+            rates.append(scheduler.get_last_lr()[0])
+    plain = torch.optim.lr_scheduler.OneCycleLR(SGD(one().parameters(), 0.1), max_lr=1.0, total_steps=6)
+    expected = []
+    for _ in range(5):
+        plain.optimizer.step()
+        plain.step()
+        expected.append(plain.get_last_lr()[0])
+    assert rates == expected
+    assert scheduler._step_count == (21 if adjust else 6)
+
+
+def test_a_window_may_go_on_over_the_end_of_a_loader() -> None:
+    synced = {}
+    for with_loader in (True, False):
+        plugin = GradientAccumulationPlugin(num_steps=2, sync_with_dataloader=with_loader)
+        accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
+        model, loader = accelerator.prepare(one(), DataLoader(torch.ones(3, 1)))
+        synced[with_loader] = []
+        for _ in range(2):
+            for _ in loader:
+                with accelerator.accumulate(model):
+                    synced[with_loader].append(accelerator.sync_gradients)
+        accelerator.state._reset_state()
+    assert synced[True] == [False, True, True] * 2
+    assert synced[False] == [False, True] * 3
+
+
+# -- two processes ----------------------------------------------------------------------------------
+
+
+def _apart() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True, rng_types=["generator", "torch"])
+    rank = accelerator.process_index
+    out: dict[str, Any] = {}
+    model = accelerator.prepare_model(one(), evaluation_mode=True)
+    accelerator.backward(model(torch.full((1, 1), 1.0 + rank)).sum())
+    out["evaluation mode does not average"] = model.weight.grad.item()
+    torch.manual_seed(rank)
+    loader = accelerator.prepare(DataLoader(TensorDataset(torch.arange(5)), batch_size=2))
+    out["total"] = (loader.total_batch_size, loader.total_dataset_length, len(loader))
+    names = []
+    for (rows,) in loader:
+        said = [f"row {int(row)}" for row in rows]
+        names += accelerator.gather_for_metrics(said, use_gather_object=True)
+    out["objects"] = names
+    out["torch stream is common"] = torch.rand(()).item()
+    out["who"] = (
+        accelerator.is_main_process,
+        accelerator.is_local_main_process,
+        accelerator.is_last_process,
+        accelerator.local_process_index,
+        accelerator.use_distributed,
+    )
+    out["ran"] = [
+        decorate(lambda: True)()
+        for decorate in (
+            accelerator.on_main_process,
+            accelerator.on_local_main_process,
+            accelerator.on_last_process,
+            lambda f: accelerator.on_local_process(f, local_process_index=1),
+            lambda f: accelerator.on_process(f, process_index=0),
+        )
+    ]
+    set_seed(7, device_specific=True)
+    out["own numbers"] = torch.rand(()).item()
+    return out
+
+
+def test_members_that_look_at_the_processes() -> None:
+    zero, one_ = run_ranks(_apart, 2)
+    assert [seen["evaluation mode does not average"] for seen in (zero, one_)] == [1.0, 2.0]
+    assert zero["total"] == (4, 5, 2)
+    assert zero["objects"] == one_["objects"] == [f"row {i}" for i in range(5)]
+    assert zero["torch stream is common"] == one_["torch stream is common"]
+    assert zero["who"] == (True, True, False, 0, True)
+    assert one_["who"] == (False, False, True, 1, True)
+    assert zero["ran"] == [True, True, None, None, True]
+    assert one_["ran"] == [None, None, True, True, None]
+    assert zero["own numbers"] != one_["own numbers"]
+
+
+class Mean(nn.Module):
+    """Its buffer follows its own rows; a second layer is used by nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = one()
+        self.unused = nn.Linear(1, 1)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += x.mean().detach()
+        out: torch.Tensor = self.layer(x)
+        return out
+
+
+def _train(send: bool, every: bool) -> tuple[float, float, list[float]]:
+    ddp = DistributedDataParallelKwargs(broadcast_buffers=send, find_unused_parameters=True)
+    plugin = GradientAccumulationPlugin(num_steps=2, sync_each_batch=every)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin, kwargs_handlers=[ddp])
+    model = Mean()
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
+    grads = []
+    for _ in range(2):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.full((1, 1), 1.0 + accelerator.process_index)).sum())
+            grads.append(model.layer.weight.grad.item())
+            optimizer.step()
+            optimizer.zero_grad()
+    return model.seen.item(), model.layer.weight.item(), grads
+
+
+def test_buffers_and_windows_as_the_handlers_say() -> None:
+    (seen, weight, grads), (seen_1, weight_1, grads_1) = run_ranks(_train, 2, True, False)
+    assert seen == seen_1 == 2.0  # process 0's
+    assert weight == weight_1 == pytest.approx(0.85)
+    assert (grads, grads_1) == ([0.5, 1.5], [1.0, 1.5])  # local inside the window, averaged at its end
+    (seen, weight, grads), (seen_1, weight_1, grads_1) = run_ranks(_train, 2, False, True)
+    assert (seen, seen_1) == (2.0, 4.0)
+    assert weight == weight_1 == pytest.approx(0.85)
+    assert grads == grads_1 == [0.75, 1.5]  # averaged each time, against the memory that a window takes
+
+
+def _each_node(folder: str) -> None:
+    """Two machines of one process each, as far as anybody can tell."""
+    config = ProjectConfiguration(save_on_each_node=True)
+    accelerator = Accelerator(cpu=True, project_config=config)
+    mine = Path(folder) / str(accelerator.process_index)
+    mine.mkdir()
+    os.chdir(mine)
+    accelerator.save({"x": torch.ones(1)}, "one.pt")
+    accelerator.save_model(one(), "weights")
+
+
+def test_each_machine_keeps_files_of_its_own(tmp_path: Path) -> None:
+    run_ranks(_each_node, 2, str(tmp_path), env={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+    for rank in "01":
+        assert torch.load(tmp_path / rank / "one.pt", weights_only=True) == {"x": torch.ones(1)}
+        assert (tmp_path / rank / "weights" / "model.safetensors").exists()

@@ -148,6 +148,11 @@ POSITIVE_OTHER = [
         'state = torch.load("start.pt", map_location=accelerator.device)',
     ),
     elsewhere(
+        "a whole model that is loaded to run",
+        'twin = torch.load("whole.pt", weights_only=False)\ntwin.eval()',
+        'twin = torch.load("whole.pt", weights_only=False, map_location=accelerator.device)\ntwin.eval()',
+    ),
+    elsewhere(
         "cuda(), not waiting",
         "x = torch.zeros(3).cuda(non_blocking=True)",
         "x = torch.zeros(3).to(accelerator.device, non_blocking=True)",
@@ -186,6 +191,11 @@ POSITIVE_OTHER = [
 
 NEGATIVE_OTHER = [
     leaves(OTHER, "the CPU where a tensor is made", {"end": 'x = torch.zeros(3, device="cpu")'}),
+    leaves(
+        OTHER,
+        "weights that are loaded and counted",
+        {"end": 'state = torch.load("start.pt")\nassert len(state)'},
+    ),
     leaves(OTHER, "loading to the CPU", {"end": 'state = torch.load("start.pt", map_location="cpu")'}),
     leaves(OTHER, "the device of another tensor", {"end": "x = torch.zeros(3, device=model.weight.device)"}),
     leaves(OTHER, "like another tensor", {"end": "x = torch.zeros_like(model.weight)"}),

@@ -325,6 +325,40 @@ NEGATIVE = [
         at="models = [",
         wrong="the loop variable of a comprehension is taken for a variable that holds them (CT001)",
     ),
+    refuses(
+        RULE,
+        "an optimizer under a condition",
+        {
+            "options": "by_hand = False",
+            "optimizer": "if not by_hand:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+        },
+        at="    optimizer = torch.optim.SGD",
+    ),
+    leaves(
+        RULE,
+        "an optimizer in every case",
+        {
+            "options": "quick = False",
+            "optimizer": "if quick:\n    optimizer = torch.optim.Adam(model.parameters())\nelif epochs < 0:\n    raise SystemExit\n"
+            "else:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+            "definitions": "epochs = 2",
+        },
+    ),
+    leaves(
+        RULE,
+        "a scheduler that may be None",
+        {
+            "options": "decay = False",
+            "setup": "scheduler = None\nif decay:\n    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)",
+            "after_epoch": "if scheduler is not None:\n    scheduler.step()",
+        },
+        {
+            "device": "accelerator = Accelerator(step_scheduler_with_optimizer=False)  # the fastest there is",
+            "prepare": "",
+            "setup": "scheduler = None\nif decay:\n    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
+            "model, optimizer, train_loader, scheduler = accelerator.prepare(\n    model, optimizer, train_loader, scheduler\n)",
+        },
+    ),
     leaves(RULE, "an optimizer that is made and never used", {"setup": "spare = None"}),
     leaves(
         RULE,

@@ -398,6 +398,34 @@ class Placement:
             ):
                 self._literal(node.args[0])
 
+        self._loaded_models()
+
+    def _loaded_models(self) -> None:
+        """A whole model comes back from its file to the device of the process that wrote it, unless told otherwise."""
+        for call in self.facts.calls_to("torch.load"):
+            told = len(call.args) > 1 or any(k.arg in {"map_location", None} for k in call.keywords)
+            if told or not self._runs_as_model(call) or not self.context.reachable(call):
+                continue
+            code = f"map_location={self.context.accelerator(call)}.device"
+            self.context.edits.append(
+                e.InsertArgument(call, OTHER, "the process's own device", position=-1, code=code)
+            )
+
+    def _runs_as_model(self, call: ast.Call) -> bool:
+        """Whether what a file held is called, or put into evaluation or training mode."""
+        parents = self.facts.table.parents
+        statement = parents.get(call)
+        if not isinstance(statement, ast.Assign):
+            return False
+        bound = set(statement.targets)
+        for name, definitions in self.facts.interp.reaching.items():
+            around = parents.get(name)
+            called = isinstance(around, ast.Call) and around.func is name
+            mode = isinstance(around, ast.Attribute) and around.attr in {"eval", "train"}
+            if (called or mode) and definitions & bound:
+                return True
+        return False
+
     def _definitions(self) -> list[ast.Assign]:
         found = []
         for node in self.facts.nodes:

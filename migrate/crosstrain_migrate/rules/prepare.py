@@ -19,6 +19,7 @@ from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value, site_of
 
 from .base import Context, refuse
+from .bound import surely_bound
 from .home import only_definition
 from .subject import Holding, common_position, holdings, stores
 
@@ -48,6 +49,7 @@ def plan(context: Context) -> None:
             "this uses a model or loader before everything that is prepared with it exists",
             "create the model, the optimizer, the loaders and the scheduler before the first use of any of them",
         )
+    _check_bound(context, held, position)
     names = list(dict.fromkeys(_written(context, h) for h in _ordered(context, held)))
     targets = ", ".join(names)
     code = f"{targets} = {context.accelerator(position)}.prepare({targets})"
@@ -82,6 +84,18 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
     if not all(earlier):
         return None
     return common_position(context.facts, [s for stored in earlier for s in stored])
+
+
+def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """What is made under a condition alone does not exist where the condition does not hold."""
+    for holding in held.values():
+        if holding.stores and not surely_bound(context.facts, holding.name, position):
+            raise refuse(
+                RULE,
+                holding.last,
+                f"`{holding.name}` is made under a condition only: it may not exist where everything is prepared",
+                f"set `{holding.name} = None` before the condition, or make it in every case",
+            )
 
 
 def _past_other_schedulers(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:

@@ -280,4 +280,6 @@ def _counts(facts: Facts, node: ast.expr) -> bool:
     names = {path.rsplit(".", 1)[-1] for path in facts.paths(node.func)}
     if names & {"range", "count", "trange", "tnrange", "arange"}:
         return True
-    return bool(names & {"enumerate", "tqdm", "reversed", "list"} and node.args) and _counts(facts, node.args[0])
+    return bool(names & {"enumerate", "tqdm", "reversed", "list"} and node.args) and _counts(
+        facts, node.args[0]
+    )

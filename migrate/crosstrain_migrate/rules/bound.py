@@ -1,0 +1,71 @@
+"""Whether a variable surely exists at a place: what is made under a condition alone may not."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import all_arguments, suites
+
+_ENDS = frozenset({"exit", "sys.exit", "quit", "os._exit", "parser.error"})
+
+
+def surely_bound(facts: Facts, name: str, after: ast.stmt) -> bool:
+    """Whether `name` (a variable, or `self.name`) is bound whenever the statement `after` has run."""
+    current: ast.AST = after
+    while True:
+        parent = facts.table.parents[current]
+        suite = next((block for block in suites(parent) if current in block), [])
+        position = suite.index(current) if isinstance(current, ast.stmt) and current in suite else -1
+        if _binds_any(suite[: position + 1], name):
+            return True
+        if parent in facts.table.scopes or isinstance(parent, ast.Module):
+            return isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and name in {
+                argument.arg for argument in all_arguments(parent)
+            }
+        current = parent
+
+
+def _binds_any(suite: list[ast.stmt], name: str) -> bool:
+    return any(_binds(statement, name) for statement in suite)
+
+
+def _binds(node: ast.stmt, name: str) -> bool:
+    if isinstance(node, ast.If):
+        return _binds_or_ends(node.body, name) and _binds_or_ends(node.orelse, name)
+    if isinstance(node, ast.Try):
+        handled = all(_binds_or_ends(handler.body, name) for handler in node.handlers)
+        return _binds_any(node.finalbody, name) or (_binds_any([*node.body, *node.orelse], name) and handled)
+    if isinstance(node, ast.Match):
+        whole = any(
+            isinstance(c.pattern, ast.MatchAs) and c.pattern.pattern is None and c.guard is None
+            for c in node.cases
+        )
+        return whole and all(_binds_or_ends(case.body, name) for case in node.cases)
+    if isinstance(node, ast.With | ast.AsyncWith):
+        bound = any(i.optional_vars is not None and _stores(i.optional_vars, name) for i in node.items)
+        return bound or _binds_any(node.body, name)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.name == name
+    if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        return False
+    return _stores(node, name)
+
+
+def _binds_or_ends(suite: list[ast.stmt], name: str) -> bool:
+    return _binds_any(suite, name) or (bool(suite) and _ends(suite[-1]))
+
+
+def _ends(node: ast.stmt) -> bool:
+    if isinstance(node, ast.If):
+        return bool(node.orelse) and _ends(node.body[-1]) and _ends(node.orelse[-1])
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func) in _ENDS
+    return isinstance(node, ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+def _stores(node: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) and ast.unparse(n) == name
+        for n in ast.walk(node)
+    )

@@ -210,6 +210,19 @@ def test_what_is_only_looked_at_keeps_what_it_reads() -> None:
     assert source(result, 6) == "print(use_cuda)"
 
 
+PLACED = "classes = torch.tensor([0.0, 1.0, 2.0])\nclasses = classes.to(device)\n"
+
+
+def test_what_is_put_on_a_device_for_the_training_is_put_there_by_each_process() -> None:
+    loop = LOOP.replace("# %%\n", "# %%\n" + PLACED) + "        classes = classes * 2\n"
+    cell = source(migrate(START + MODEL + loop))
+    assert cell.startswith("classes = torch.tensor([0.0, 1.0, 2.0])\n\ndef training(")
+    assert "    device = accelerator.device\n" in cell
+    assert "    classes = classes.to(device)\n" in cell
+    loop = LOOP + "        classes = classes * 2\n"
+    assert "own device" in refusal(migrate(START + MODEL + "# %%\n" + PLACED + loop))
+
+
 def test_models_go_to_the_device_of_cells_below() -> None:
     text = START + MODEL + LOOP + "# %%\nmodel(torch.ones(1, 8, device=device)).sum().item()\n"
     assert source(migrate(text), 6).endswith(

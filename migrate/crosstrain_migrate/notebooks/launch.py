@@ -12,7 +12,7 @@ Refuses: training that is spread over cells, that other cells need the accelerat
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from crosstrain_migrate.results import RoleFact
@@ -110,8 +110,9 @@ class _Move:
             i for i, s in enumerate(suite)
             if i >= first and (s in training or (self._runs(s) and self._needs(s) and not self._only_prints(s)))
         )  # fmt: skip
-        prepares = [i for i, s in enumerate(suite) if is_prepare(s) and i < first]
-        first = min([first, *prepares])
+        needed = self.now.read_by(suite[first : last + 1]).keys()
+        inside = [i for i, s in enumerate(suite[:first]) if is_prepare(s) or self._places(s, needed)]
+        first = min([first, *inside])
         while first and self._is_start_value(suite[first - 1], suite[first : last + 1]):
             first -= 1
         body = suite[first : last + 1]
@@ -124,6 +125,14 @@ class _Move:
             if is_prepare(statement):
                 work.prepared += [n for n in targets_of(statement) if n not in work.prepared]
         return work
+
+    def _places(self, statement: ast.stmt, needed: Collection[str]) -> bool:
+        """`x = x.to(device)` of what the training reads: each process has a device of its own."""
+        if not self._runs(statement) or is_device(statement):
+            return False
+        devices = {n for s in self.now.running if is_device(s) for n in targets_of(s)}
+        used = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+        return bool(used & devices and stored([statement]) & set(needed))
 
     def _runs(self, statement: ast.stmt) -> bool:
         return statement in self.now.running
@@ -179,6 +188,15 @@ class _Move:
                 work.prints.append(statement)
             elif self._needs(statement):
                 reason = f"`{short(statement)}` needs the accelerator before the function that makes it runs"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
+            made_anew = {
+                name
+                for later in work.earlier
+                if later.lineno > statement.lineno and isinstance(later, ast.Assign)
+                for name in stored([later]) - self.now.read_by([later]).keys()
+            }
+            if self._places(statement, needed - made_anew):
+                reason = f"`{short(statement)}` uses the notebook's own device, and each process of the training has another"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
             used = set(self.now.read_by([statement])) & set(work.prepared)
             if prepared_above and used and stored([statement]) & needed:

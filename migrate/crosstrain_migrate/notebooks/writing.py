@@ -58,7 +58,9 @@ class Text:
         work = self.work
         first, last = work.body[0].lineno, end_of(work.body[-1])
         single = self._single_call()
-        new = single if single is not None else [*self._function(), "", "", *self._launch()]
+        new = (
+            single if single is not None else [*self._gap(first), *self._function(), "", "", *self._launch()]
+        )
         new += self._below()
         changed: dict[int, list[str]] = {first: new} | {line: [] for line in range(first + 1, last + 1)}
         for statement in work.moved:
@@ -72,6 +74,11 @@ class Text:
         package = self.runtime
         plain = f"from {package} import Accelerator"
         return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
+
+    def _gap(self, line: int) -> list[str]:
+        """A blank line where the function would stick to the code above it."""
+        above = self.lines[line - 2].strip()
+        return [] if not above or above.startswith(("#", "'crosstrain")) else [""]
 
     # -- the function ----------------------------------------------------------------------------------------
 
@@ -229,10 +236,9 @@ class Text:
     def _own_device(self, device: ast.Assign) -> list[str]:
         """The author's choice of a device: cells that do not train still use it."""
         (name,) = targets_of(device)
-        found = [
-            s for s in ast.parse(self.before).body
-            if isinstance(s, ast.Assign) and targets_of(s) == [name]
-        ]  # fmt: skip
+        before = Statements(self.before)
+        cell = self.now.cell(device)
+        found = [s for s in before.of_cell(cell) if isinstance(s, ast.Assign) and targets_of(s) == [name]]
         if len(found) != 1:
             reason = f"cells besides the training's use `{name}`, which is chosen in several steps"
             raise Obstacle(device.lineno, reason, f"Choose `{name}` in one statement")

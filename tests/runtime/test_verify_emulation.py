@@ -95,12 +95,17 @@ def test_script_that_asks_for_a_launcher_is_its_only_process(tmp_path: Path) -> 
     launched = (
         START + "import torch.distributed as dist\n"
         "device = torch.device('cuda', int(os.environ['LOCAL_RANK']))\n"
-        "dist.init_process_group('nccl')\nassert dist.get_world_size() == 1\n" + LOOP
+        "dist.init_process_group('nccl')\nassert dist.get_world_size() == 1\n"
     )
+    sampled = LOOP.replace("shuffle=True", "sampler=torch.utils.data.DistributedSampler(range(24))")
     plain = START + "device = 'cpu'\n" + LOOP
-    report = run(tmp_path, launched, plain)
+    report = run(tmp_path, launched + sampled, plain)
     assert verdicts(report) == ["identical"], report
-    assert any("asks for a launcher" in note for note in report.notes)
+    for said in ("asks for a launcher", "its own seed"):
+        assert any(said in note for note in report.notes)
+    fixed = "sampler=torch.utils.data.DistributedSampler(range(24), shuffle=False)"
+    report = run(tmp_path, launched + LOOP.replace("shuffle=True", fixed), plain)
+    assert verdicts(report) == ["different"], report
 
 
 def test_spawning_one_process_is_a_call(tmp_path: Path) -> None:

@@ -300,6 +300,13 @@ def test_the_report_is_json(tmp_path: Path) -> None:
     assert one["meaning"] and one["losses"] and data["figure"].startswith("<svg")
 
 
+def test_a_training_that_changes_nothing_is_said_to_prove_little(tmp_path: Path) -> None:
+    report = run(
+        tmp_path, after(backward="accelerator.backward(0 * loss)"), after(backward="(0 * loss).backward()")
+    )
+    assert "every gradient was zero" in report.notes[-1]
+
+
 @pytest.mark.parametrize("processes", [[1], [2]])
 def test_progress_is_told(tmp_path: Path, processes: list[int]) -> None:
     told: list[tuple[str, int]] = []

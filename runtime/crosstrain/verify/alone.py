@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, ...), without the data set.
 SAMPLER_POSITION, WORKERS_POSITION = 2, 4
@@ -34,6 +42,22 @@ def install(leave_out: Mapping[int, int]) -> None:
         return real_spawn(fn, args, nprocs, *rest, **kwargs)
 
     processes.spawn = spawn
+    _replace_order()
+
+
+def _replace_order() -> None:
+    """A shuffling sampler of one process draws its order as a loader without one does.
+
+    Its own order comes from its seed and the epoch, and is gone when the script is no longer distributed by hand.
+    """
+    sampler: Any = DistributedSampler
+    real: Callable[..., Iterator[Any]] = sampler.__iter__
+
+    @functools.wraps(real)
+    def iterate(self: Any) -> Iterator[Any]:
+        return iter(RandomSampler(self.dataset)) if self.num_replicas == 1 and self.shuffle else real(self)
+
+    sampler.__iter__ = iterate
 
 
 def _replace_loader(leave_out: Mapping[int, int]) -> None:

@@ -96,12 +96,12 @@ def verify(
             runs.append(xla.judged(runner, originals, comparing, paths[1]))
         losses = losses_of(originals.done.ranks) if originals.trains else ()
         done = replace(originals.done.run, losses=losses)
-        return Report(*paths, done, tuple(runs), _notes(runner.request, paths[0]))
+        return Report(*paths, done, tuple(runs), _notes(runner.request, originals))
 
 
-def _notes(request: Request, original: Path) -> tuple[str, ...]:
-    """How the original, and so every run, was started."""
-    notes = []
+def _notes(request: Request, originals: Originals) -> tuple[str, ...]:
+    """How the original, and so every run, was started, and what that proves little about."""
+    text, notes = originals.script.read_bytes(), []
     if request.devices == "present":
         notes.append(
             "the original refuses to run without a GPU: torch.cuda.is_available() was true in all runs, "
@@ -109,10 +109,18 @@ def _notes(request: Request, original: Path) -> tuple[str, ...]:
         )
     elif request.devices == "absent":
         notes.append("torch.cuda.is_available() was false in all runs; what names a CUDA device got the CPU")
-        if b"autocast" in original.read_bytes():
+        if b"autocast" in text:
             notes.append("what the script does in mixed precision on a GPU was not run: --cuda present does")
     if request.launched:
         notes.append("the original asks for a launcher: it ran as the only process of one")
+    if b"DistributedSampler" in text:
+        notes.append(
+            "where a DistributedSampler shuffles, its order, which comes from its own seed and the epoch, was drawn "
+            "from torch's random state instead, as in a script without it"
+        )
+    steps = [event for event in originals.trace.events if event.kind == "step"]
+    if steps and not any(event.values[0] for event in steps):
+        notes.append("every gradient was zero: training changed nothing, and the comparison says little")
     return tuple(notes)
 
 

@@ -2,9 +2,12 @@
 
 * `engine`: `verify(original, migrated, ...) -> Report`, the whole road;
 * `server`, `client`: a process with torch loaded, from which every run is forked, and its other end;
-* `tracer`: hooks inside a run; `traces`: what they leave behind, without torch;
-* `compare`, `tolerance`: the verdict; `report`, `render`: what the caller and the terminal get;
-* `scratch`: where runs may write.
+* inside a run: `tracer`, `batches`, `late` (hooks); `devices`, `alone`, `synthetic`, `confine` (what a script finds);
+  `draws`, `fetching`, `double`, `frozen` (what is done in another way, to compare with);
+* `traces`: what a run leaves behind, without torch;
+* `originals`, `comparing`, `defaults`, `xla`: which runs are made, and the verdict on each; `compare`, `lines`,
+  `evaluation`, `noise`, `tolerance`: what they are judged by; `causes`: why something differs;
+* `report`, `curves`, `render`: what the caller and the terminal get.
 
 Running a script here does what running it would do, but for its working directory: verify only scripts that
 you would run. Nothing in this package imports torch outside the server's process.

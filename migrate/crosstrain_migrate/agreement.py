@@ -83,7 +83,7 @@ def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
                     return _unmigrated(user, mine, names)
     if len(changed) > (script.source.target in changed):
         for user in _neighbours(changed):
-            if is_script(user.data) and not any(
+            if is_script(user.code) and not any(
                 user.target == one.source.target for p in others for one in p
             ):
                 for file in changed.values():

@@ -36,7 +36,7 @@ _IMPORT = re.compile(
     re.M,
 )
 _NAME = re.compile(rb"[A-Za-z_]\w*(?:[ \t]+as[ \t]+\w+)?|\*")
-_SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|[A-Za-z_][\w.]*\()", re.M)
+_SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
 
 
 def is_script(data: bytes) -> bool:
@@ -70,7 +70,7 @@ class Project:
     def imported(self, source: Source) -> list[Path]:
         """The files that `source` imports itself, packages' `__init__.py` included."""
         found: dict[Path, None] = {}
-        for level, module, names in _imports(source.data):
+        for level, module, names in _imports(source.code):
             for base in self._bases(source.target, level, module):
                 found.update(dict.fromkeys(_chain(base, module, names)))
                 if found:

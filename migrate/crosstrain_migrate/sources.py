@@ -90,6 +90,11 @@ class Source:
         """Whether `text` is made from the cells of a notebook, and is not what the file holds."""
         return False
 
+    @property
+    def code(self) -> bytes:
+        """The Python in it, as cheap tests ask it: the file's bytes, or those of a notebook's cells."""
+        return self.text.encode(errors="surrogatepass") if self.is_cells else self.data
+
     def pieces(self, after: str) -> list[Piece]:
         """What there is to compare when `text` becomes `after`."""
         return [Piece("", self.text, after)]

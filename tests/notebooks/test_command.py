@@ -198,3 +198,37 @@ def test_a_terminal_shows_the_cells() -> None:
         shown = console.file.getvalue()  # type: ignore[attr-defined]
         assert "train.ipynb, cell 6" in shown
         assert "accelerator.backward(loss)" in shown
+
+
+STEPS = """\
+def train(model, loader, optimizer, device):
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        loss = (model(x) - y).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+"""
+SCRIPT = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from steps import train
+
+device = torch.device("cuda")
+loader = DataLoader(TensorDataset(torch.ones(8, 8), torch.ones(8, 1)), 4)
+model = torch.nn.Linear(8, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    train(model, loader, optimizer, device)
+"""
+
+
+def test_a_module_that_a_notebook_uses_does_not_change_under_it(migrate: Run) -> None:
+    Path("steps.py").write_text(STEPS)
+    Path("train.py").write_text(SCRIPT)
+    Path("train.ipynb").unlink()
+    assert "2 files would be changed" in migrate("train.py").err
+    Path("other.ipynb").write_bytes(notebook("# %%\nfrom steps import train\ntrain(1, 2, 3, 'cuda')\n"))
+    ran = migrate("train.py", "--check")
+    assert ran.code == 1
+    assert "other.ipynb uses `train` of steps.py, which changes" in ran.err

@@ -77,7 +77,8 @@ def _program(source: Source, known: dict[Path, Source | None]) -> Unit | None:
     size = sum(len(file.data) for file in files)
     if len(files) == 1 or len(files) > MOST_FILES or size > MOST_BYTES:
         return None
-    if not any(may_train(file.data) for file in files) or not _parses(source.text):
+    # A module with the loop in it need not name torch itself.
+    if not may_train(b"\n".join(file.code for file in files)) or not _parses(source.text):
         return None
     folder = source.target.parent
     paths = [os.path.relpath(file.target, folder).replace(os.sep, "/") for file in files]

@@ -104,7 +104,7 @@ def gathers() -> list[Result]:
 
 
 def imports() -> list[Result]:
-    """Seconds that the import adds to torch's own, each in a process of its own."""
+    """Seconds of processor time that the import adds to torch's own, each in a process of its own."""
     codes = {
         "crosstrain": "import crosstrain; crosstrain.Accelerator",
         "accelerate": "import accelerate; accelerate.Accelerator",
@@ -115,7 +115,7 @@ def imports() -> list[Result]:
     for _ in range(5):
         for name in names:
             code = (
-                f"import torch, time; t = time.perf_counter(); {codes[name]}; print(time.perf_counter() - t)"
+                f"import torch, time; t = time.process_time(); {codes[name]}; print(time.process_time() - t)"
             )
             out = subprocess.run(
                 [sys.executable, "-c", code], capture_output=True, text=True, check=True

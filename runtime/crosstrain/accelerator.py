@@ -137,6 +137,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
         self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm)
+        RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
         self.log_with = choose(log_with)
         self._begin()

@@ -17,7 +17,7 @@ from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_la
 
 if TYPE_CHECKING:
     from crosstrain.data.active import ActiveLoaders
-    from crosstrain.utils.dataclasses import GradientAccumulationPlugin
+    from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, GradientAccumulationPlugin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +65,7 @@ class Run:
         self.launch = LaunchConfig()
         self.mixed_precision: str | None = None
         self.sharded = False
+        self.fsdp_plugin: FullyShardedDataParallelPlugin | None = None
         self.debug = False
         self.gradients.reset()
 
@@ -322,7 +323,7 @@ class AcceleratorState(PartialState):
         if reset_partial_state:
             RUN.close()
         else:
-            RUN.mixed_precision = None
+            RUN.mixed_precision = RUN.fsdp_plugin = None
             RUN.sharded = False
 
     def ensure_alive(self) -> None:
@@ -345,6 +346,16 @@ class AcceleratorState(PartialState):
     @distributed_type.setter
     def distributed_type(self, value: DistributedType) -> None:
         RUN.sharded = value == DistributedType.FSDP
+
+    @property
+    def fsdp_plugin(self) -> FullyShardedDataParallelPlugin | None:
+        """How models are sharded; None: not at all."""
+        return RUN.fsdp_plugin
+
+    @property
+    def deepspeed_plugin(self) -> None:
+        """None: scripts ask here before they do what only DeepSpeed needs."""
+        return None
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}\nMixed precision type: {self.mixed_precision}\n"

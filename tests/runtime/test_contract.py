@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, DataLoaderConfiguration, DistributedDataParallelKwargs, GradScalerKwargs
+from crosstrain import (
+    Accelerator,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+    GradScalerKwargs,
+)
 from crosstrain.utils import GradientAccumulationPlugin, ProjectConfiguration, set_seed
 from torch import nn
 from torch.optim import SGD
@@ -83,6 +89,14 @@ def test_options_that_say_the_same_thing_twice_must_agree() -> None:
     accelerator = Accelerator(cpu=True, dataloader_config=config, rng_types=["torch"])
     assert (accelerator.non_blocking, accelerator.use_stateful_dataloader) == (True, True)
     assert accelerator.rng_types == ["torch"]
+
+
+def test_scripts_may_ask_for_plugins_that_they_do_not_have() -> None:
+    """`if accelerator.state.deepspeed_plugin is not None and ...` stands in many scripts."""
+    state = Accelerator(cpu=True).state
+    assert (state.deepspeed_plugin, state.fsdp_plugin) == (None, None)
+    plugin = FullyShardedDataParallelPlugin()
+    assert Accelerator(cpu=True, fsdp_plugin=plugin).state.fsdp_plugin is plugin
 
 
 # -- the step ---------------------------------------------------------------------------------------

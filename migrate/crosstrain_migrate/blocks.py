@@ -94,6 +94,10 @@ class Blocks:
             opens = removed and not body and open_guard is None
             pieces, pending = self._one(old, new, edits, pending, opens)
             removed = removed or not pieces
+            if guard is not None and open_guard is None:
+                # What goes before a guarded statement is for all processes.
+                body.extend(self._with_insertions([], before, []))
+                before = []
             pieces = self._with_insertions(pieces, before, after)
             if guard is not None and open_guard is None:
                 open_guard = (guard, [], old)

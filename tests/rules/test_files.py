@@ -26,6 +26,19 @@ def guarded(name: str, code: str, imports: str = "") -> Case:
 
 
 POSITIVE = [
+    converts(
+        FILE,
+        "rows of a batch, gathered before one process writes them",
+        {
+            "imports": "from torchvision.utils import save_image",
+            "after_step": 'if epoch == 0:\n    save_image(x, "real.png")  # look at them',
+        },
+        {
+            "after_step": "if epoch == 0:\n    gathered = accelerator.gather_for_metrics(x)\n"
+            '    if accelerator.is_main_process:\n        save_image(gathered, "real.png")  # look at them'
+        },
+        at="save_image(x",
+    ),
     directory("makedirs", 'os.makedirs("out")', 'os.makedirs("out", exist_ok=True)'),
     directory(
         "makedirs before the Accelerator",
@@ -106,6 +119,28 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(
+        FILE,
+        "what a module makes of noise is no share of a batch",
+        {
+            "imports": "from torchvision.utils import make_grid",
+            "definitions": (
+                "class Net(nn.Module):\n"
+                "    def __init__(self):\n"
+                "        super().__init__()\n"
+                "        self.layer = nn.Linear(8, 8)\n"
+                "\n"
+                "    def decode(self, z):\n"
+                "        return self.layer(z)\n"
+                "\n"
+                "    def forward(self, x):\n"
+                "        return self.decode(x)\n"
+            ),
+            "model": "model = Net().to(device)",
+            "after_epoch": "made = model.decode(torch.ones(64, 8))\ngrid = make_grid(made.view(64, 1, 2, 4))",
+        },
+        {"model": "model = Net()"},
+    ),
     leaves(
         DIRECTORY,
         "mkdir by name is reported",

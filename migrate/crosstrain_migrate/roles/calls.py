@@ -149,7 +149,8 @@ def _call_function(
     moved = argument_of(node, function, interp.movers.get(function, ""), receiver is not None)
     if moved is not None:
         return interp.of(moved)
-    local = function not in interp.touching
+    # A module's methods run its layers on their arguments, and hold no batch.
+    local = function not in interp.touching or function in interp.module_methods
     if function in interp.generators and local:
         yielded = frozenset(interp.yields[function])
         interp.merge(

@@ -71,7 +71,7 @@ def plan(context: Context) -> None:
         statement = context.facts.table.statement_of(call)
         if _within(context, statement, guarded):
             continue
-        if isinstance(statement, ast.Expr) and statement.value is call and _writes(context, call):
+        if isinstance(statement, ast.Expr) and statement.value is call and writes_file(context, call):
             _guard(context, statement, guarded)
         elif (
             isinstance(statement, ast.Assign)
@@ -96,7 +96,7 @@ def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
     """What the main process wrote in this run, in `calls`, is there before any process reads it."""
     written: dict[str, list[ast.Call]] = {}
     for call in calls:
-        if _opens_for_writing(context, call) or _writes(context, call):
+        if _opens_for_writing(context, call) or writes_file(context, call):
             for path in _paths(call):
                 written.setdefault(path, []).append(call)
     for call in context.facts.calls if written else ():
@@ -233,7 +233,8 @@ def _opens_for_writing(context: Context, node: ast.expr) -> bool:
     return False
 
 
-def _writes(context: Context, call: ast.Call) -> bool:
+def writes_file(context: Context, call: ast.Call) -> bool:
+    """Whether a call writes a file under a name that it is given."""
     if context.facts.paths(call.func) & WRITERS:
         return True
     if isinstance(call.func, ast.Attribute) and call.func.attr in WRITING_METHODS:

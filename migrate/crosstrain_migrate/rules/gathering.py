@@ -15,6 +15,7 @@ from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Shard, Unknown, Value
 
+from . import files
 from .base import Context, refuse
 from .shares import inside, shards
 from .subject import common_position, suite_of
@@ -120,6 +121,9 @@ class Gatherer:
                         "compute the number that is read from a tensor of its own",
                     )
                 accelerator = self.context.accelerator(operand)
+                if self._goes_into_file(operand) and not collapse.to_cpu:
+                    self._gather_above(operand, accelerator)
+                    continue
                 leaf = self.cheaper_leaf(operand) if collapse.counts else None
                 suffix = ".cpu()" if collapse.to_cpu else ""
                 if leaf is not None:
@@ -130,6 +134,23 @@ class Gatherer:
                     template = accelerator + ".gather_for_metrics({x})" + suffix
                     self.context.replace(operand, self.rule, self.reason, template, x=operand)
                 self.context.collective.add(operand)
+
+    def _goes_into_file(self, operand: ast.expr) -> bool:
+        """A variable that a statement writes into a file: the main process does that, and all must gather."""
+        statement = self.facts.table.statement_of(operand)
+        return (
+            isinstance(operand, ast.Name)
+            and isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and files.writes_file(self.context, statement.value)
+        )
+
+    def _gather_above(self, operand: ast.expr, accelerator: str) -> None:
+        name = self._fresh_name(operand, ("gathered", "all_rows"))
+        code = f"{name} = {accelerator}.gather_for_metrics({self.context.source(operand)})"
+        statement = self.facts.table.statement_of(operand)
+        self.context.edits.append(e.InsertBefore(statement, self.rule, self.reason, code=code))
+        self.context.replace(operand, self.rule, "", name)
 
     # -- as a statement --------------------------------------------------------------------------------------
 
@@ -263,10 +284,12 @@ class Gatherer:
             for n in ast.walk(node)
         )
 
-    def _fresh_name(self, node: ast.AST) -> str:
+    def _fresh_name(
+        self, node: ast.AST, candidates: tuple[str, ...] = ("output", "outputs", "gathered", "all_outputs")
+    ) -> str:
         scope = self.facts.table.of_node[node]
         taken = scope.names | scope.module.names
-        for candidate in ("output", "outputs", "gathered", "all_outputs"):
+        for candidate in candidates:
             if candidate not in taken:
                 scope.names.add(candidate)
                 return candidate
@@ -283,7 +306,7 @@ class Gatherer:
             return None
         if any(self._has_collate(shard.loader) for shard in shards(self.facts, operand)):
             return None
-        leaves = self._leaves_around(operand)
+        leaves = [name for name in self._leaves_around(operand) if name.strip("_") or name == operand.id]
         if operand.id not in leaves or len(leaves) < 2:
             return None
         return leaves[-1]

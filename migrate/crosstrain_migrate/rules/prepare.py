@@ -89,7 +89,8 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
 def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """What is made under a condition alone does not exist where the condition does not hold."""
     for holding in held.values():
-        if holding.stores and not surely_bound(context.facts, holding.name, position):
+        item = "[" in holding.name  # of a dictionary or a list, which is there when it is filled
+        if holding.stores and not item and not surely_bound(context.facts, holding.name, position):
             raise refuse(
                 RULE,
                 holding.last,

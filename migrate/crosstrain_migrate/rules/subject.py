@@ -204,7 +204,7 @@ def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
             break
         depth += 1
     level = [c[min(depth, len(c) - 1)] for c in chains]
-    return max(level, key=lambda s: s.lineno)
+    return max(level, key=lambda s: (s.lineno, s.col_offset))
 
 
 def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:

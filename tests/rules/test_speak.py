@@ -103,6 +103,16 @@ NEGATIVE = [
         "a method called print",
         {"setup": "printer = open('log.txt').buffer", "end": "printer.print('done')"},
     ),
+    leaves(
+        RULE,
+        "inside a function that is also called before there is an accelerator",
+        {
+            "definitions": "def report(word):\n    print(word)\n",
+            "options": 'report("begins")',
+            "end": 'report("ends")',
+        },
+        findings=[(RULE, "print(word)")],
+    ),
     leaves(RULE, "pretty printing", {"imports": "from pprint import pprint", "end": "pprint({1: 2})"}),
     leaves(RULE, "print in a string", {"end": 'note = "print(1)"'}),
     leaves(

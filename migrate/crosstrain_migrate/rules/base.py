@@ -139,8 +139,23 @@ class Context:
         if cls is not None and self.is_library_class(cls):
             return False
         if self.sees_global(node):
-            return True
+            return not self._runs_before_home(function)
         return self.after_home(node) if function is self.home.scope.node else self.threadable(function)
+
+    def _runs_before_home(self, function: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether the module calls `function`, directly or not, above the statement that makes the Accelerator."""
+        if function in seen:
+            return False
+        for site in self.facts.callers.get(function, ()):
+            caller = self.facts.enclosing_function(site)
+            early = (
+                not self.after_home(site)
+                if caller is None
+                else self._runs_before_home(caller, seen | {function})
+            )
+            if early:
+                return True
+        return False
 
     def after_home(self, node: ast.AST) -> bool:
         """Whether `node` runs after the Accelerator was made (both in the same scope)."""

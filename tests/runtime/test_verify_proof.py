@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from crosstrain.verify import Report, verify
 from crosstrain.verify.batches import checksum
 from crosstrain.verify.curves import sparkline, svg
@@ -136,6 +137,14 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
     assert "original, drawing as 2" in svg(report)
 
 
+def test_a_small_mistake_after_a_loss_that_is_right_is_no_noise(tmp_path: Path) -> None:
+    before = AUGMENTED.format(start="", prepare="", backward="loss.backward()", say="print")
+    scaled = "accelerator.backward(loss); [p.grad.mul_(1.01) for p in model.parameters()]"
+    report = run(tmp_path, _augmented(backward=scaled), before)
+    assert [one.verdict.value for one in report.runs] == ["different"], report
+    assert report.runs[0].difference is not None and report.runs[0].difference.quantity == "gradient norm"
+
+
 def _augmented(**changes: str) -> str:
     parts = {
         "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
@@ -233,6 +242,17 @@ def test_ranks_that_wait_for_each_other_are_found_before_the_time_is_up(tmp_path
         f" after.py:{len(stuck.splitlines())}"
     )
     assert cause.lines[1] == "rank 1 is done"
+
+
+def test_draws_in_a_backward_pass_are_noticed() -> None:
+    layer = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    inside = [False]
+    with SharedDraws(2, lambda: 4, lambda: False, lambda: inside[0]) as draws:
+        loss = torch.utils.checkpoint.checkpoint(layer, torch.ones(4, 3), use_reentrant=False).sum()
+        assert not draws.redrew
+        inside[0] = True
+        loss.backward()
+    assert draws.redrew
 
 
 def test_shared_draws_are_those_of_the_processes() -> None:

@@ -19,6 +19,7 @@ from crosstrain.verify.runs import Finished, Runner, Variant
 from crosstrain.verify.traces import RankTrace
 
 Expectation = Literal["equal", "agree"]
+AFTER_LOSS = ("gradient norm", "weight norm", "learning rate")
 
 
 class Comparing:
@@ -100,7 +101,9 @@ class Comparing:
         return by_noise(equal, members, done, "other random numbers")
 
     def _in_double(self, run: Run, done: Finished, reference: Variant) -> Run | None:
-        """EQUAL, if both agree in double precision; None if they do not, or if that cannot be told.
+        """EQUAL, if both agree in double precision; the run as it is, if they certainly do not; None: it cannot be told.
+
+        Where the losses of a step are the same, its random draws were, and what follows the loss must be the same.
 
         Training amplifies double precision's rounding as well, so the tolerance is that of single precision: a
         mistake is as large there as before. What single precision showed about ranks and files, or a run that
@@ -116,7 +119,7 @@ class Comparing:
             return None
         result = self.compare(ours, theirs.ranks, epsilon=SINGLE)
         if result.difference is not None:
-            return None
+            return run if result.difference.quantity in AFTER_LOSS and not ours.redrew else None
         note = f"rounding was amplified in float32 ({run.difference}); in float64 nothing differs"
         return concluded(replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL)
 

@@ -31,11 +31,22 @@ NEAR = 12  # frames between a draw and what asked for it
 class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, draws that have a row per sample of the batch in hand are made for `world` shares.
 
+    backward: whether a backward pass goes on. What draws there (`torch.utils.checkpoint`) has put back the first
+    process's state only; `redrew` tells that it happened.
+
     rows: of the batch in hand; None: all processes draw the same things. opening: whether a loader that the processes share is about to draw its order.
     """
 
-    def __init__(self, world: int, rows: Callable[[], int | None], opening: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        world: int,
+        rows: Callable[[], int | None],
+        opening: Callable[[], bool],
+        backward: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._backward = backward
+        self.redrew = False
         self.world = world
         self._rows = rows
         self._opening = opening
@@ -69,6 +80,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
+        self.redrew = self.redrew or self._backward()
         generator = kwargs.get("generator") or torch.default_generator
         if self._process is not None:
             return self._alone(self._process, generator, lambda: func(*args, **kwargs))

@@ -19,7 +19,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -157,7 +157,7 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch.
     seed(job["seed"] + 1000 * rank)
     stage = Stage(job, recorder.tracer)
-    recorder.written = stage.written
+    recorder.stage = stage
     try:
         with stage.set():
             target.run()
@@ -218,6 +218,7 @@ class Stage:
         self._tracer = tracer
         self._confined = Confined(Path(job["out"]).parent)
         self.written = self._confined.written
+        self.redrew: Callable[[], bool] = lambda: False
 
     @contextlib.contextmanager
     def set(self) -> Iterator[None]:
@@ -238,7 +239,9 @@ class Stage:
                 job["shares"],
                 lambda: None if watch.last in whole else watch.rows,
                 lambda: watch.opening not in {None, *whole},
+                lambda: self._tracer.inside_backward,
             )
+            self.redrew = lambda: shared.redrew
             share_statistics(shared.shares)
             fetching.install(shared, lambda: None if watch.source is None else watch.source not in whole)
         if job["frozen"]:
@@ -265,7 +268,7 @@ class Recorder:
         self._ending: traces.Ending = "finished"
         self._error = ""
         self._time = 0
-        self.written: Mapping[str, bool] = {}
+        self.stage: Stage | None = None
         self.tracer = Tracer(job["steps"], self.stop)
         # Open already: the script is about to be confined.
         self._steps = os.open(folder / traces.STEPS_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -294,8 +297,11 @@ class Recorder:
         sys.stdout.flush()
         sys.stderr.flush()
         trace = self.tracer.trace(self._ending, self._error, self._time)
-        printed, written = tuple(self._output.printed), dict(self.written)
-        traces.write(self._folder, dataclasses.replace(trace, printed=printed, written=written))
+        printed = tuple(self._output.printed)
+        written = dict(self.stage.written) if self.stage else {}
+        redrew = self.stage is not None and self.stage.redrew()
+        trace = dataclasses.replace(trace, printed=printed, written=written, redrew=redrew)
+        traces.write(self._folder, trace)
         if self._ending == "crashed":
             os._exit(1)
         self._wait_for_others()

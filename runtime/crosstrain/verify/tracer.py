@@ -42,7 +42,7 @@ class Tracer:
         self._stop = stop
         self._events: list[Event] = []
         self._steps = 0
-        self._inside_backward = False
+        self.inside_backward = False
         self._loss_epsilon = 0.0
         self._optimizers: list[Optimizer] = []
         self._first: dict[Tensor, Tensor] = {}
@@ -60,14 +60,14 @@ class Tracer:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             # Re-entrant checkpointing calls backward within backward: those are not losses.
-            if self._inside_backward:
+            if self.inside_backward:
                 return original(tensors, *args, **kwargs)
             self._record_loss(tensors)
-            self._inside_backward = True
+            self.inside_backward = True
             try:
                 return original(tensors, *args, **kwargs)
             finally:
-                self._inside_backward = False
+                self.inside_backward = False
 
         torch.autograd.backward = backward
         self._watch_autocast()

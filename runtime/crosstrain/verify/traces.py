@@ -99,6 +99,7 @@ class RankTrace:
 
     printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
     it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
+    redrew: a run that draws share by share drew again in a backward pass, where it cannot.
     scale: the largest loss scale of mixed precision, 0.0 without. xla: None where it trained without.
     """
 
@@ -117,6 +118,7 @@ class RankTrace:
     written: dict[str, bool] = field(default_factory=dict)
     draws: bool = False
     statistics: bool = False
+    redrew: bool = False
     scale: float = 0.0
     xla: XlaCounts | None = None
 

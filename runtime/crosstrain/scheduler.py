@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
@@ -24,6 +25,7 @@ def prepare_scheduler(
     skipped; a `total_steps` is never exceeded. Otherwise every call is one step.
     """
     raw = original_class(scheduler).step  # type: ignore[attr-defined]
+    calls_too_many = 0
 
     def step(self: LRScheduler, *args: Any, **kwargs: Any) -> None:
         if not with_optimizer:
@@ -35,10 +37,30 @@ def prepare_scheduler(
             return
         if getattr(getattr(self, "optimizer", None), "step_was_skipped", False):
             return
+        total = getattr(self, "total_steps", None)
+        if total is not None and self.last_epoch >= total:
+            nonlocal calls_too_many
+            calls_too_many += 1
+            if calls_too_many == max(1, total // times // 4) + 1:
+                _warn_that_it_is_over(self, total, times)
         for _ in range(times):
-            total = getattr(self, "total_steps", None)
             # By the steps made, not by _step_count: that has the micro-batches too, and would end a cycle early.
             if total is None or self.last_epoch < total:
                 raw(self, *args, **kwargs)
 
     adopt(scheduler, {"step": step, "scheduler": property(lambda self: self)})
+
+
+def _warn_that_it_is_over(scheduler: LRScheduler, total: int, times: int) -> None:
+    """Plain torch would have raised. A few steps too many are normal: the last batches are completed."""
+    pace = ""
+    if times > 1:
+        pace = (
+            f": each optimizer step moves it by {times}, one for each process's batch, so its length is that of "
+            f"the training with the loader as it was before `prepare`. If you divided by the processes yourself, "
+            f"don't, or use Accelerator(step_scheduler_with_optimizer=False)"
+        )
+    warnings.warn(
+        f"the {total} steps of the {type(scheduler).__name__} are used up, and the training goes on{pace}.",
+        stacklevel=3,
+    )

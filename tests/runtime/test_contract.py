@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,37 @@ def test_a_cycle_as_long_as_the_optimizer_steps_runs_to_its_end(adjust: bool) ->
         expected.append(plain.get_last_lr()[0])
     assert rates == expected
     assert scheduler._step_count == (21 if adjust else 6)
+
+
+def _cycle(divided: bool, rows: int) -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    model = one()
+    optimizer = SGD(model.parameters(), 0.1)
+    loader = DataLoader(TensorDataset(torch.ones(rows, 1)), batch_size=2)
+    steps = 4 * len(loader) // (2 if divided else 1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=steps)
+    keys = set(scheduler.state_dict())
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            for (x,) in loader:
+                accelerator.backward(model(x).sum())
+                optimizer.step()
+                scheduler.step()
+    assert set(scheduler.state_dict()) == keys
+    return [f"{Path(one.filename).name}: {one.message}" for one in said if one.category is UserWarning]
+
+
+def test_a_schedule_that_was_divided_by_the_processes_is_noticed() -> None:
+    """accelerate's users find a rate that fell too fast (accelerate#2926 and others); accelerate says nothing."""
+    assert run_ranks(_cycle, 2, False, 16) == [[], []]
+    assert run_ranks(_cycle, 2, False, 18) == [[], []]  # uneven: two steps too many in 20
+    for said in run_ranks(_cycle, 2, True, 16):
+        assert len(said) == 1
+        assert said[0].startswith(
+            "test_contract.py: the 16 steps of the OneCycleLR are used up, and the training goes on: each"
+        )
 
 
 def test_a_window_may_go_on_over_the_end_of_a_loader() -> None:

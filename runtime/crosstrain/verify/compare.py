@@ -136,8 +136,8 @@ def files_of_several(ranks: Sequence[RankTrace], *, text: bool) -> list[Differen
         writers = [str(number) for number, rank in enumerate(ranks) if name in rank.written]
         if len(writers) > 1 and binary != text:
             shown = name.removeprefix("work/")
-            one = f"{shown} written by one process"
-            found.append(Difference("files", None, one, f"by ranks {' and '.join(writers)}"))
+            all_of_them = f"{shown} is written by ranks {' and '.join(writers)}"
+            found.append(Difference("files", None, "by one process", all_of_them))
     return found
 
 

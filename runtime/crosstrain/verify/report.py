@@ -63,6 +63,8 @@ class Difference:
         if self.quantity == "ranks":
             what = self.detail or "they differ"
             return f"ranks disagree{where}: {what}: {self.original}; {self.migrated}"
+        if self.quantity == "files":
+            return f"{self.migrated}, in the original {self.original}"
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.quantity}{where}: {self.original} became {self.migrated}{detail}"
 

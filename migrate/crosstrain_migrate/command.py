@@ -16,7 +16,7 @@ from crosstrain_migrate.imports import is_script
 from crosstrain_migrate.outcome import Migrated, Mode, Outcome
 from crosstrain_migrate.project import units
 from crosstrain_migrate.results import InputError
-from crosstrain_migrate.sources import STDIN, Source, Unusable, decode, may_train, read_bytes
+from crosstrain_migrate.sources import NOTEBOOK, STDIN, Source, Unusable, decode, may_train, read_bytes
 from crosstrain_migrate.workers import Migrate, checked, migrate_all, migrate_one
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], int]:
         except Unusable as problem:
             read.append(problem.error)
     # A script may leave the training to a module that it imports.
-    scripts = [one for one in others if is_script(one[1]) and (trains or b"torch" in one[1])]
+    runs = [one for one in others if one[0].suffix == NOTEBOOK or is_script(one[1])]
+    scripts = [one for one in runs if trains or b"torch" in one[1]]
     for path, data, target in scripts:
         with contextlib.suppress(Unusable):  # nobody asked for it by name
             read.append(decode(path, data, target))

@@ -63,18 +63,22 @@ def units(sources: Iterable[Source]) -> list[Unit]:
 
 
 def _trains_alone(source: Source) -> bool:
-    return is_script(source.data) and may_train(source.data)
+    return _runs(source) and may_train(source.data)
+
+
+def _runs(source: Source) -> bool:
+    return source.is_cells or is_script(source.data)
 
 
 def _program(source: Source, known: dict[Path, Source | None]) -> Unit | None:
     """The program of a script that trains, itself or in what it imports; None for anything else."""
-    if not is_script(source.data) or skips_file(source.text):
+    if not _runs(source) or skips_file(source.text):
         return None
     project = Project(source, known)
     if not project.imported(source):
         return None
     files = [file for file in project.files if file is source or _links(file)]
-    size = sum(len(file.data) for file in files)
+    size = sum(len(file.code) for file in files)
     if len(files) == 1 or len(files) > MOST_FILES or size > MOST_BYTES:
         return None
     # A module with the loop in it need not name torch itself.
@@ -146,6 +150,7 @@ class _Places:
     """Lines of a program as lines of its files."""
 
     def __init__(self, files: tuple[Source, ...], text: str) -> None:
+        self._files = files
         self._parts = program.parts(text)
         self._names = [part.path for part in self._parts]
 
@@ -163,6 +168,6 @@ class _Places:
             line = int(match[1])
             there = self.file(line)
             of = "" if there == number else f" of {self._names[there]}"
-            return f"line {self.line(line)}{of}"
+            return f"{self._files[there].spoken(self.line(line))}{of}"
 
         return re.sub(r"\bline (\d+)", place, text)

@@ -120,3 +120,15 @@ history = run(3, 0.2)
 print("history", [round(loss, 4) for loss in history])
 """
 )
+
+
+def with_module() -> tuple[str, str]:
+    """GLOBALS with its training step in `steps.py`: (notebook, module)."""
+    start, stop = GLOBALS.index("# %%\ndef train(epoch)"), GLOBALS.index("# %%\ndef test()")
+    text = f"{GLOBALS[:start]}# %%\nfrom steps import train\n{GLOBALS[stop:]}"
+    text = text.replace("train(epoch)", "train(model, train_loader, optimizer, device)")
+    step = GLOBALS[start:stop].removeprefix("# %%\n")
+    step = step.replace("train(epoch)", "train(model, loader, optimizer, device)").replace(
+        "train_loader", "loader"
+    )
+    return text, f"import torch.nn.functional as F\n\n\n{step}"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.cli import app
 
-from .notebooks import FLAT
+from .notebooks import FLAT, with_module
 from .support import KERNEL, cells, notebook
 
 REFUSED = FLAT + "# %%\nmodel(points).sum().backward()\n"
@@ -232,3 +232,20 @@ def test_a_module_that_a_notebook_uses_does_not_change_under_it(migrate: Run) ->
     ran = migrate("train.py", "--check")
     assert ran.code == 1
     assert "other.ipynb uses `train` of steps.py, which changes" in ran.err
+
+
+def test_a_notebook_and_a_script_that_share_a_module_change_together(migrate: Run) -> None:
+    text, module = with_module()
+    Path("train.ipynb").write_bytes(notebook(text))
+    Path("steps.py").write_text(module)
+    script = SCRIPT.replace("(8, 1)", "(8, dtype=torch.long)").replace(
+        "torch.ones(8, dtype", "torch.zeros(8, dtype"
+    )
+    Path("train.py").write_text(script)
+    ran = migrate(".", "--write")
+    assert ran.code == 0, ran.err
+    assert "3 files changed" in ran.err
+    assert migrate(".", "--check").code == 0
+    assert "def train(model, loader, optimizer, accelerator):" in Path("steps.py").read_text()
+    assert migrate("--undo").code == 0
+    assert Path("steps.py").read_text() == module

@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.command import Request, run
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.outcome import Mode
 
 from . import notebooks
-from .support import after, document, migrate
+from .support import after, document, migrate, notebook, read
 
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
@@ -44,6 +47,11 @@ def numbers(lines: list[str]) -> list[float]:
     return [float(one) for line in lines for one in re.findall(r"\d+\.?\d*", line)]
 
 
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) -> None:
     text = ALL[name]
@@ -62,9 +70,30 @@ def test_one_and_two_processes_train_as_the_original(name: str, tmp_path: Path) 
     assert numbers(of_two) == pytest.approx(numbers(expected), abs=2e-4)
 
 
-def test_migrated_notebooks_are_valid(tmp_path: Path) -> None:
-    from .support import notebook, read
+def test_training_in_a_module_of_its_own(tmp_path: Path) -> None:
+    """The module changes with the notebook, and both train as before."""
+    text, module = notebooks.with_module()
+    printed = []
+    for name in ("before", "after"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "steps.py").write_text(module)
+        path = folder / "train.ipynb"
+        path.write_bytes(notebook(text))
+        if name == "after":
+            outcome = run(Request((path,), Options(), Mode.WRITE, cache=False), migrate_text)
+            assert [file.source.path.name for file in outcome.changed] == ["steps.py", "train.ipynb"]
+        cells = json.loads(path.read_bytes())["cells"]
+        alone = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        two = [on_two_processes(source) for source in alone] if name == "after" else []
+        printed.append(executed([*alone, *two], folder))
+    count = len(printed[0])
+    expected = told(printed[0])
+    assert told(printed[1][:count]) == expected
+    assert numbers(told(printed[1][count:])) == pytest.approx(numbers(expected), abs=2e-4)
 
+
+def test_migrated_notebooks_are_valid(tmp_path: Path) -> None:
     for text in ALL.values():
         written = read(text).encode(migrate(text).after)
         nbformat.validate(json.loads(written))

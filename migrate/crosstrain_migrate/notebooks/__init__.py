@@ -4,14 +4,19 @@
 - `linked`: cells as one text under marks, and IPython's own lines as strings that Python can parse;
 - `reading`: a file of cells as a `Source`;
 - `convert`: what is done to that text beyond what is done to a script;
-- `launch`, `needs`: the training becomes a function, and `notebook_launcher` starts it.
+- `aside`: what cells only look at, and no rule needs to see;
+- `launch`, `needs`, `outside`, `plainness`, `forms`, `writing`: the training becomes a function, and `notebook_launcher` starts it.
 """
 
 from __future__ import annotations
 
 MARK = "'crosstrain cell "  # how the line above each cell begins, in a linked text
+_PROGRAM = "'crosstrain file "  # as in roles.program
 
 
 def is_linked(text: str) -> bool:
-    """Whether a text is made of a notebook's cells. Asked of every script, so it costs nothing."""
-    return text.startswith(MARK)
+    """Whether a text is made of a notebook's cells, alone or behind the local modules that they import.
+
+    Asked of every script, so it costs nothing.
+    """
+    return text.startswith(MARK) or (text.startswith(_PROGRAM) and f"\n{MARK}" in text)

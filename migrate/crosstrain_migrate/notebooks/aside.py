@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .needs import Obstacle, Statements, assignments, stored
+from .outside import Module
 from .plainness import changes, is_handed
 
 _ASIDE = "'crosstrain aside "
@@ -22,10 +23,10 @@ _DEVICE = re.compile(r"cuda|device|mps")
 _SPEAKS = {"print", "display", "plt", "sns", "pprint"}
 
 
-def hide(text: str) -> str:
+def hide(text: str, modules: Sequence[Module] = ()) -> str:
     """The linked text with the statements that only look as strings, in as many lines."""
     try:
-        notebook = Statements(text)
+        notebook = Statements(text, modules)
     except (SyntaxError, ValueError, Obstacle):
         return text  # the engine meets it again, and reports it
     training = [s for s in notebook.running if notebook.trains(s)]
@@ -75,7 +76,9 @@ class _Looking:
     def only(self, statement: ast.stmt) -> bool:
         """Whether a statement makes nothing that the training or a later cell needs, and changes nothing."""
         reach = self.notebook.reach([statement])
-        if stored([statement]) & self.needed or reach & (self.shared | self.devices):
+        if stored([statement]) & self.needed or reach & (
+            self.shared | self.devices | self.notebook.outside.keys()
+        ):
             return False
         used = self.notebook.uses([statement])
         for node in (n for place in (statement, *used) for n in ast.walk(place)):

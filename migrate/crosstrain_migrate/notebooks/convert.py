@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from crosstrain_migrate.checks import check_result
 from crosstrain_migrate.policy import Policy
-from crosstrain_migrate.results import Change, FileResult, Finding, InputError, Severity
+from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact, Severity
+from crosstrain_migrate.roles import program
 from crosstrain_migrate.rules.plain import Lines
 from crosstrain_migrate.sources import syntax_problem
 from crosstrain_migrate.suppress import UNUSED, Region, suppressions
@@ -20,11 +21,13 @@ from .aside import hide, misses, reveal
 from .launch import CODE, REASON, launched
 from .linked import Cells, split, unmask
 from .needs import Obstacle, Statements
+from .outside import Module
 
 if TYPE_CHECKING:
     from crosstrain_migrate.engine import Options
 
 Migrate = Callable[[Path, str, "Options"], FileResult]
+Said = TypeVar("Said", Change, Finding, RoleFact)
 
 PRINTS, WHOLE = "CT401", "CT603"
 _ALONE = f"or leave {CODE} out (--ignore {CODE}): the notebook then trains in its kernel's one process"
@@ -32,6 +35,8 @@ _ALONE = f"or leave {CODE} out (--ignore {CODE}): the notebook then trains in it
 
 def migrate_cells(path: Path, text: str, options: Options, migrate: Migrate) -> FileResult:
     """Migrates the linked text of a notebook. `migrate` does it as if it were a script's."""
+    if not text.startswith(MARK):
+        return _migrate_program(path, text, options, migrate)
     shown = text if CODE in options.ignore else hide(text)
     result = migrate(path, shown, options)
     if result.changed and misses(shown, result.after):
@@ -44,6 +49,41 @@ def migrate_cells(path: Path, text: str, options: Options, migrate: Migrate) -> 
         result = _with_launch(result, options)
     result = _without_noise(replace(result, before=text, after=reveal(result.after)))
     return _in_cells(result, Cells(text))
+
+
+def _migrate_program(path: Path, text: str, options: Options, migrate: Migrate) -> FileResult:
+    """The same for a notebook behind the local modules that it imports; lines stay those of the program."""
+    *modules, own = program.parts(text)
+    hidden = own.text if CODE in options.ignore else hide(own.text, [(m.path, m.text) for m in modules])
+    result = migrate(path, program.join(text, [*(m.text for m in modules), hidden]), options)
+    if result.changed and misses(hidden, program.parts(result.after)[-1].text):
+        hidden = own.text
+        result = migrate(path, text, options)
+    if not result.changed:
+        return replace(result, before=text, after=text)
+    *done, cells = program.parts(result.after)
+    inside = FileResult(
+        path,
+        hidden,
+        _tidied(hidden, cells.text),
+        changes=_moved((c for c in result.changes if c.line >= own.first), 1 - own.first),
+        roles=_moved(result.roles, 1 - own.first),
+        extras=result.extras,
+    )
+    inside = _with_launch(inside, options, [(m.path, m.text) for m in done])
+    findings = (*result.findings, *_moved(inside.findings, own.first - 1))
+    if not inside.changed:
+        return replace(result, before=text, after=text, changes=(), findings=findings, extras={})
+    changes = (
+        *(c for c in result.changes if c.line < own.first),
+        *_moved(inside.changes, own.first - 1),
+    )
+    after = program.join(result.after, [*(m.text for m in done), reveal(inside.after)])
+    return replace(result, before=text, after=after, changes=changes, findings=findings, extras=inside.extras)
+
+
+def _moved(said: Iterable[Said], lines: int) -> tuple[Said, ...]:
+    return tuple(replace(one, line=one.line + lines) for one in said)
 
 
 def _broken_cell(path: Path, text: str) -> InputError | None:
@@ -85,13 +125,13 @@ def _bodies(text: str) -> list[tuple[str, str]]:
     return [(lines[a], "".join(lines[a + 1 : b])) for a, b in zip(starts, ends, strict=True)]
 
 
-def _with_launch(result: FileResult, options: Options) -> FileResult:
+def _with_launch(result: FileResult, options: Options, modules: Sequence[Module] = ()) -> FileResult:
     policy = Policy(suppressions(result.before), options.select, options.ignore)
     if not policy.selected(CODE):
         return result
     line_of = Lines(result.before, result.after)
     try:
-        launch = launched(result.before, result.after, result.roles, options.runtime)
+        launch = launched(result.before, result.after, result.roles, options.runtime, modules)
         problems = check_result(result.before, launch.text) if launch is not None else []
     except Obstacle as obstacle:
         line = line_of(obstacle.line)

@@ -31,6 +31,7 @@ from .forms import (
 )
 from .linked import masked
 from .needs import Obstacle, Statements, assignments, stored
+from .outside import Module
 from .plainness import Plain, changes, is_container, is_handed
 from .writing import Text, Training
 
@@ -49,24 +50,31 @@ class Launch:
     line: int
 
 
-def launched(before: str, after: str, roles: Sequence[RoleFact], runtime: str) -> Launch | None:
+def launched(
+    before: str, after: str, roles: Sequence[RoleFact], runtime: str, modules: Sequence[Module] = ()
+) -> Launch | None:
     """`after`, a migration of `before`, with its training in a function; None where no cell trains.
 
-    Raises Obstacle where that cannot be done, or not proven to be the same.
+    `modules`: the local modules that it imports, as they were migrated with it. Raises Obstacle where that cannot be done, or not proven to be the same.
     """
-    return _Move(before, after, roles, runtime).made()
+    return _Move(before, after, roles, runtime, modules).made()
 
 
 class _Move:
-    def __init__(self, before: str, after: str, roles: Sequence[RoleFact], runtime: str) -> None:
+    def __init__(
+        self, before: str, after: str, roles: Sequence[RoleFact], runtime: str, modules: Sequence[Module]
+    ) -> None:
         self.before, self.after, self.runtime = before, after, runtime
-        self.now = Statements(after)
+        self.now = Statements(after, modules)
         self.plain = Plain(self.now)
         self.roles = _roles_by_name(before, roles)
         constructors = [s for s in self.now.running if is_construct(s)]
         self.construct = constructors[0] if len(constructors) == 1 else None
+        inside = {name: [node] for name, node in self.now.defined.items()} | self.now.outside
         self.makers = {
-            name for name, node in self.now.defined.items() if any(is_maker(n) for n in ast.walk(node))
+            name
+            for name, nodes in inside.items()
+            if any(is_maker(n) for node in nodes for n in ast.walk(node))
         }
 
     def made(self) -> Launch | None:
@@ -285,6 +293,7 @@ class _Move:
 
     def _handed(self, name: str, work: Training) -> bool:
         functions = {n for n, node in self.now.defined.items() if not isinstance(node, ast.ClassDef)}
+        functions |= self.now.outside.keys()
         return any(is_handed(name, s, functions) for s in (*work.body, *self.now.uses(work.body)))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from . import MARK
 from .linked import Cells
+from .outside import Definition, Module, Outside
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -26,9 +26,10 @@ class Obstacle(Exception):
 class Statements:
     """The top level of a linked text. Raises Obstacle where its names cannot be resolved."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, modules: Sequence[Module] = ()) -> None:
         self.text = text
         self.tree = ast.parse(text)
+        self.outside = Outside(modules, self.tree).definitions if modules else {}
         self.cells = Cells(text)
         self.defined: dict[str, Definition] = {s.name: s for s in self.tree.body if isinstance(s, Definition)}
         self.imported = stored(s for s in self.tree.body if isinstance(s, ast.Import | ast.ImportFrom))
@@ -96,9 +97,10 @@ class Statements:
         return frozenset(used.union(*(self.reads.get(name, frozenset()) for name in used)))
 
     def uses(self, statements: Iterable[ast.stmt]) -> list[Definition]:
-        """The functions and classes that run when these statements do."""
+        """The functions and classes that run when these statements do, those of local modules included."""
         reach = self.reach(statements)
-        return [node for name, node in self.defined.items() if name in reach]
+        inner = [node for name, node in self.defined.items() if name in reach]
+        return inner + [node for name, nodes in self.outside.items() if name in reach for node in nodes]
 
     def trains(self, statement: ast.stmt) -> bool:
         return any(_has_backward(node) for node in (statement, *self.uses([statement])))
@@ -108,7 +110,11 @@ class Statements:
     def written_by(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
         """Variables of the notebook that the functions these statements use declare `global` and set."""
         tables = {table.get_name(): table for table in self._table.get_children()}
-        used = [tables[node.name] for node in self.uses(statements) if node.name in tables]
+        used = [
+            tables[n.name]
+            for n in self.uses(statements)
+            if self.defined.get(n.name) is n and n.name in tables
+        ]
         return frozenset(name for table in used for name in _written(table))
 
     def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:

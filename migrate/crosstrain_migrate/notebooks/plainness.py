@@ -91,7 +91,9 @@ class Plain:
             types = {"list", "dict", "int", "float", "set"}
             given = [a for a in node.args if not (isinstance(a, ast.Name) and a.id in types)]
             return self._all(given, scope, seen)
-        function = self.notebook.defined.get(called.id)
+        function = self.notebook.defined.get(called.id) or next(
+            iter(self.notebook.outside.get(called.id, ())), None
+        )
         return isinstance(function, ast.FunctionDef) and self.returned(function, seen)
 
     def returned(self, function: ast.FunctionDef, seen: frozenset[str] = frozenset()) -> bool:

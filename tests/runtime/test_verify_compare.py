@@ -181,6 +181,12 @@ def test_trace_survives_its_files(tmp_path: Path) -> None:
     assert traces.read(tmp_path / "nothing").ending == "unfinished"
 
 
+def test_what_gloo_says_is_no_line_of_the_script(tmp_path: Path) -> None:
+    greeting = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    (tmp_path / traces.STDOUT_FILE).write_text(f"{greeting}\nloss 0.5\n")
+    assert traces.read(tmp_path).lines == ("loss 0.5",)
+
+
 def test_copy_leaves_out_what_no_script_reads_and_refuses_what_is_too_large(tmp_path: Path) -> None:
     project = tmp_path / "project"
     for name in (

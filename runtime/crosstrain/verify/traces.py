@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,8 @@ WEIGHTS_FILE = "weights.npy"
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 STACK_FILE = "stack.txt"
+# Some versions of torch greet on standard output when processes meet.
+OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks")
 STEPS_FILE = "steps"  # optimizer steps so far, 8 bytes, while the run goes on
 
 # finished: the script ended by itself; stopped: ended after the steps asked for; crashed: an exception or an
@@ -147,7 +150,7 @@ def write(folder: Path, trace: RankTrace) -> None:
 def read(folder: Path) -> RankTrace:
     """Read a rank's folder, also one whose rank was ended before it wrote its trace."""
     printed: dict[str, Any] = {
-        "lines": tuple(_text(folder / STDOUT_FILE).splitlines()),
+        "lines": tuple(line for line in _text(folder / STDOUT_FILE).splitlines() if not OF_GLOO.match(line)),
         "stderr": _text(folder / STDERR_FILE),
         "stack": _text(folder / STACK_FILE),
     }

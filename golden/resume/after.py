@@ -24,10 +24,10 @@ def get_parser():
     return parser
 
 
-def setup_logging(workdir):
+def setup_logging(accelerator, workdir):
     logger.setLevel(logging.INFO)
     fmt = logging.Formatter("%(levelname)s %(message)s")
-    for handler in (logging.StreamHandler(), logging.FileHandler(os.path.join(workdir, "train.log"))):
+    for handler in (logging.StreamHandler(), logging.FileHandler(os.path.join(workdir, "train.log") if accelerator.is_main_process else os.devnull)):
         handler.setFormatter(fmt)
         logger.addHandler(handler)
 
@@ -69,9 +69,9 @@ def evaluate(model, loader, accelerator):
 def main():
     args = get_parser().parse_args()
     os.makedirs(args.workdir, exist_ok=True)
-    setup_logging(args.workdir)
-    torch.manual_seed(9)
     accelerator = Accelerator(cpu=args.cpu, step_scheduler_with_optimizer=False)
+    setup_logging(accelerator, args.workdir)
+    torch.manual_seed(9)
     device = accelerator.device
 
     digits = load_digits()

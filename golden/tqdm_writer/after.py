@@ -5,6 +5,7 @@ import pathlib
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import os
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from sklearn.metrics import classification_report, f1_score
@@ -15,10 +16,11 @@ from tqdm import tqdm, trange
 class ScalarWriter:
     """Appends scalars to a file of JSON lines, with the calls of a SummaryWriter."""
 
-    def __init__(self, log_dir):
+    def __init__(self, accelerator, log_dir):
+        self.accelerator = accelerator
         path = pathlib.Path(log_dir)
         path.mkdir(parents=True, exist_ok=True)
-        self.file = open(path / "scalars.jsonl", "w")
+        self.file = open(path / "scalars.jsonl" if self.accelerator.is_main_process else os.devnull, "w")
 
     def add_scalar(self, tag, value, global_step):
         self.file.write(json.dumps({"tag": tag, "value": value, "step": global_step}) + "\n")
@@ -29,7 +31,7 @@ class ScalarWriter:
 
 def train(model, loader, optimizer, writer, epoch, accelerator):
     model.train()
-    with tqdm(total=len(loader.dataset), desc=f"epoch {epoch}", unit="img") as pbar:
+    with tqdm(total=len(loader.dataset), desc=f"epoch {epoch}", unit="img", disable=not accelerator.is_local_main_process) as pbar:
         for i, (x, y) in enumerate(loader):
             loss = F.cross_entropy(model(x), y)
             optimizer.zero_grad()
@@ -41,12 +43,12 @@ def train(model, loader, optimizer, writer, epoch, accelerator):
             pbar.update(accelerator.gather_for_metrics(y).shape[0])
 
 
-def predict(model, loader, device):
+def predict(model, loader, accelerator):
     model.eval()
     y_true, y_pred = [], []
     with torch.no_grad():
-        for x, y in tqdm(loader, desc="eval", leave=False):
-            logits = model(x.to(device))
+        for x, y in tqdm(loader, desc="eval", leave=False, disable=not accelerator.is_local_main_process):
+            logits = model(x.to(accelerator.device))
             y_pred += logits.argmax(1).tolist()
             y_true += y.tolist()
     return y_true, y_pred
@@ -61,8 +63,7 @@ def main():
 
     torch.manual_seed(12)
     accelerator = Accelerator()
-    device = accelerator.device
-    writer = ScalarWriter(args.log_dir)
+    writer = ScalarWriter(accelerator, args.log_dir)
 
     digits = load_digits()
     x = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -74,9 +75,9 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
 
-    for epoch in trange(args.epochs, desc="epochs"):
+    for epoch in trange(args.epochs, desc="epochs", disable=not accelerator.is_local_main_process):
         train(model, train_loader, optimizer, writer, epoch, accelerator)
-        y_true, y_pred = predict(model, test_loader, device)
+        y_true, y_pred = predict(model, test_loader, accelerator)
         f1 = f1_score(y_true, y_pred, average="macro", zero_division=0)
         writer.add_scalar("test/f1", f1, epoch)
         tqdm.write(f"epoch {epoch}: macro F1 {f1:.4f}")

@@ -201,8 +201,8 @@ NEGATIVE = [
     ),
     leaves(
         CONSTRUCT,
-        "logging is set up first",
-        {"imports": "import logging", "options": "logging.basicConfig(level=logging.INFO)"},
+        "a logger is asked for first",
+        {"imports": "import logging", "options": "log = logging.getLogger(__name__)"},
     ),
     leaves(CONSTRUCT, "constant tensors before it", {"options": "classes = torch.arange(3)"}),
     leaves(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .support import Case, converts, each, leaves
+import pytest
+
+from .support import Case, check_invariants, converts, each, leaves, migrate
 
 RULE = "CT401"
 
@@ -50,6 +52,113 @@ POSITIVE = [
         "after_epoch",
     ),
 ]
+
+BAR = "disable=not accelerator.is_local_main_process"
+SPEAKERS = [
+    said(
+        "a bar around the loader",
+        "for x, y in tqdm.tqdm(train_loader):  # one epoch",
+        f"for x, y in tqdm.tqdm(train_loader, {BAR}):  # one epoch",
+        "loop",
+    ),
+    said(
+        "a bar that is moved by hand",
+        "bar = tqdm.tqdm(total=6)",
+        f"bar = tqdm.tqdm(total=6, {BAR})",
+        "epoch",
+    ),
+    said(
+        "a range with a bar",
+        "for i in tqdm.trange(3): pass",
+        f"for i in tqdm.trange(3, {BAR}): pass",
+        "after_epoch",
+    ),
+    said(
+        "a bar that an option hides",
+        "for i in tqdm.trange(3, disable=quiet): pass",
+        "for i in tqdm.trange(3, disable=quiet or not accelerator.is_local_main_process): pass",
+        "after_epoch",
+    ),
+    said(
+        "a bar that is always shown",
+        "for i in tqdm.trange(3, disable=False): pass",
+        f"for i in tqdm.trange(3, {BAR}): pass",
+        "after_epoch",
+    ),
+    said(
+        "an experiment",
+        'wandb.init(project="points")',
+        'wandb.init(project="points", mode=None if accelerator.is_main_process else "disabled")',
+        "setup",
+    ),
+    said(
+        "a plot server",
+        "viz = visdom.Visdom()",
+        "viz = visdom.Visdom(send=accelerator.is_main_process)",
+        "setup",
+    ),
+    said(
+        "events for TensorBoard",
+        'writer = SummaryWriter("runs")',
+        'writer = SummaryWriter("runs" if accelerator.is_main_process else tempfile.mkdtemp())',
+        "setup",
+    ),
+    said(
+        "events for TensorBoard in the usual place",
+        "writer = SummaryWriter()",
+        "writer = SummaryWriter(log_dir=None if accelerator.is_main_process else tempfile.mkdtemp())",
+        "setup",
+    ),
+    said(
+        "a log file",
+        'handler = logging.FileHandler("train.log")',
+        'handler = logging.FileHandler("train.log" if accelerator.is_main_process else os.devnull)',
+        "setup",
+    ),
+    said(
+        "what is worth knowing once",
+        "logging.basicConfig(level=logging.INFO)",
+        "logging.basicConfig(level=logging.INFO if accelerator.is_local_main_process else logging.WARNING)",
+        "setup",
+    ),
+]
+SPOKEN = "import logging\nimport os\nimport tempfile\n\nimport tqdm\nimport visdom\nimport wandb\nfrom torch.utils.tensorboard import SummaryWriter\n\nquiet = False"
+SILENT = [
+    said(
+        "a bar that is never shown",
+        "for i in tqdm.trange(3, disable=True): pass",
+        "for i in tqdm.trange(3, disable=True): pass",
+        "after_epoch",
+    ),
+    said(
+        "a level that all may say",
+        "logging.basicConfig(level=logging.ERROR)",
+        "logging.basicConfig(level=logging.ERROR)",
+        "setup",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", [*SPEAKERS, *SILENT], ids=lambda case: case.name)
+def test_speakers(case: Case) -> None:
+    """Bars, trackers and logs, made after the Accelerator, are the main process's."""
+    before, after = ({**slots, "imports": SPOKEN} for slots in (case.before, case.after))
+    Case(RULE, case.name, before, after, case not in SILENT, at=next(iter(case.before.values()))).check()
+
+
+def test_the_accelerator_is_made_before_what_must_be_silent() -> None:
+    before = """\
+import logging
+
+logging.basicConfig(filename="train.log", level=logging.INFO)
+"""
+    case = Case(RULE, "", {"imports": before.strip()}, {})
+    result = migrate(case.script)
+    assert 'accelerator = Accelerator()\nlogging.basicConfig(filename="train.log" if' in result.after, (
+        result.after
+    )
+    check_invariants(case.script, result)
+
 
 NEGATIVE = [
     leaves(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 
-from . import checkpoints, home
+from . import checkpoints, home, speakers
 from .base import Context, Refusal
 from .subject import suite_of
 
@@ -318,11 +318,7 @@ def _runs_a_model(context: Context, call: ast.Call) -> bool:
 def _null_device(context: Context, call: ast.Call) -> None:
     if not context.allows(FILE, call):
         return
-    if (
-        not context.reachable(call)
-        or not call.args
-        or "os" not in context.facts.table.of_node[call].module.names
-    ):
+    if not context.reachable(call) or not call.args:
         context.note(
             FILE, call, "every process opens this file for writing", "open it on the main process only"
         )
@@ -336,3 +332,4 @@ def _null_device(context: Context, call: ast.Call) -> None:
         "{x} if " + accelerator + ".is_main_process else os.devnull",
         x=path,
     )
+    speakers.import_module(context, call, FILE, "os")

@@ -16,7 +16,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, External, Function, Method, Symbol
 
-from . import precision
+from . import precision, speakers
 from .base import Context, Home, Subject, refuse
 from .subject import stores, suite_of
 from .wish import MARKED
@@ -139,8 +139,30 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
         marked = _in_suite(facts, first_store, suite) or marked
     # Where the script names no device, the first thing that is prepared must find it there.
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None else None
-    candidates = [s for s in (anchor, draw, marked, made) if s is not None]
-    return min(candidates, key=lambda s: s.lineno)
+    first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
+    speaks = next((s for s in suite if _makes_speaker(facts, s)), None)
+    return speaks if speaks is not None and _may_stand(suite, speaks, first) else first
+
+
+def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once makes a writer or a log, itself or in a function of the script."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)]
+    called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
+    calls += [n for function in called for n in ast.walk(function) if isinstance(n, ast.Call)]
+    return any(facts.paths(c.func) & speakers.MADE for c in calls)
+
+
+def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt) -> bool:
+    """Whether the Accelerator may be made before `earlier`: what its arguments are read from is known by then."""
+    if first not in suite or first.lineno <= earlier.lineno:
+        return False
+    between = suite[suite.index(earlier) : suite.index(first)]
+    stored = {
+        n.id for s in between for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    return not any(isinstance(n, ast.Name) and n.id in stored for n in ast.walk(first))
 
 
 def _first(scope: Scope) -> ast.stmt:

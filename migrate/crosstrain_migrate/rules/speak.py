@@ -1,6 +1,7 @@
 """CT401: one process speaks.
 
-What:   `print` becomes `accelerator.print` wherever the accelerator is at hand or its callers can pass it on.
+What:   `print` becomes `accelerator.print` wherever the accelerator is at hand or its callers can pass it on; progress
+        bars, TensorBoard writers, wandb and visdom, log levels and log files are silent on the other processes.
 Why:    Every process runs the script; the terminal needs each line once.
 Before: `print(f"epoch {epoch}")`
 After:  `accelerator.print(f"epoch {epoch}")`
@@ -13,12 +14,14 @@ import ast
 
 from crosstrain_migrate.results import Severity
 
+from . import speakers
 from .base import Context, Refusal
 
 RULE = "CT401"
 
 
 def plan(context: Context) -> None:
+    speakers.plan(context)
     for call in context.facts.calls_to("builtins.print"):
         named = isinstance(call.func, ast.Name) and call.func.id == "print"
         if not named:

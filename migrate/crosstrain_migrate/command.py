@@ -36,9 +36,16 @@ class Request:
 
 def run(request: Request, migrate: Migrate) -> Outcome:
     """Migrates every file that the request means; writes them, all or none, in write mode."""
-    read, untouched = _read_all(request)
+    read, guests, untouched = _read_all(request)
     errors = [one for one in read if isinstance(one, InputError)]
-    found = units(one for one in read if isinstance(one, Source))
+    # Alone, a guest holds nothing to migrate; whether it even parses is none of our business.
+    found = [
+        unit
+        for unit in units(one for one in [*read, *guests] if isinstance(one, Source))
+        if len(unit.files) > 1 or unit.whole not in guests
+    ]
+    together = {file.target for unit in found for file in unit.files}
+    untouched += sum(guest.target not in together for guest in guests)
     programs: list[list[Migrated]] = []
     for unit, file in zip(found, _results([unit.whole for unit in found], request, migrate), strict=True):
         if isinstance(file, InputError):
@@ -61,8 +68,9 @@ def run(request: Request, migrate: Migrate) -> Outcome:
     return Outcome(tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
 
 
-def _read_all(request: Request) -> tuple[list[Source | InputError], int]:
-    """The files to look into (or why one cannot be), and how many others hold no training code for certain.
+def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source], int]:
+    """The files to look into (or why one cannot be), those that may train through what they import, and how many
+    others hold no training code for certain.
 
     A file asked for by name is always looked into, so that it gets an answer.
     """
@@ -85,10 +93,11 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], int]:
     # A script may leave the training to a module that it imports.
     runs = [one for one in others if one[0].suffix == NOTEBOOK or is_script(one[1])]
     scripts = [one for one in runs if trains or b"torch" in one[1]]
+    guests: list[Source] = []
     for path, data, target in scripts:
         with contextlib.suppress(Unusable):  # nobody asked for it by name
-            read.append(decode(path, data, target))
-    return read, len(others) - len(scripts)
+            guests.append(decode(path, data, target))
+    return read, guests, len(others) - len(guests)
 
 
 def _results(sources: list[Source], request: Request, migrate: Migrate) -> Iterator[Migrated | InputError]:

@@ -123,6 +123,15 @@ def test_notebooks_without_training_are_nothing_to_speak_of(migrate: Run) -> Non
     assert "1 file would be changed, 1 untouched" in migrate(".", "--check").err
 
 
+def test_what_does_not_train_and_does_not_parse_is_nobodys_business(migrate: Run) -> None:
+    """An exercise with gaps to fill, found in a directory; by name it is told of."""
+    Path("exercise.ipynb").write_bytes(notebook("# %%\nimport torch\nx = \n"))
+    Path("exercise.py").write_text("import torch\nprint(1)\nx = \n")
+    ran = migrate(".", "--check")
+    assert (ran.code, ran.err.splitlines()[-1]) == (1, "1 file would be changed, 2 untouched")
+    assert migrate("exercise.ipynb").code == 2
+
+
 def test_standard_input(migrate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(notebook(FLAT))))
     ran = migrate("-")

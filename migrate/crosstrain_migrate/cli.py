@@ -62,7 +62,7 @@ def _option(text: str, *names: str, metavar: str | None = None) -> object:
 
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="PATHS", help="Scripts, directories, or - for standard input."),
+    typer.Argument(metavar="PATHS", help="Scripts, notebooks, directories, or - for standard input."),
 ]
 Write = Annotated[bool, _option("Rewrite the files, all or none; --undo takes it back.", "--write")]
 Check = Annotated[bool, _option("Only say what would change; exit code 1 if anything.", "--check")]

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
-from crosstrain.verify.compare import compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.compare import Comparison, compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.comparing import grown
 from crosstrain.verify.evaluation import compare_rates
 from crosstrain.verify.late import attributed
 from crosstrain.verify.lines import same_line, volatile
 from crosstrain.verify.noise import beyond_noise
+from crosstrain.verify.report import Difference
 from crosstrain.verify.scratch import TooLargeError, copy_project
 from crosstrain.verify.tolerance import Tolerance, same
 from crosstrain.verify.traces import Batch, Event, Parameter, RankTrace
@@ -179,6 +181,17 @@ def test_trace_survives_its_files(tmp_path: Path) -> None:
     assert after.weights.tobytes() == before.weights.tobytes()
     assert len(after.lines) == 2
     assert traces.read(tmp_path / "nothing").ending == "unfinished"
+
+
+def test_an_error_that_grows_from_rounding_is_told_from_a_mistake() -> None:
+    def result(before: float, value: float) -> Comparison:
+        difference = Difference("gradient norm", 4, "2.0", repr(value))
+        return Comparison(difference, {"loss": before / 10, "gradient norm": before, "weight norm": 1.0})
+
+    assert grown(result(1e-8, 2.001))
+    assert not grown(result(1e-13, 2.001))
+    assert not grown(result(1e-8, math.nan))
+    assert not grown(Comparison(None)) and not grown(Comparison(Difference("batch", 1, "a", "b")))
 
 
 def test_what_gloo_says_is_no_line_of_the_script(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from crosstrain.verify.runs import Finished, Runner, Variant
 from crosstrain.verify.traces import RankTrace
 
 Expectation = Literal["equal", "agree"]
+JUMP = 1e6  # rounding grows by less from one step to the next, even where training is chaotic
 AFTER_LOSS = ("gradient norm", "weight norm", "learning rate")
 
 
@@ -118,9 +119,16 @@ class Comparing:
         if ours is None or not theirs.run.verdict.ok:
             return None
         result = self.compare(ours, theirs.ranks, epsilon=SINGLE)
+        step = result.difference.step if result.difference else None
+        if step is not None and step > (run.difference.step or step) and grown(result):
+            result.difference = None
+            result.notes.append(
+                f"from step {step} on rounding has grown beyond what can be compared, in float64 as well: equal until "
+                "then"
+            )
         if result.difference is not None:
             return run if result.difference.quantity in AFTER_LOSS and not ours.redrew else None
-        note = f"rounding was amplified in float32 ({run.difference}); in float64 nothing differs"
+        note = f"rounding was amplified in float32 ({run.difference}); in float64 it makes no difference"
         return concluded(replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL)
 
 
@@ -133,6 +141,16 @@ def concluded(run: Run, result: Comparison, good: Verdict) -> Run:
         largest=result.largest,
         notes=(*run.notes, *result.notes),
     )
+
+
+def grown(result: Comparison) -> bool:
+    """Whether an error in double precision has grown from rounding, step by step; a mistake is there at once."""
+    found = result.difference
+    if found is None or found.quantity not in (*AFTER_LOSS, "loss"):
+        return False
+    before = max((result.largest.get(name, 0.0) for name in ("loss", "gradient norm")), default=0.0)
+    value, other = float(found.original), float(found.migrated)
+    return 0 < abs(value - other) < JUMP * before * abs(value)
 
 
 def by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:

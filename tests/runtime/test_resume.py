@@ -127,3 +127,65 @@ def ends_window(step: int, epoch: int) -> bool:
 def test_augmentation_in_workers_is_exact_at_an_epochs_end(world: int, tmp_path: Path) -> None:
     whole = run_ranks(train, world, "DDP", 2, 0.1, None, str(tmp_path))
     assert run_ranks(train, world, "DDP", 2, 0.1, str(tmp_path / "epoch1"), None) == whole
+
+
+def _by_the_guide(load: str | None, folder: str | None, own_generator: bool, named: str) -> str:
+    """As Hugging Face's guide resumes: from the step in the name of the checkpoint, by arithmetic."""
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(0 if load is None else 1234)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    generator = torch.Generator().manual_seed(5) if own_generator else None
+    loader = DataLoader(Rows(0.1), batch_size=3, shuffle=True, generator=generator)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    epoch, skip = 0, 0
+    if load is not None:
+        accelerator.load_state(load)
+        step = int(Path(load).name.removeprefix("step_"))
+        epoch, skip = divmod(step, len(loader))
+    step = epoch * len(loader) + skip
+    for number in range(epoch, EPOCHS + 1):
+        if named == "set_epoch":
+            loader.set_epoch(number)
+        resumed = load is not None and number == epoch and (named == "skip" or skip > 0)
+        for batch in accelerator.skip_first_batches(loader, skip) if resumed else loader:
+            accelerator.backward(model(batch).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            if folder is not None:
+                accelerator.save_state(f"{folder}/step_{step}")
+    return digest(accelerator.get_state_dict(model))
+
+
+@pytest.mark.parametrize("named", ["skip", "set_epoch"])
+@pytest.mark.parametrize("own_generator", [False, True])
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_step_resumes_exactly_by_arithmetic(
+    world: int, own_generator: bool, named: str, tmp_path: Path
+) -> None:
+    """Also behind the last batch of an epoch, where the arithmetic says: the next epoch, from its start."""
+    whole = run_ranks(_by_the_guide, world, None, str(tmp_path), own_generator, named)
+    epoch = -(-ROWS // (3 * world))
+    for step in (1, epoch - 1, epoch, epoch + 1, 2 * epoch):
+        load = str(tmp_path / f"step_{step}")
+        assert run_ranks(_by_the_guide, world, load, None, own_generator, named) == whole, step
+
+
+def _behind_the_end(folder: str) -> list[list[int]]:
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(DataLoader(torch.arange(4), batch_size=2))
+    for batch in loader:
+        if 3 in batch:
+            accelerator.save_state(folder)
+    again = accelerator.prepare(DataLoader(torch.arange(4), batch_size=2))
+    accelerator._dataloaders[:] = [again]
+    accelerator.load_state(folder)
+    return [[int(row) for batch in again for row in batch] for _ in range(2)]
+
+
+def test_an_empty_rest_of_an_epoch_is_said(tmp_path: Path) -> None:
+    with pytest.warns(
+        UserWarning, match=r"after the last batch of epoch 0: .* loader.set_epoch\(1\), or skip_first"
+    ):
+        assert _behind_the_end(str(tmp_path / "state")) == [[], [0, 1, 2, 3]]

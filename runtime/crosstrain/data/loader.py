@@ -110,17 +110,24 @@ class Feed(Protocol):
 
 @dataclass
 class Progress:
-    """How far training has come with one loader; a loader and its `skip_first_batches` copies share it."""
+    """How far training has come with one loader; a loader and its `skip_first_batches` copies share it.
+
+    resume: batches done and random state of a pass that a loaded state goes on in. over: that pass is to be
+    ended first, although nobody has asked for the rest of it.
+    """
 
     epoch: int = 0
     runs: list[Pass] = field(default_factory=list)
     current: Pass | None = None
     resume: tuple[int, State] | None = None
+    over: bool = False
 
 
 @dataclass
 class Prepared:
-    """What preparation adds to a loader."""
+    """What preparation adds to a loader. skip: batches that are left out of each pass, None: none, or as many as
+    a loaded state says.
+    """
 
     comm: Comm
     plan: DataPlan
@@ -130,7 +137,7 @@ class Prepared:
     progress: Progress
     raw: DataLoader[Any]
     seedable: SeedableRandomSampler | None = None
-    skip: int = 0
+    skip: int | None = None
 
 
 class PreparedLoader(DataLoader[Any]):
@@ -146,12 +153,46 @@ class PreparedLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         prepared = self._crosstrain
         progress = prepared.progress
-        skip, resume = progress.resume or (0, None)
-        progress.resume = None
+        skip, resume = self._restored(super().__iter__)
         if prepared.seedable is not None:
             prepared.seedable.set_epoch(progress.epoch)
+        if prepared.skip is not None:
+            skip = prepared.skip
         # Begun here and not at the first batch: torch draws its worker seed and starts its workers in iter().
-        return self._run(prepared.feed.begin(self, super().__iter__, prepared.skip or skip, resume))
+        return self._run(prepared.feed.begin(self, super().__iter__, skip, resume))
+
+    def _restored(self, read: Read) -> tuple[int, State | None]:
+        """Where a loaded state goes on, for the pass that begins now.
+
+        A state that was saved with the last batch in hand goes on behind it: a loop that keeps its own place gets
+        no more batches of that epoch. One that names its place, by `skip_first_batches` or `set_epoch`, counts in
+        the next epoch, whose order begins where that of the last one ends.
+        """
+        prepared = self._crosstrain
+        progress = prepared.progress
+        done, state = progress.resume or (0, None)
+        over, progress.resume, progress.over = progress.over, None, False
+        if state is None or not self._ends_at(done):
+            return done, state
+        if over or (prepared.skip is not None and prepared.skip < done):
+            if prepared.seedable is not None:
+                prepared.seedable.set_epoch(progress.epoch)
+            for _ in self._run(prepared.feed.begin(self, read, done, state)):
+                pass
+            return 0, None
+        if prepared.skip is None:
+            warnings.warn(
+                f"the checkpoint was saved after the last batch of epoch {progress.epoch}: no batches of it are "
+                f"left, and this pass over {type(self.dataset).__name__} is empty. If your loop starts with the "
+                f"next epoch, say so before it: loader.set_epoch({progress.epoch + 1}), or "
+                "skip_first_batches(loader, 0).",
+                stacklevel=3,
+            )
+        return done, state
+
+    def _ends_at(self, done: int) -> bool:
+        length = self._crosstrain.feed.length()
+        return length is not None and done >= length
 
     def _run(self, run: Pass) -> Iterator[Any]:
         prepared = self._crosstrain
@@ -170,7 +211,7 @@ class PreparedLoader(DataLoader[Any]):
             prepared.active.leave(run)
             progress.runs.remove(run)
             progress.current = progress.runs[-1] if progress.runs else None
-        if run.length is not None and run.done != max(run.length, prepared.skip):
+        if run.length is not None and run.done != max(run.length, prepared.skip or 0):
             warnings.warn(
                 f"the loader over {type(self.dataset).__name__} said it had {run.length} batches and gave "
                 f"{run.done}: the last batch was not recognised as such (accumulation and metrics go by it). "
@@ -191,7 +232,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def __len__(self) -> int:
         prepared = self._crosstrain
-        return max(0, len(prepared.feed) - prepared.skip)
+        return max(0, len(prepared.feed) - (prepared.skip or 0))
 
     @property
     def _index_sampler(self) -> Any:
@@ -248,19 +289,24 @@ class PreparedLoader(DataLoader[Any]):
     @property
     def epoch(self) -> int:
         """Completed passes, or what `set_epoch` and a loaded state made of that."""
-        return self._crosstrain.progress.epoch
+        progress = self._crosstrain.progress
+        return progress.epoch + progress.over
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, here and in the samplers and the data set, where these have
         `set_epoch`.
 
         A position restored by `load_state_dict` stays in force for the epoch it was saved in, and is given up
-        for any other.
+        for any other; behind the last batch, it is where the next epoch begins.
         """
         progress = self._crosstrain.progress
-        if epoch != progress.epoch:
-            progress.resume = None
-        progress.epoch = epoch
+        begins = progress.resume is not None and self._ends_at(progress.resume[0])
+        if begins and epoch == progress.epoch + 1:
+            progress.over = True
+        else:
+            if epoch != progress.epoch:
+                progress.resume = None
+            progress.epoch = epoch
         _forward_epoch(self.batch_sampler, epoch)
         _forward_epoch(self.sampler, epoch)
         _forward_epoch(self.dataset, epoch)

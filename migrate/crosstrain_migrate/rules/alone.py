@@ -16,24 +16,22 @@ from collections.abc import Callable
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, External, Function, FunctionNode, Instance, Method, Symbol
-from crosstrain_migrate.roles.walks import walk
 
 from .arguments import default_of, option_name, passed, spawn_arguments, spreads
+from .dead import Dead
 from .known import BINARY, COMPARE, PENDING, PURE, Known, apply, join
 from .launched import (
     DIST,
     LAUNCHED,
     ONE,
-    OPTION,
     RANKS,
-    SIZE_OPTION,
     SIZES,
     SPAWN,
     SPAWNED_RANK,
-    SWITCH,
     WRAPPERS,
     World,
 )
+from .options import option
 
 MANY = 16  # combinations of alternatives that are tried
 
@@ -46,8 +44,7 @@ class Alone:
         self.facts = facts
         self.world = world
         self._memo: dict[ast.AST, Known | None] = {}
-        self._dead: dict[ast.AST, bool] = {}
-        self._unsettled = False  # whether what was just asked depends on a value that is being evaluated
+        self._unreached = Dead(facts.table, self._value)
         self._bindings: dict[tuple[Scope, str], list[ast.AST]] = defaultdict(list)
         self._attributes: dict[str, list[ast.Attribute]] = defaultdict(list)
         self.options: dict[str, ast.Call] = {}
@@ -237,7 +234,7 @@ class Alone:
         alive = [a for a in stores if not self.dead(a)]
         found = [self._definition(a) for a in alive]
         if self.is_namespace(node.value):
-            found.append(self._option(node.attr))
+            found.append(option(self.options.get(node.attr), node.attr, self.world, self._value))
         else:
             found += self._fields(node)
         return self._beside_dead(join(found), len(alive) < len(stores))
@@ -266,43 +263,6 @@ class Alone:
             "FLAGS",
             "hparams",
         } and bool(self.options)
-
-    def _option(self, name: str) -> Known | None:
-        call = self.options.get(name)
-        if call is None:
-            return Known(self.world.local_rank, True) if name == "local_rank" else PENDING
-        if not OPTION.match(name):
-            return None
-        if self.world.several:
-            return self._launched_option(name)
-        keywords = {k.arg: k.value for k in call.keywords}
-        action = keywords.get("action")
-        default = keywords.get("default")
-        if default is not None:
-            found = self._value(default)
-            if found is None or found is PENDING:
-                return found
-            value = found.value
-        elif isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
-            if SWITCH.search(name) is None:
-                return None  # `--gpu` alone asks for a device, not for several processes
-            value = action.value == "store_false"
-        else:
-            value = None
-        if SIZE_OPTION.match(name) and (value is None or (isinstance(value, int) and value > 1)):
-            value = 1
-        return Known(value, True)
-
-    def _launched_option(self, name: str) -> Known | None:
-        """What an option says where the script was started on several processes."""
-        if name.endswith("rank") or name in {"nr", "gpu"}:
-            local = name in {"local_rank", "gpu"}
-            return Known(self.world.local_rank if local else self.world.rank, True)
-        if SIZE_OPTION.match(name):
-            return Known(self.world.size if "world" in name else self.world.local_size, True)
-        return (
-            Known(True, True) if SWITCH.search(name) and "_" not in name.replace("_distributed", "") else None
-        )
 
     def _value_Call(self, node: ast.Call) -> Known | None:
         paths = self.facts.paths(node.func)
@@ -530,74 +490,11 @@ class Alone:
 
     def dead(self, node: ast.AST) -> bool:
         """Whether `node` stands in a branch that a single process does not take, or behind one it always leaves by."""
-        if node in self._dead:
-            return self._dead[node]
-        self._dead[node] = False
-        before, self._unsettled = self._unsettled, False
-        result = self._is_dead(node)
-        if result or not self._unsettled:
-            self._dead[node] = result
-        else:
-            del self._dead[node]  # a test on the way is being evaluated: ask again when it is known
-        self._unsettled = before or (self._unsettled and not result)
-        return result
-
-    def _decided(self, test: ast.expr) -> Known | None:
-        """`by_hand`, noting where the answer may still change."""
-        found = self._value(test)
-        if found is PENDING:
-            self._unsettled = True
-            return None
-        return found if found is not None and found.hand else None
-
-    def _is_dead(self, node: ast.AST) -> bool:
-        child = node
-        for around in self.facts.table.ancestors(node):
-            if isinstance(around, ast.If | ast.IfExp) and child is not around.test:
-                test = self._decided(around.test)
-                body = child is around.body if isinstance(around, ast.IfExp) else child in around.body
-                if test is not None and test.truth is not body:
-                    return True
-            if (
-                isinstance(around, ast.Try)
-                and isinstance(child, ast.ExceptHandler)
-                and self._imports_apex(around)
-            ):
-                return True
-            if isinstance(child, ast.stmt) and self._behind_exit(child, around):
-                return True
-            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                return False
-            child = around
-        return False
-
-    @staticmethod
-    def _imports_apex(node: ast.Try) -> bool:
-        """What stands in for apex where it is not installed is needed no more than apex."""
-        return any(
-            (isinstance(s, ast.ImportFrom) and (s.module or "").split(".")[0] == "apex")
-            or (isinstance(s, ast.Import) and any(a.name.split(".")[0] == "apex" for a in s.names))
-            for s in node.body
-        )
-
-    def _behind_exit(self, statement: ast.stmt, around: ast.AST) -> bool:
-        """An earlier statement of the same suite is one that a single process always leaves by."""
-        body = getattr(around, "body", None)
-        if not isinstance(body, list) or statement not in body:
-            return False
-        return any(self.leaves(earlier) for earlier in body[: body.index(statement)])
+        return self._unreached.dead(node)
 
     def leaves(self, statement: ast.stmt) -> bool:
         """Whether one process always leaves the function at `statement`, because of how it is distributed."""
-        if not isinstance(statement, ast.If):
-            return False
-        if not any(isinstance(n, ast.Return | ast.Raise) for n in walk(statement)):
-            return False
-        test = self._decided(statement.test)
-        if test is None:
-            return False
-        taken = statement.body if test.truth else statement.orelse
-        return any(isinstance(s, ast.Return | ast.Raise) or self.leaves(s) for s in taken)
+        return self._unreached.leaves(statement)
 
 
 def _all(parts: list[list[Known]]) -> list[Known]:

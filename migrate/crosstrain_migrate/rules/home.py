@@ -16,7 +16,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, External, Function, Method, Symbol
 
-from . import precision, speakers
+from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
 from .subject import stores, suite_of
 from .wish import MARKED
@@ -396,7 +396,7 @@ def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
 
 def construct(context: Context, in_place_of: ast.Assign | None) -> None:
     """Plans the import and the constructor, in place of a device statement that nothing uses any more."""
-    precision.ask(context)
+    mixed.ask(context)
     options = ", ".join(f"{k}={v}" for k, v in context.options.items())
     code = f"{context.home.holder} = Accelerator({options})"
     reason = "one Accelerator, before the first random draw"

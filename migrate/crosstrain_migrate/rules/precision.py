@@ -21,7 +21,6 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 
 from .base import refuse
-from .mixed import ask as ask
 from .plain import Stage
 from .scaler import AUTOCAST, CUDA_AUTOCAST, SCALERS, Scaler
 from .switches import canonical, device_kind, resolve, switch_of

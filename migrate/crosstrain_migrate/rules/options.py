@@ -1,0 +1,53 @@
+"""Command-line options that say how to distribute: what they are when nothing launched the script, or a launcher did."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from .known import PENDING, Known
+from .launched import OPTION, SIZE_OPTION, SWITCH, World
+
+
+def option(
+    call: ast.Call | None, name: str, world: World, value: Callable[[ast.expr], Known | None]
+) -> Known | None:
+    """What `args.NAME` holds, where `call` is its `add_argument`; None when the option is the author's business."""
+    if call is None:
+        return Known(world.local_rank, True) if name == "local_rank" else PENDING
+    if not OPTION.match(name):
+        return None
+    switch = _switch(call)
+    if world.several:
+        return _launched(name, world, switch is not None)
+    default = next((k.value for k in call.keywords if k.arg == "default"), None)
+    held: object = None
+    if default is not None:
+        found = value(default)
+        if found is None or found is PENDING:
+            return found
+        held = found.value
+    elif switch is not None:
+        if SWITCH.search(name) is None:
+            return None  # `--gpu` alone asks for a device, not for several processes
+        held = not switch
+    if SIZE_OPTION.match(name) and (held is None or (isinstance(held, int) and held > 1)):
+        held = 1
+    return Known(held, True)
+
+
+def _switch(call: ast.Call) -> bool | None:
+    """What giving an option without a value sets it to; None for options with values."""
+    action = next((k.value for k in call.keywords if k.arg == "action"), None)
+    if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
+        return bool(action.value == "store_true")
+    return None
+
+
+def _launched(name: str, world: World, switch: bool) -> Known | None:
+    """What an option says where the script was started on several processes."""
+    if name.endswith("rank") or name in {"nr", "gpu"}:
+        return Known(world.local_rank if name in {"local_rank", "gpu"} else world.rank, True)
+    if SIZE_OPTION.match(name):
+        return Known(world.size if "world" in name else world.local_size, True)
+    return Known(True, True) if switch and SWITCH.search(name) else None

@@ -1,4 +1,4 @@
-"""One line at `prepare` with what nobody can remember: the global batch, the steps, the backend."""
+"""One line with what nobody can remember: the global batch at `prepare`, the place in the data after a load."""
 
 from __future__ import annotations
 
@@ -22,13 +22,27 @@ def announce_setup(accelerator: Accelerator) -> None:
     accelerator._announced = True
     if accelerator.is_main_process:
         summary.begin(accelerator)
-    if quiet() or not accelerator.is_main_process:
+        _say(describe(accelerator))
+
+
+def announce_resume(loaders: list[Any]) -> None:
+    """Where each loader goes on after a load, on the main process: a loop that skips by hand would skip twice."""
+    for loader in loaders:
+        resume = loader._crosstrain.progress.resume
+        if resume is not None:
+            _say(
+                f"the loader over {type(loader.dataset).__name__} goes on by itself behind batch {resume[0]} of "
+                f"epoch {loader.epoch}; nothing is to be skipped but by skip_first_batches"
+            )
+
+
+def _say(line: str) -> None:
+    if quiet():
         return
-    lines = describe(accelerator)
     if logger.hasHandlers():
-        logger.info(lines)
+        logger.info(line)
     else:  # a script that configured no logging should see it too
-        print(f"crosstrain: {lines}", file=sys.stderr)
+        print(f"crosstrain: {line}", file=sys.stderr)
 
 
 def describe(accelerator: Accelerator) -> str:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from crosstrain import checkpoint_dir as directories
 from crosstrain import model as models
 from crosstrain import snapshot, summary
+from crosstrain.announce import announce_resume
 from crosstrain.checkpoint_dir import CorruptCheckpointError, Manifest
 from crosstrain.comm import Comm
 from crosstrain.optimizer import Gate
@@ -315,6 +316,8 @@ class Checkpoints:
                 self._load_part(obj, path, required=name == "optimizer", allow_pickle=allow_pickle)
         self._load_custom(source, allow_pickle)
         self._continue(source, manifest)
+        if self._comm.rank == 0:
+            announce_resume(self._dataloaders)
 
     def _load_weights(self, module: nn.Module, source: Path, index: int, strict: bool) -> None:
         if (source / f"sharded_{index}").is_dir():

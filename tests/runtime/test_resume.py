@@ -189,3 +189,26 @@ def test_an_empty_rest_of_an_epoch_is_said(tmp_path: Path) -> None:
         UserWarning, match=r"after the last batch of epoch 0: .* loader.set_epoch\(1\), or skip_first"
     ):
         assert _behind_the_end(str(tmp_path / "state")) == [[], [0, 1, 2, 3]]
+
+
+def test_a_load_says_where_each_loader_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scripts for libraries that start the epoch anew skip by hand what is skipped already."""
+    monkeypatch.delenv("CROSSTRAIN_QUIET", raising=False)
+    caplog.set_level("INFO", "crosstrain")
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(DataLoader(torch.arange(6), batch_size=2))
+    accelerator.save_state(tmp_path / "start")
+    next(iter(loader))
+    walk = iter(loader)
+    next(walk), next(walk)
+    accelerator.save_state(tmp_path / "two")
+    walk.close()
+    accelerator.load_state(tmp_path / "start")
+    accelerator.load_state(tmp_path / "two")
+    said = [line for line in capsys.readouterr().err.splitlines() if "goes on" in line]
+    assert len(said) == 1
+    assert said[0].startswith(
+        "crosstrain: the loader over Tensor goes on by itself behind batch 2 of epoch 0;"
+    )

@@ -152,6 +152,7 @@ class _Rewriter(cst.CSTTransformer):
             for n in _held(edit)
             if n in plan.nodes
         }
+        self.comments = 0  # seen since the last statement
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(self)
 
@@ -169,8 +170,14 @@ class _Rewriter(cst.CSTTransformer):
         if original_node in self.keep:
             self.updated[original_node] = result
         if result is not original_node and isinstance(result, LEADING):
-            result = with_lost_comments(original_node, result)
+            # A statement in a line of its own has none where none has come since the one before.
+            if self.comments or not isinstance(original_node, cst.SimpleStatementLine):
+                result = with_lost_comments(original_node, result)
+            self.comments = 0
         return cast(cst.CSTNodeT, result)
+
+    def visit_Comment(self, node: cst.Comment) -> None:
+        self.comments += 1
 
     # -- expressions -----------------------------------------------------------------------------------------
 

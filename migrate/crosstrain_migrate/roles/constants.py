@@ -25,6 +25,7 @@ class Constants:
         self._table = table
         self._calls: dict[str, list[ast.Call]] = defaultdict(list)
         self._stores: dict[str, list[ast.Attribute]] = defaultdict(list)
+        self._set: dict[ast.AST, set[str]] = {}  # function -> names it assigns
         self._escaped: set[str] = set()  # names of functions and classes that are used as values
         nodes = walk(tree)
         self._find_uses(nodes)
@@ -67,10 +68,16 @@ class Constants:
         scope = self._table.of_node[name].resolve(name.id)
         if function is None or scope is None or scope.node is not function:
             return None
-        bound = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name.id]
-        if any(isinstance(n.ctx, ast.Store | ast.Del) for n in bound):
+        if name.id in self._set_in(function):
             return None
         return self._given(function, name.id, depth)
+
+    def _set_in(self, function: Function) -> set[str]:
+        """The names that are assigned or deleted in a function."""
+        if function not in self._set:
+            names = (n for n in walk(function) if isinstance(n, ast.Name))
+            self._set[function] = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+        return self._set[function]
 
     def _of_attribute(self, node: ast.Attribute, depth: int) -> Known | None:
         """`self.reduction`, set once, in the constructor."""

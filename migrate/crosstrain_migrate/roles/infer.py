@@ -75,7 +75,7 @@ class Interpreter:
         self.constants = Constants(tree, table)
         self.optional = Optional(table)
         self.copies = Copies()
-        self.movers = moving_functions(tree, table)
+        self.movers = moving_functions(table)
         self.generators = containers.generator_functions(tree, table)
         self.tensor_targets = tensor_targets(table, self.reaching)
         self.modules_by_evidence = Cell()

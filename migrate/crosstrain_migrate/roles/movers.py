@@ -14,10 +14,10 @@ MOVES = frozenset({"to", "cuda"})
 CONTAINERS = frozenset({"tuple", "list", "dict", "type"})
 
 
-def moving_functions(tree: ast.Module, table: ScopeTable) -> dict[ast.AST, str]:
+def moving_functions(table: ScopeTable) -> dict[ast.AST, str]:
     """Each such function with the name of the parameter that it moves."""
     found: dict[ast.AST, str] = {}
-    for node in ast.walk(tree):
+    for node in table.scopes:
         if isinstance(node, Function) and not node.decorator_list:
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
             method = isinstance(table.parents.get(node), ast.ClassDef)

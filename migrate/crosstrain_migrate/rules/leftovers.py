@@ -66,7 +66,7 @@ def _uses(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
     if not isinstance(target, ast.Name):
         return []
     found: list[ast.expr] = []
-    for node in ast.walk(facts.tree):
+    for node in facts.nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and facts.of(node) & made:
             scope = facts.table.of_node[node].resolve(node.id)
             if scope is not None and scope.parent is None:
@@ -128,7 +128,7 @@ class Leftovers:
     def _mentioned(self, function: ast.FunctionDef) -> bool:
         """Whether a use, or an import that other files may rely on, is left."""
         value = Function(function)
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.Name | ast.Attribute) and node not in self.gone:
                 if value in self.facts.of(node) and isinstance(node.ctx, ast.Load):
                     return True
@@ -161,7 +161,7 @@ class Leftovers:
     # -- imports ---------------------------------------------------------------------------------------------
 
     def _imports(self) -> None:
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if not isinstance(node, ast.Import | ast.ImportFrom) or node in self.gone:
                 continue
             forgotten = [a for a in node.names if a not in self.gone and self._is_forgotten(a)]
@@ -214,7 +214,7 @@ class Leftovers:
     def _is_imported(self, scope: Scope, name: str) -> bool:
         """Whether another file of the program takes `name` from here."""
         interp = self.facts.interp
-        for node in ast.walk(self.facts.tree):
+        for node in self.facts.nodes:
             if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
                 path = interp.linked(node, node.level, node.module or "")
                 if interp.links.region(path) is scope.file:

@@ -14,7 +14,7 @@ from crosstrain_migrate.roles.facts import Facts, understand
 from crosstrain_migrate.roles.program import modules_of, parse, path_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.roles.walks import children, walk
 
 from .arguments import default_of, passed
 from .harmless import dumps, effectless, idle, quiet
@@ -50,15 +50,18 @@ class _Uses:
         self.by_file: dict[str, set[str]] = {}
         self.attributes: set[str] = set()
         self.calls: set[str] = set()
+        nodes = walk(tree)
         self._twins = {
-            ast.dump(n) for n in ast.walk(tree) if isinstance(n, ast.If) and dumps(n.body) == dumps(n.orelse)
+            ast.dump(n)
+            for n in nodes
+            if isinstance(n, ast.If) and n.orelse and dumps(n.body) == dumps(n.orelse)
         }
         for module in modules_of(tree):
             known = set(self.names)
             self.names = self.by_file[path_of(module)] = set()
             self._visit(module, "", [])
             self.names = self.names | known
-        copies = Counter(ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Assign))
+        copies = Counter(ast.unparse(n) for n in nodes if isinstance(n, ast.Assign))
         self.repeated = {text for text, count in copies.items() if count > 1}
 
     def has_same_branches(self, node: ast.If) -> bool:
@@ -66,7 +69,7 @@ class _Uses:
         return ast.dump(node) in self._twins
 
     def _visit(self, node: ast.AST, path: str, around: list[str]) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 inner = f"{path}.{child.name}"
                 self.by_scope.setdefault(inner, set())
@@ -377,7 +380,7 @@ class _Sweeper:
         """The assignments of a parameter to one attribute, if it is used for nothing else."""
         loads = [
             n
-            for n in ast.walk(scope.node)
+            for n in walk(scope.node)
             if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
         ]
         parents = [self.facts.table.parents.get(n) for n in loads]
@@ -481,7 +484,7 @@ def _importers(tree: ast.Module) -> dict[str, set[str]]:
     """The files of a program that import a name from somewhere."""
     found: dict[str, set[str]] = {}
     for module in modules_of(tree):
-        for node in ast.walk(module):
+        for node in walk(module):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     found.setdefault(alias.name, set()).add(path_of(module))

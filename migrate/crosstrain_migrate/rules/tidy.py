@@ -9,6 +9,7 @@ from collections import Counter
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.program import modules_of, parse
+from crosstrain_migrate.roles.walks import walk
 
 from .harmless import effectless, idle
 from .sweep import sweep
@@ -35,9 +36,9 @@ def _emptied_out(before: str, text: str) -> str:
 
     for _ in range(MAX_ROUNDS):
         tree = parse(text)
-        edits = [
-            edit for node in ast.walk(tree) if isinstance(node, ast.If) for edit in _emptied(node, tree)
-        ][:1]
+        branches = [node for node in walk(tree) if isinstance(node, ast.If)]
+        inner = [n.orelse[0] for n in branches if len(n.orelse) == 1 and isinstance(n.orelse[0], ast.If)]
+        edits = [edit for node in branches if node not in inner for edit in _emptied(node)][:1]
         edits = edits or _idle_helper(parse(before), tree)
         if not edits:
             return text
@@ -78,11 +79,8 @@ def _named(node: ast.alias | ast.Attribute) -> str:
     return node.name if isinstance(node, ast.alias) else node.attr
 
 
-def _emptied(node: ast.If, tree: ast.Module) -> list[e.Edit]:
+def _emptied(node: ast.If) -> list[e.Edit]:
     """Trailing branches of an `if` that are nothing but `pass`; the whole of it when none is left."""
-    inner = any(isinstance(n, ast.If) and n.orelse == [node] for n in ast.walk(tree))
-    if inner:
-        return []
     arms: list[list[ast.stmt]] = []
     tests: list[ast.expr] = []
     current: ast.If | None = node

@@ -80,7 +80,7 @@ def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
             for user in (one.source for one in program if one.source.target not in changed):
                 names = _used_names(user, mine)
                 if names:
-                    return _unmigrated(user, mine, names)
+                    return _unmigrated(script, user, mine, names)
     if len(changed) > (script.source.target in changed):
         for user in _neighbours(changed):
             if is_script(user.code) and not any(
@@ -89,14 +89,14 @@ def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
                 for file in changed.values():
                     names = _used_names(user, file)
                     if names:
-                        return _unmigrated(user, file, names)
+                        return _unmigrated(script, user, file, names)
     return None
 
 
-def _unmigrated(user: Source, file: Migrated, names: set[str]) -> tuple[str, str]:
+def _unmigrated(script: Migrated, user: Source, file: Migrated, names: set[str]) -> tuple[str, str]:
     name = display_name(user.path)
     reason = f"{name} uses `{min(names)}` of {file.name}, which changes, and is not migrated with it"
-    return reason, f"name both (migrate {file.name} {name} ...), or resolve first what keeps {name} from it"
+    return reason, f"name both (migrate {script.name} {name}), or resolve first what keeps {name} from it"
 
 
 def _with_readers(files: Files, known: set[Path]) -> Files:

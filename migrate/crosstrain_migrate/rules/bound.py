@@ -65,6 +65,8 @@ def _ends(node: ast.stmt) -> bool:
 
 
 def _stores(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return any((alias.asname or alias.name.split(".")[0]) == name for alias in node.names)
     return any(
         isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) and ast.unparse(n) == name
         for n in ast.walk(node)

@@ -13,23 +13,17 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, External, Function, Method, Symbol
+from crosstrain_migrate.roles.values import External, Symbol
 
 from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
+from .draws import Place, may_draw, unseeded_draw
 from .subject import stores, suite_of
 from .wish import MARKED
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
-SEEDS = (
-    "manual_seed",
-    "manual_seed_all",
-    "seed",
-    "seed_everything",
-    "set_seed",
-    "use_deterministic_algorithms",
-)
 QUIET = (
     "builtins.",
     "argparse.",
@@ -72,7 +66,30 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
         scope = _above_marks(facts, _where_all_is_made(facts, subject))
     home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
     home.statement = _statement(facts, subject, scope, definitions)
-    return home
+    early = unseeded_draw(facts, home)
+    return home if early is None else _above(facts, home, early, definitions)
+
+
+def _above(facts: Facts, home: Home, early: Place, definitions: list[ast.Assign]) -> Home:
+    """A home above a draw that every process would otherwise make for itself."""
+    draw, scope = early
+    reason = (
+        "this draws random numbers before the Accelerator can exist, and nothing has seeded them: each process "
+        "would go on with numbers of its own"
+    )
+    method = isinstance(facts.table.parents.get(scope.node), ast.ClassDef)
+    file = home.scope.file if home.scope.parent is None else modules_of(facts.tree)[-1]
+    # The options that chose the device may not be known so early.
+    asks = any(
+        isinstance(n, ast.Name) and not _is_imported(facts, n) for d in definitions for n in ast.walk(d.value)
+    )
+    if method or asks or (scope.parent is None and scope.file is not file):
+        raise refuse(CONSTRUCT, draw, reason, "call torch.manual_seed (or numpy's, or random's) before it")
+    return Home(scope, "accelerator", None, _outermost(facts, draw, scope))
+
+
+def _is_imported(facts: Facts, name: ast.Name) -> bool:
+    return any(isinstance(v, Symbol) for v in facts.of(name))
 
 
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
@@ -201,60 +218,6 @@ def _is_main_test(node: ast.AST) -> bool:
 def _in_suite(facts: Facts, node: ast.AST, suite: list[ast.stmt]) -> ast.stmt | None:
     chain = [node, *facts.table.ancestors(node)]
     return next((s for s in suite if s in chain), None)
-
-
-def may_draw(facts: Facts, statement: ast.stmt) -> bool:
-    """Whether a statement might draw a random number before any seed is set (a seeding call counts as one)."""
-    if isinstance(
-        statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
-    ):
-        return False
-    for node in ast.walk(statement):
-        if not isinstance(node, ast.Call):
-            continue
-        for value in facts.of(node.func):
-            if isinstance(value, Function | Method | Class) and _draws_inside(facts, value):
-                return True
-            if isinstance(value, External):
-                continue
-            if isinstance(value, Symbol) and _draws(value.path):
-                return True
-    return False
-
-
-def _draws(path: str) -> bool:
-    name = path.rsplit(".", 1)[-1]
-    if name in SEEDS:
-        return False
-    random = path.startswith(("random.", "numpy.random.", "sklearn.model_selection"))
-    return random or name in {
-        "random_split",
-        "rand",
-        "randn",
-        "randint",
-        "randperm",
-        "normal",
-        "shuffle",
-        "multinomial",
-        "bernoulli",
-    }
-
-
-def _draws_inside(facts: Facts, value: Function | Method | Class, depth: int = 3) -> bool:
-    node = value.function.node if isinstance(value, Method) else value.node
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            for called in facts.of(inner.func):
-                if isinstance(called, Symbol) and _draws(called.path):
-                    return True
-                if (
-                    depth
-                    and isinstance(called, Function | Class)
-                    and called.node is not node
-                    and _draws_inside(facts, called, depth - 1)
-                ):
-                    return True
-    return False
 
 
 # -- the cpu= argument ---------------------------------------------------------------------------------------

@@ -147,6 +147,10 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
             assert isinstance(container, Sequence)
             name = f"{ast.unparse(node)}[{items[container]!r}]"
             found.setdefault(name, Holding(name, value, [], container.site)).stores.append(statement)
+    for node, held in facts.interp.definitions.items():
+        if isinstance(node, ast.alias) and value in held and facts.table.of_node.get(node) is scope:
+            name = node.asname or node.name  # made by another file of the program
+            found.setdefault(name, Holding(name, value, [])).stores.append(facts.table.statement_of(node))
     for holding in found.values():
         if holding.container is not None:
             holding.stores += _filled(facts, scope, holding)

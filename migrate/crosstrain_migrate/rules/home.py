@@ -15,7 +15,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import External, Symbol
+from crosstrain_migrate.roles.values import External, Function, Symbol
 
 from . import mixed, speakers
 from .base import Context, Home, Subject, refuse

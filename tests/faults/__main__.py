@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -26,6 +27,8 @@ def main() -> int:
     names = options.faults.split(",")
     if unknown := sorted(set(names) - set(FAULTS)):
         parser.error(f"no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs would not hear the first
+        signal.signal(number, signal.default_int_handler)
     print(f"{options.rounds} rounds, seed {options.seed}", flush=True)
     # Ranks that die on purpose are no news: neither torch's account of it nor our warning that names the damage.
     os.environ |= {"TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore::UserWarning"}

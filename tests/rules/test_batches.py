@@ -183,7 +183,6 @@ POSITIVE = [
         "a type of CUDA's own",
         "x = x.type(torch.cuda.FloatTensor)\ny = y.type(torch.cuda.LongTensor)",
         "x = x.float()\ny = y.long()",
-        wrong="left as it is, without a finding",
     ),
 ]
 

@@ -190,7 +190,6 @@ NEGATIVE = [
         },
         {"model": "model = Net()"},
         findings=[(OTHER, "torch.zeros(3).cuda()")],
-        wrong=NOT_SAID,
     ),
     leaves(
         OTHER,
@@ -200,14 +199,12 @@ NEGATIVE = [
             "batch": "x = x.type(Tensor)",
         },
         findings=[(OTHER, "Tensor = torch.cuda")],
-        wrong=NOT_SAID,
     ),
     leaves(
         OTHER,
         "a default tensor type of CUDA's own is reported",
-        {"options": 'torch.set_default_tensor_type("torch.cuda.FloatTensor")', "batch": ""},
+        {"options": 'torch.set_default_tensor_type("torch.cuda.FloatTensor")'},
         findings=[(OTHER, "set_default_tensor_type")],
-        wrong=NOT_SAID,
     ),
 ]
 

@@ -254,6 +254,53 @@ FAULTS = [
         lacks=("wait_for_everyone",),
     ),
     Fault(
+        "a function that prints is called before the Accelerator was made",
+        {"definitions": 'def banner(text):\n    print(f"== {text}")', "options": 'banner("start")'},
+        holds=('    print(f"== {text}")',),
+        says="CT401",
+    ),
+    Fault(
+        "a function that prints nothing is called before",
+        {"definitions": "def double(number):\n    return 2 * number", "options": "width = double(4)"},
+        holds=("width = double(4)\naccelerator = Accelerator()",),
+    ),
+    Fault(
+        "a device that is chosen when everything is made",
+        {
+            "device": "",
+            "model": "model = nn.Linear(8, 3)",
+            "setup": 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nmodel.to(device)',
+        },
+        holds=("accelerator = Accelerator()\nmodel = nn.Linear(8, 3)",),
+        lacks=("device = ",),
+    ),
+    Fault(
+        "names that star imports of torch bring in",
+        {
+            "imports": "from torch.nn import *\nfrom torch.optim import *\nfrom torch.utils.data import *",
+            "data": "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\n"
+            "train_loader = DataLoader(train_set, batch_size=8)",
+            "model": "model = Linear(8, 3)\nmodel = model.cuda() if torch.cuda.is_available() else model",
+            "optimizer": "optimizer = AdamW(model.parameters(), lr=0.1)\ncriterion = CrossEntropyLoss()",
+            "loss": "loss = criterion(model(x), y)",
+            "after_step": "print(loss.item())",
+        },
+        holds=(
+            "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)",
+            'accelerator.print(accelerator.reduce(loss, reduction="mean").item())',
+        ),
+        lacks=("model = model",),
+    ),
+    Fault(
+        "a name of the script's own beside a star import",
+        {
+            "imports": "from torch.nn import *",
+            "definitions": "def Linear(width):\n    return width * 2",
+            "after_step": "print(Linear(4))",
+        },
+        holds=("accelerator.print(Linear(4))",),
+    ),
+    Fault(
         "identity is no reading of a number",
         {
             "setup": "last = None",

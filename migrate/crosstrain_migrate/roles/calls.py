@@ -511,6 +511,10 @@ def _tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) 
     if pending:
         return NOTHING
     shards = shards_of(interp, arguments)
+    if name in api.FROM_DATA and node.args and interp.of(node.args[0]):
+        given = [v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind == "rows"]
+        if given:
+            return frozenset(replace(s, host=False) for s in given)
     if name in api.FACTORIES or path.startswith("numpy.random."):
         return frozenset(Shard("rows", s.loader) for s in shards if s.kind in {"count", "shape"}) or (
             frozenset(tensors.other(s, node) for s in shards) or UNKNOWN

@@ -22,6 +22,7 @@ from .movers import moving_functions
 from .program import LOCAL, Region, links_of
 from .reach import reaching_definitions
 from .scopes import Scope, ScopeTable, all_arguments
+from .stars import star_names
 from .values import (
     NOTHING,
     UNKNOWN,
@@ -75,6 +76,7 @@ class Interpreter:
         self.constants = Constants(tree, table)
         self.optional = Optional(table)
         self.copies = Copies()
+        self.stars = star_names(tree)
         self.movers = moving_functions(table)
         self.generators = containers.generator_functions(tree, table)
         self.tensor_targets = tensor_targets(table, self.reaching)
@@ -125,8 +127,8 @@ class Interpreter:
         self._fixpoint()
 
     def is_made_in(self, value: Value, function: ast.AST) -> bool:
-        """Whether `value` is a loader that `function` makes, and not one that it was given."""
-        if not isinstance(value, External) or not calls.is_loader(self, value):
+        """Whether `value` is a loader or a model that `function` makes, and not one that it was given."""
+        if not isinstance(value, External) or not (calls.is_loader(self, value) or self.is_module(value)):
             return False
         return self.function_around(value.site if value.via is None else value.via) is function
 
@@ -645,7 +647,7 @@ class Interpreter:
     def _eval_Name(self, node: ast.Name) -> Values:
         scope = self.table.of_node[node].resolve(node.id)
         if scope is None:
-            return frozenset({Symbol(f"builtins.{node.id}")})
+            return frozenset({Symbol(self.stars.get(node.id, f"builtins.{node.id}"))})
         reaching = self.reaching.get(node)
         if reaching is not None:
             found = frozenset(v for d in reaching for v in self.definitions[d])

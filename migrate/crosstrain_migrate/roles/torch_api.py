@@ -361,7 +361,15 @@ FACTORIES = frozenset(
         "tensor",
         "as_tensor",
         "linspace",
+        "Tensor",
+        "FloatTensor",
+        "DoubleTensor",
+        "LongTensor",
     }
+)
+# Factories that are also given data: rows stay rows.
+FROM_DATA = frozenset(
+    {"tensor", "as_tensor", "from_numpy", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"}
 )
 CHOSEN = "chosen_by_name"  # the last part of a path that the script looks up: `models.__dict__[args.arch]`
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})

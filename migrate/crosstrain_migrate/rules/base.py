@@ -64,6 +64,13 @@ class Subject:
     train_loaders: list[Value]
     eval_loaders: list[Value] = field(default_factory=list)  # those proven to evaluate right when sharded
     schedulers: list[Value] = field(default_factory=list)
+    # Where training goes in stages, each in a function of its own: what is prepared there, and not in `scope`.
+    stages: dict[Value, Scope] = field(default_factory=dict)
+
+    @property
+    def scopes(self) -> list[Scope]:
+        """Every scope that prepares something, the one that holds the loaders first."""
+        return list(dict.fromkeys([self.scope, *self.stages.values()]))
 
     @property
     def loaders(self) -> set[Value]:

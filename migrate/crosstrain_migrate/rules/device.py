@@ -16,6 +16,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.values import Class, External, Member, Sequence, Shard, Symbol, Unknown, Value
 
+from . import tensor_types
 from .alone import Alone
 from .base import Context
 from .prepare import argument_for
@@ -48,6 +49,7 @@ class Placement:
                 and call not in self.gone
             ):
                 self._moving_call(call)
+        tensor_types.plan(self.context, lambda owner: self._strippable(owner) == BATCH)
         self._identities()
         self._uses()
 
@@ -251,7 +253,11 @@ class Placement:
     def _portable_cuda(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
         values = self.facts.of(call.func.value)
-        if any(isinstance(v, Symbol) for v in values) or not self.context.reachable(call):
+        if any(isinstance(v, Symbol) for v in values):
+            return
+        if not self.context.reachable(call):
+            if self.facts.in_module(call):
+                tensor_types.left_in_module(self.context, call)
             return
         accelerator = self.context.accelerator(call)
         extra = "".join(
@@ -305,6 +311,10 @@ class Placement:
             return self._copies(target, value)
         if isinstance(target, ast.Subscript) and self._writes_back(target, value):
             return True
+        if isinstance(value, ast.IfExp) and is_pure(value.test):  # net.cuda() if use_cuda else net
+            moved = value.body in self.stripped or value.orelse in self.stripped
+            branches = {ast.unparse(self._core(part)) for part in (value.body, value.orelse)}
+            return moved and branches == {ast.unparse(target)}
         return value in self.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
 
     def _core(self, node: ast.expr) -> ast.expr:

@@ -137,7 +137,11 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     first_store = min(
         (
             h.stores[0]
-            for v in (*subject.models, *subject.optimizers)
+            for v in (
+                *subject.models,
+                *subject.optimizers,
+                *(subject.train_loaders if subject.stages else ()),
+            )
             for h in stores(facts, subject.scope, v)
         ),
         key=lambda s: s.lineno,
@@ -154,8 +158,9 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     marked = next((s for s in suite if mentions_accelerator(s)), None)
     if marked is not None and first_store.lineno < marked.lineno:
         marked = _in_suite(facts, first_store, suite) or marked
-    # Where the script names no device, the first thing that is prepared must find it there.
-    made = _in_suite(facts, first_store, suite) or first_store if anchor is None else None
+    # Where the script names no device, or too late, the first thing that is prepared must find it there.
+    late = anchor is not None and scope is subject.scope and anchor.lineno > _all_exist(facts, subject)
+    made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
     speaks = next((s for s in suite if _makes_speaker(facts, s)), None)
     return speaks if speaks is not None and _may_stand(suite, speaks, first) else first
@@ -180,6 +185,12 @@ def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt) -> boo
         n.id for s in between for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
     return not any(isinstance(n, ast.Name) and n.id in stored for n in ast.walk(first))
+
+
+def _all_exist(facts: Facts, subject: Subject) -> int:
+    """The line after which everything that is prepared is there."""
+    core = (*subject.models, *subject.optimizers, *subject.train_loaders)
+    return max((h.last.lineno for v in core for h in stores(facts, subject.scope, v)), default=0)
 
 
 def _first(scope: Scope) -> ast.stmt:

@@ -31,17 +31,27 @@ def plan(context: Context) -> None:
     subject = context.subject
     core = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.schedulers]
     held = {v: _holding(context, v) for v in core}
+    for scope in subject.scopes:
+        mine = {v: h for v, h in held.items() if h.scope is scope}
+        if mine:
+            _prepare_in(context, scope, mine)
+    _check_stages(context, held)
+
+
+def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding]) -> None:
+    """One prepare for what `scope` holds."""
     position = common_position(context.facts, [s for h in held.values() for s in h.stores])
-    position = _past_other_schedulers(context, held, position)
-    position = _with_evaluation(context, held, position)
-    for loader in _begun_early(context, held, position):
+    position = _past_other_schedulers(context, scope, held, position)
+    if scope is context.subject.scope:
+        position = _with_evaluation(context, held, position)
+    for loader in _begun_early(context, scope, held, position):
         _prepare_alone(context, held[loader], "the loader is prepared before a stream of its batches begins")
         _check_aliases(context, {loader: held[loader]}, held[loader].last)
         del held[loader]
-    first_use = _first_use(context, held, position)
+    first_use = _first_use(context, scope, held, position)
     if first_use is not None:
         position = _before_rebindings(context, held, first_use) or position
-        first_use = _first_use(context, held, position)
+        first_use = _first_use(context, scope, held, position)
     if first_use is not None:
         raise refuse(
             RULE,
@@ -65,11 +75,39 @@ def plan(context: Context) -> None:
     _check_other_names(context, held, position)
 
 
-def _begun_early(context: Context, held: dict[Value, Holding], position: ast.stmt) -> list[Value]:
+def _check_stages(context: Context, held: dict[Value, Holding]) -> None:
+    """A model of a later stage must not run before: it is not where its batches are until it is prepared."""
+    facts = context.facts
+    for model in context.subject.models:
+        stage = context.subject.stages.get(model)
+        if stage is None:
+            continue
+        if context.runtime == "accelerate":
+            raise refuse(
+                RULE,
+                held[model].last if held[model].stores else stage.node,
+                "training goes in stages, and Accelerate prepares another object than the one that other stages hold",
+                "migrate with --runtime crosstrain, or make everything in one function",
+            )
+        begun = min(site.lineno for site in facts.callers[stage.node])
+        for call in facts.calls:
+            outside = facts.table.of_node[call] is context.subject.scope and call.lineno < begun
+            if outside and _runs(context, call, {model}):
+                raise refuse(
+                    RULE,
+                    call,
+                    "this runs the model before the stage that prepares it",
+                    "run it after its training, or make its optimizer here",
+                )
+
+
+def _begun_early(
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+) -> list[Value]:
     """Training loaders of which a stream of batches begins before all else exists: `stream = cycle(loader)`."""
     found = []
-    for loader in context.subject.train_loaders:
-        first = _first_use(context, {loader: held[loader]}, position)
+    for loader in (v for v in context.subject.train_loaders if v in held):
+        first = _first_use(context, scope, {loader: held[loader]}, position)
         begins = isinstance(first, ast.Call) and loader in _streams(context, first)
         if begins and held[loader].stores and held[loader].last.lineno < first.lineno:  # type: ignore[union-attr]
             found.append(loader)
@@ -89,8 +127,7 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
 def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """What is made under a condition alone does not exist where the condition does not hold."""
     for holding in held.values():
-        item = "[" in holding.name  # of a dictionary or a list, which is there when it is filled
-        if holding.stores and not item and not surely_bound(context.facts, holding.name, position):
+        if holding.stores and not surely_bound(context.facts, holding.variable, position):
             raise refuse(
                 RULE,
                 holding.last,
@@ -99,13 +136,15 @@ def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stm
             )
 
 
-def _past_other_schedulers(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:
+def _past_other_schedulers(
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+) -> ast.stmt:
     """Schedulers that stay unprepared are still made before the prepare, from the optimizer as it was."""
     for scheduler in context.facts.schedulers:
-        found = stores(context.facts, context.subject.scope, scheduler) if scheduler not in held else []
+        found = stores(context.facts, scope, scheduler) if scheduler not in held else []
         if found:
             later = common_position(context.facts, [position, *found[0].stores])
-            if _first_use(context, held, later) is None:
+            if _first_use(context, scope, held, later) is None:
                 position = later
     return position
 
@@ -140,7 +179,9 @@ def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
 
 
 def _holding(context: Context, value: Value) -> Holding:
-    found = holdings(context.facts, context.subject.scope, value)
+    stage = context.subject.stages.get(value)
+    scopes = context.subject.scopes if stage is None else [stage]
+    found = next((f for f in (holdings(context.facts, s, value) for s in scopes) if f), [])
     if not found:
         raise refuse(
             RULE,
@@ -149,8 +190,7 @@ def _holding(context: Context, value: Value) -> Holding:
             "give it a name there",
         )
     holding = _that_loops_read(context, value, found)
-    plain = holding.name if holding.container is None else holding.name.rsplit("[", 1)[0]
-    if plain.count(".") > 1 or "[" in plain:
+    if holding.variable.count(".") > 1 or "[" in holding.variable:
         raise refuse(
             RULE,
             holding.last,
@@ -184,7 +224,9 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
             continue
         joint = common_position(facts, [position, *found[0].stores])
         trial = {**held, loader: found[0]}
-        if _first_use(context, trial, joint) is None:
+        if not found[0].stores and not _seen_everywhere(context, loader, found[0], position):
+            _prepare_elsewhere(context, loader)
+        elif _first_use(context, context.subject.scope, trial, joint) is None:
             held[loader] = found[0]
             position = joint
         elif found[0].stores:
@@ -207,14 +249,16 @@ def _prepare_elsewhere(context: Context, loader: Value) -> None:
         found = stores(context.facts, scope, loader)
         if found and context.reachable(found[0].last):
             _prepare_alone(context, found[0])
+            _check_aliases(context, {loader: found[0]}, found[0].last)
             return
     raise refuse(RULE, loader.site, "no variable holds this evaluation loader", "give it a name")  # type: ignore[union-attr]
 
 
-def _first_use(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.AST | None:
+def _first_use(
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+) -> ast.AST | None:
     """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared."""
     facts = context.facts
-    scope = context.subject.scope
     values = set(held)
     for node in ast.walk(scope.node):
         line = getattr(node, "lineno", None)
@@ -273,10 +317,10 @@ def _runs(context: Context, call: ast.Call, values: set[Value]) -> bool:
 def _check_aliases(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """Every loop over a prepared loader must see the prepared one."""
     facts = context.facts
-    for loop, over in facts.loops.items():
-        for loader in over & set(held):
-            if not _sees_prepared(context, _iterated(loop.iter), held[loader], position, loader, frozenset()):
-                raise _other_name(loop, held[loader])
+    for loader, holding in held.items():
+        loop = _that_does_not_see(context, loader, holding, position)
+        if loop is not None:
+            raise _other_name(loop, holding)
     for call in facts.calls:
         for loader in _streams(context, call) & set(held):
             given = [a for a in call.args if facts.of(a) & {loader}]
@@ -284,6 +328,22 @@ def _check_aliases(context: Context, held: dict[Value, Holding], position: ast.s
                 _sees_prepared(context, a, held[loader], position, loader, frozenset()) for a in given
             ):
                 raise _other_name(call, held[loader])
+
+
+def _that_does_not_see(
+    context: Context, loader: Value, holding: Holding, position: ast.stmt
+) -> ast.For | ast.AsyncFor | None:
+    """The first loop over the loader that would go over it as it was made."""
+    for loop, over in context.facts.loops.items():
+        if loader in over and not _sees_prepared(
+            context, _iterated(loop.iter), holding, position, loader, frozenset()
+        ):
+            return loop
+    return None
+
+
+def _seen_everywhere(context: Context, loader: Value, holding: Holding, position: ast.stmt) -> bool:
+    return _that_does_not_see(context, loader, holding, position) is None
 
 
 def _other_name(node: ast.AST, holding: Holding) -> Exception:
@@ -298,14 +358,13 @@ def _other_name(node: ast.AST, holding: Holding) -> Exception:
 def _check_other_names(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """A loader whose item in a dict is prepared must not be read as a variable any more: that one is the author's."""
     facts = context.facts
-    scope = context.subject.scope
     items = {value: holding for value, holding in held.items() if holding.container is not None}
     for node in facts.nodes if items else ():
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue
-        if facts.table.of_node[node] is scope and node.lineno <= position.lineno:
-            continue
         for value in facts.of(node) & set(items):
+            if facts.table.of_node[node] is items[value].scope and node.lineno <= position.lineno:
+                continue
             if _unpacked(context, node) or isinstance(only_definition(facts, node), ast.Subscript):
                 continue  # for phase, loader in loaders.items(); loader = loaders[phase]
             raise refuse(
@@ -340,7 +399,7 @@ def _sees_prepared(
     if isinstance(node, ast.Attribute):
         return _attribute_sees(context, node, holding, position, loader, seen)
     if isinstance(node, ast.Subscript) and holding.container is not None:
-        within = facts.table.of_node[node] is context.subject.scope
+        within = facts.table.of_node[node] is holding.scope
         return Sequence(holding.container) in facts.of(node.value) and (
             not within or node.lineno > position.lineno
         )
@@ -350,7 +409,7 @@ def _sees_prepared(
     if container is not None:  # for phase, loader in loaders.items()
         return _sees_prepared(context, container, holding, position, loader, seen)
     scope = facts.table.of_node[node].resolve(node.id)
-    if scope is context.subject.scope and node.id == holding.name:
+    if scope is holding.scope and node.id == holding.name:
         return facts.table.of_node[node] is not scope or node.lineno > position.lineno
     definition = only_definition(facts, node)
     if definition is not None:  # batches = tqdm(loader)

@@ -26,7 +26,7 @@ def plan(context: Context) -> None:
     per_epoch: list[Value] = []
     for scheduler in facts.schedulers:
         calls = [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
-        if not calls or not stores(facts, context.subject.scope, scheduler):
+        if not calls or not any(stores(facts, scope, scheduler) for scope in context.subject.scopes):
             continue
         inside = [facts.in_batch_loop(c, set(context.subject.train_loaders)) for c in calls]
         (per_batch if any(inside) else per_epoch).append(scheduler)

@@ -27,7 +27,13 @@ class Holding:
     name: str
     value: Value
     stores: list[ast.stmt]
+    scope: Scope
     container: ast.AST | None = None
+
+    @property
+    def variable(self) -> str:
+        """The name itself, or that of the dict or list."""
+        return self.name if self.container is None else self.name.rsplit("[", 1)[0]
 
     @property
     def last(self) -> ast.stmt:
@@ -57,6 +63,9 @@ def find_subject(facts: Facts) -> Subject:
     candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
     if not candidates:
         candidates = _that_are_given_some(facts, values)
+    staged = _in_stages(facts) if not candidates else None
+    if staged is not None:
+        return staged
     if not candidates:
         raise refuse(
             RULE,
@@ -78,6 +87,30 @@ def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
         and all(stores(facts, s, v) for v in facts.optimizers)
         and all(holdings(facts, s, v) for v in values)
     ]
+
+
+def _in_stages(facts: Facts) -> Subject | None:
+    """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
+    values: list[Value] = [*facts.models, *facts.train_loaders]
+    outer = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    if not outer:
+        return None
+    stages: dict[Value, Scope] = {}
+    for optimizer in facts.optimizers:
+        models = {facts.whole(part) for part in facts.optimized_by(optimizer)}
+        inside = [
+            s
+            for s in facts.table.scopes.values()
+            if s.is_function
+            and facts.callers.get(s.node)
+            and stores(facts, s, optimizer)
+            and all(holdings(facts, s, m) for m in models)
+        ]
+        if len(inside) != 1 or any(stages.get(m, inside[0]) is not inside[0] for m in models):
+            return None
+        stages.update(dict.fromkeys([optimizer, *models], inside[0]))
+    scope = min(outer, key=lambda s: _preference(facts, s))
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, stages=stages)
 
 
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:
@@ -142,15 +175,17 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
             continue  # a loop variable over models is no place to bind a prepared one
         if value in values:
             name = ast.unparse(node)
-            found.setdefault(name, Holding(name, value, [])).stores.append(statement)
+            found.setdefault(name, Holding(name, value, [], scope)).stores.append(statement)
         for container in values & set(items):
             assert isinstance(container, Sequence)
             name = f"{ast.unparse(node)}[{items[container]!r}]"
-            found.setdefault(name, Holding(name, value, [], container.site)).stores.append(statement)
+            found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
     for node, held in facts.interp.definitions.items():
         if isinstance(node, ast.alias) and value in held and facts.table.of_node.get(node) is scope:
             name = node.asname or node.name  # made by another file of the program
-            found.setdefault(name, Holding(name, value, [])).stores.append(facts.table.statement_of(node))
+            found.setdefault(name, Holding(name, value, [], scope)).stores.append(
+                facts.table.statement_of(node)
+            )
     for holding in found.values():
         if holding.container is not None:
             holding.stores += _filled(facts, scope, holding)
@@ -179,11 +214,13 @@ def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     if (found and not copied) or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return found
     names = [a.arg for a in all_arguments(scope.node)]
-    given = [Holding(name, value, []) for name in names if value in facts.interp.env.get((scope, name), ())]
+    given = [
+        Holding(name, value, [], scope) for name in names if value in facts.interp.env.get((scope, name), ())
+    ]
     if found:  # other names of what the function is given
         return given or found
     return given + [
-        Holding(f"{name}[{key!r}]", value, [], site)
+        Holding(f"{name}[{key!r}]", value, [], scope, site)
         for name in names
         for site, key in facts.loader_items.get(value, ())
         if Sequence(site) in facts.interp.env.get((scope, name), ())

@@ -1,0 +1,147 @@
+"""CT201 where no one function holds everything: training in stages, and loaders that several functions are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crosstrain_migrate.engine import Options, migrate_text
+
+from .support import check_invariants, migrate
+
+STAGES = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def build(width):
+    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+def accuracy(net, batches):
+    net.eval()
+    right = 0
+    for x, y in batches:
+        with torch.no_grad():
+            right += (net(x).argmax(1) == y).sum().item()
+    return right / len(batches.dataset)
+
+
+def first(net, batches):
+    steps = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in batches:
+        steps.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        steps.step()
+
+
+def second(small, big, batches):
+    steps = torch.optim.SGD(small.parameters(), lr=0.1)
+    decay = torch.optim.lr_scheduler.StepLR(steps, 1)
+    for x, y in batches:
+        with torch.no_grad():
+            wanted = big(x)
+        steps.zero_grad()
+        F.mse_loss(small(x), wanted).backward()
+        steps.step()
+    decay.step()
+
+
+def main():
+    train = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)
+    test = DataLoader(TensorDataset(torch.ones(20, 8), torch.zeros(20, dtype=torch.long)), batch_size=8)
+    teacher = build(16)
+    student = build(4)
+    first(teacher, train)
+    print(accuracy(teacher, test))
+    second(student, teacher, train)
+    print(accuracy(student, test))
+
+
+main()
+"""
+SHARED = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def accuracy(net, batches):
+    net.eval()
+    right = 0
+    for x, y in batches:
+        with torch.no_grad():
+            right += (net(x).argmax(1) == y).sum().item()
+    return right / len(batches.dataset)
+
+
+def fit(net, batches, held_out):
+    steps = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in batches:
+        steps.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        steps.step()
+    print(accuracy(net, held_out))
+
+
+def main():
+    train = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)
+    test = DataLoader(TensorDataset(torch.ones(20, 8), torch.zeros(20, dtype=torch.long)), batch_size=8)
+    net = nn.Linear(8, 3)
+    fit(net, train, test)
+    print(accuracy(net, test))
+
+
+main()
+"""
+
+
+def test_each_stage_prepares_what_it_trains() -> None:
+    result = migrate(STAGES)
+    check_invariants(STAGES, result)
+    assert not result.findings
+    assert "    net, steps = accelerator.prepare(net, steps)\n" in result.after
+    assert "    small, steps, decay = accelerator.prepare(small, steps, decay)\n" in result.after
+    assert "    train, test = accelerator.prepare(train, test)\n" in result.after
+    assert result.after.count(".prepare(") == 3
+
+
+def test_a_model_that_runs_before_its_stage() -> None:
+    """Unprepared it is on the CPU, and the prepared loader's batches are not."""
+    early = STAGES.replace(
+        "    first(teacher, train)\n", "    print(accuracy(student, test))\n    first(teacher, train)\n"
+    )
+    result = migrate(early)
+    check_invariants(early, result)
+    assert [(f.rule, f.line) for f in result.findings] == [("CT201", 45)]
+    assert result.refused
+
+
+def test_accelerate_prepares_another_object() -> None:
+    result = migrate_text(Path("train.py"), STAGES, Options(runtime="accelerate"))
+    assert result.refused
+    assert "stages" in result.findings[0].reason
+
+
+def test_two_optimizers_for_one_model_in_two_functions() -> None:
+    """Which of them prepares it would depend on the order of the calls."""
+    both = STAGES.replace("second(student, teacher, train)", "second(teacher, student, train)")
+    result = migrate(both)
+    check_invariants(both, result)
+    assert result.refused
+
+
+def test_a_loader_that_its_maker_goes_on_with_is_prepared_there() -> None:
+    result = migrate(SHARED)
+    check_invariants(SHARED, result)
+    assert "    test = accelerator.prepare(test)\n" in result.after
+    assert "    net, steps, batches = accelerator.prepare(net, steps, batches)\n" in result.after
+
+
+def test_a_loader_that_only_the_function_reads_is_prepared_in_it() -> None:
+    inside = SHARED.replace("    print(accuracy(net, test))\n\n\nmain", "\n\nmain")
+    result = migrate(inside)
+    check_invariants(inside, result)
+    assert result.after.count(".prepare(") == 1

@@ -164,6 +164,7 @@ POSITIVE = [
     prepared(
         "a progress bar with a name",
         {"imports": "from tqdm import tqdm", "epoch": "bar = tqdm(train_loader)", "loop": "for x, y in bar:"},
+        {"epoch": "bar = tqdm(train_loader, disable=not accelerator.is_local_main_process)"},
     ),
     prepared("counted", {"loop": "for i, (x, y) in enumerate(train_loader, start=1):"}),
     prepared("beside a range", {"loop": "for i, (x, y) in zip(range(10), train_loader):"}),

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -492,6 +493,7 @@ def test_input_errors(tmp_path: Path) -> None:
         ((script, script), {"processes": [0]}, "processes"),
         ((script, script), {"steps": 0}, "steps"),
         ((script, script), {"folder": tmp_path / "no"}, "no folder"),
+        *((((script, script), {"backend": "xla"}, "torch_xla"),) if find_spec("torch_xla") is None else ()),
     ]:
         with pytest.raises(VerifyInputError, match=message):
             verify(*arguments, **options)  # type: ignore[arg-type]

@@ -85,6 +85,8 @@ class DefaultLaunch:
 
     def _what_changes(self) -> str:
         rows, world = self._rows, self._world
+        if not self._training:
+            return "no loader feeds the training, so every process does the same work"
         batch = f"{rows} x {world} = {rows * world} rows" if rows else f"{world} times the script's batch"
         return (
             f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning "

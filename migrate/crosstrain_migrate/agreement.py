@@ -197,8 +197,10 @@ def _merged(programs: list[Files]) -> Files:
             by_target[file.source.target].append(file)
     found = []
     for versions in by_target.values():
-        best = next((file for file in versions if file.result.changed), versions[-1])
-        findings = dict.fromkeys(one for file in versions for one in file.result.findings)
+        # Where a script changes a file, what was said of the file by itself is beside the point.
+        changed = [file for file in versions if file.result.changed]
+        best = (changed or versions)[-1]
+        findings = dict.fromkeys(one for file in changed or versions for one in file.result.findings)
         trains = any(file.result.trains for file in versions)
         found.append(replace(best, result=replace(best.result, findings=tuple(findings), trains=trains)))
     return found

@@ -159,6 +159,14 @@ def test_a_module_that_is_a_script_too(tmp_path: Path) -> None:
     assert "loop.py is a script of its own too" in said(outcome)[0]
 
 
+def test_a_module_that_does_something_at_its_top_is_not_judged_alone(tmp_path: Path) -> None:
+    helper = HELPER + "\ntorch.set_printoptions(precision=3)\n"
+    write(tmp_path, {"train.py": TRAIN, "loop.py": helper})
+    outcome = migrate(tmp_path)
+    assert changed(outcome, tmp_path) == {"train.py", "loop.py"}
+    assert not outcome.refused
+
+
 def test_no_follow_changes_no_other_file(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": TRAIN, "loop.py": HELPER})
     outcome = migrate(tmp_path / "train.py", follow=False)

@@ -108,7 +108,9 @@ def verify(
     ] = Data.REAL,
     backend: Annotated[
         Backend,
-        typer.Option(help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."),
+        typer.Option(
+            help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."
+        ),
     ] = Backend.TORCH,
     output_format: Annotated[OutputFormat, typer.Option(help="What to print.")] = OutputFormat.TEXT,
     output: Annotated[Path | None, typer.Option(help="Write the JSON report to this file, too.")] = None,

@@ -289,6 +289,13 @@ POSITIVE = [
 
 NEGATIVE = [
     leaves(
+        "CT602",
+        "a shape that is printed",
+        {"after_step": "print(x.shape, out.shape[1])"},
+        {"after_step": "accelerator.print(x.shape, out.shape[1])"},
+        findings=[("CT602", "print(x.shape")],
+    ),
+    leaves(
         RULE,
         "the name of a class",
         {"setup": "names = ['a', 'b', 'c']", "after_epoch": "print(names[0])"},

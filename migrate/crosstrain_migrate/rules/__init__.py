@@ -33,6 +33,7 @@ from . import (
     prepare,
     replicas,
     schedulers,
+    shapes,
     speak,
     subject,
     xla,
@@ -123,6 +124,7 @@ def _core(context: Context) -> None:
     schedulers.plan(context)
     evaluation.plan(context)
     numbers.plan(context)
+    shapes.plan(context)
     backward.plan(context)
     clipping.plan(context)
     batches.plan(context)

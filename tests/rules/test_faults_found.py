@@ -301,6 +301,48 @@ FAULTS = [
         holds=("accelerator.print(Linear(4))",),
     ),
     Fault(
+        "lengths that must stay on the CPU for packing",
+        {
+            "imports": "from torch.nn.utils.rnn import pack_padded_sequence",
+            "data": "train_set = TensorDataset(torch.ones(48, 4, 8), torch.ones(48, dtype=torch.long))\n"
+            "train_loader = DataLoader(train_set, batch_size=8)",
+            "model": "model = nn.GRU(8, 3, batch_first=True).to(device)",
+            "loop": "for x, n in train_loader:",
+            "batch": "x = x.to(device)",
+            "loss": "out, last = model(pack_padded_sequence(x, n, batch_first=True, enforce_sorted=False))\n"
+            "loss = last.pow(2).mean()",
+        },
+        holds=("pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)",),
+    ),
+    Fault(
+        "lengths that are on the CPU already, or in Python",
+        {
+            "imports": "from torch.nn.utils.rnn import pack_padded_sequence",
+            "data": "train_set = TensorDataset(torch.ones(48, 4, 8), torch.ones(48, dtype=torch.long))\n"
+            "train_loader = DataLoader(train_set, batch_size=8)",
+            "model": "model = nn.GRU(8, 3, batch_first=True).to(device)",
+            "loop": "for x, n in train_loader:",
+            "batch": "x = x.to(device)",
+            "loss": "out, last = model(pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False))\n"
+            "loss = last.pow(2).mean()",
+        },
+        holds=("pack_padded_sequence(x, n.cpu(), batch_first=True, enforce_sorted=False)",),
+        lacks=("n.cpu().cpu()",),
+    ),
+    Fault(
+        "--device cpu where the option's default is chosen in the script",
+        {
+            "imports": "import argparse",
+            "options": "parser = argparse.ArgumentParser()\nparser.add_argument('--device')\n"
+            "args = parser.parse_args()",
+            "device": 'if args.device is None:\n    args.device = "cuda" if torch.cuda.is_available() else "cpu"',
+            "model": "model = nn.Linear(8, 3).to(args.device)",
+            "batch": "x, y = x.to(args.device), y.to(args.device)",
+        },
+        holds=('accelerator = Accelerator(cpu=args.device == "cpu")',),
+        lacks=("if args.device is None",),
+    ),
+    Fault(
         "identity is no reading of a number",
         {
             "setup": "last = None",

@@ -25,6 +25,7 @@ from . import (
     files,
     gate,
     home,
+    lengths,
     marks,
     numbers,
     plain,
@@ -134,6 +135,7 @@ def _core(context: Context) -> None:
     speak.plan(context)
     placement = device.Placement(context)
     placement.plan()
+    lengths.plan(context)
     prepare.plan(context)
     plumbing.Plumbing(context, placement).plan()
 

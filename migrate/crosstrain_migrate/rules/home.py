@@ -19,6 +19,7 @@ from crosstrain_migrate.roles.values import External, Function, Symbol
 
 from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
+from .defaults import default_of
 from .draws import Place, may_draw, unseeded_draw
 from .subject import stores, suite_of
 from .wish import MARKED
@@ -238,6 +239,8 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     """What `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
     value = definition.value
     facts = context.facts
+    if default_of(facts, definition) is not None and isinstance(definition.targets[0], ast.Attribute):
+        return f'{ast.unparse(definition.targets[0])} == "cpu"'
     if any(names_ordinal(n) for n in ast.walk(value)):
         context.note(
             "CT105",

@@ -18,6 +18,7 @@ from crosstrain_migrate.roles.values import FunctionNode
 from . import home as homes
 from .base import Context, refuse
 from .choices import Choice, find_choices
+from .defaults import default_of
 from .device import Placement, is_pure
 from .leftovers import Leftovers, replace_imported
 from .prepare import argument_for
@@ -38,6 +39,7 @@ class Plumbing:
         self._dead_attributes()
         parameters = self._device_parameters()
         self._parameters(parameters)
+        self._dead_attributes()  # what was handed to parameters that are gone now, too
         needed = set(self.context.needs)
         replace_imported(self.context, self.placement)
         if self.context.needs != needed:
@@ -232,6 +234,8 @@ class Plumbing:
             target = node.targets[0]
             if not isinstance(target, ast.Attribute) or not self.placement.is_device(node.value):
                 continue
+            default = default_of(self.facts, node)
+            asked = set(ast.walk(default.test)) if default is not None else set()
             loads = [
                 n
                 for n in self.facts.nodes
@@ -239,6 +243,7 @@ class Plumbing:
                 and n.attr == target.attr
                 and isinstance(n.ctx, ast.Load)
                 and n not in self.gone
+                and n not in asked
                 and self.placement.is_device(n)
             ]
             if not loads:
@@ -265,7 +270,8 @@ class Plumbing:
                 if node is self.context.home.statement:
                     in_place_of = node
                 else:
-                    self.context.remove(node, "CT105", "nothing uses this device any more")
+                    whole = default_of(self.facts, node) or node
+                    self.context.remove(whole, "CT105", "nothing uses this device any more")
             elif self.context.reachable(node):
                 kind = ".type" if self._is_read_as_text(node) else ""
                 own = f"{self.context.accelerator(node)}.device{kind}"

@@ -74,8 +74,8 @@ class Comm(Protocol):
         """
         ...
 
-    def flush(self) -> None:
-        """Wait until what this rank has scattered has arrived."""
+    def flush(self, *, briefly: bool = False) -> None:
+        """Wait until what this rank has scattered has arrived; ``briefly``: or some seconds, without an error."""
         ...
 
     def all_gather_object(self, obj: object) -> list[Any]: ...
@@ -304,8 +304,9 @@ class TorchComm:
         self._waiting(f"scatter from rank {src}", work)
         return out if _shares(buffer, out) else _overwrite(out, buffer)
 
-    def flush(self) -> None:
-        self._waiting(f"scatter from rank {self.rank}", self._outbox.flush)
+    def flush(self, *, briefly: bool = False) -> None:
+        work = self._outbox.leave if briefly else self._outbox.flush
+        self._waiting(f"scatter from rank {self.rank}", work)
 
     def all_gather_object(self, obj: object) -> list[Any]:
         if self.world == 1:

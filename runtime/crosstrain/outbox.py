@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 TAG = 0x5CA7  # marks ours among the messages that a script may send itself
-_AT_EXIT = timedelta(seconds=10)
+_BRIEFLY = timedelta(seconds=10)
 
 
 class Outbox:
@@ -27,7 +27,7 @@ class Outbox:
     def send(self, parts: dict[int, Tensor]) -> None:
         """Start sending each rank its tensor, once the last ones have been taken. They must not be changed."""
         self.flush()
-        atexit.register(self._leave)
+        atexit.register(self.leave)
         self._pending = [(dist.isend(part, rank, tag=TAG), part) for rank, part in parts.items()]
 
     def flush(self) -> None:
@@ -35,13 +35,15 @@ class Outbox:
         pending, self._pending = self._pending, []
         for work, _ in pending:
             work.wait()
-        atexit.unregister(self._leave)
+        atexit.unregister(self.leave)
 
-    def _leave(self) -> None:
-        """A process that ends takes its messages along, so wait a little; those who are gone need none."""
-        for work, _ in self._pending:
+    def leave(self) -> None:
+        """Wait a little: a process that ends takes its messages along, and those who are gone need none."""
+        pending, self._pending = self._pending, []
+        for work, _ in pending:
             with suppress(RuntimeError):
-                work.wait(_AT_EXIT)
+                work.wait(_BRIEFLY)
+        atexit.unregister(self.leave)
 
 
 def receive(out: Tensor, source: int) -> None:

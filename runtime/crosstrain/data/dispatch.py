@@ -174,9 +174,9 @@ class Channel:
         self._scatter(_STOP)
         self.flush()
 
-    def flush(self) -> None:
-        """On process 0: return when the others have taken what was sent."""
-        self._comm.flush()
+    def flush(self, *, briefly: bool = False) -> None:
+        """On process 0: return when the others have taken what was sent; see `Comm.flush`."""
+        self._comm.flush(briefly=briefly)
 
     def fail(self, error: Exception) -> None:
         """On process 0: the next step cannot be read."""
@@ -314,6 +314,10 @@ class DispatchPass(Pass):
     @property
     def at_end(self) -> bool:
         return self._last
+
+    def left(self) -> None:
+        if self._rank == 0:  # the others are at the last batch that was sent, or will be
+            self._channel.flush(briefly=True)
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:

@@ -68,6 +68,9 @@ class Pass:
         """Rows of the batch in hand by rank, as far as they can be told."""
         return self.counts
 
+    def left(self) -> None:
+        """The loop is over, or was broken off."""
+
     @property
     def receive(self) -> Callable[[Any], Any] | None:
         """Makes the user's batch of what was read; None where both are the same."""
@@ -211,6 +214,7 @@ class PreparedLoader(DataLoader[Any]):
             prepared.active.leave(run)
             progress.runs.remove(run)
             progress.current = progress.runs[-1] if progress.runs else None
+            run.left()
         if run.length is not None and run.done != max(run.length, prepared.skip or 0):
             warnings.warn(
                 f"the loader over {type(self.dataset).__name__} said it had {run.length} batches and gave "

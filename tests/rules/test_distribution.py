@@ -785,3 +785,81 @@ def test_scripts_of_the_transformers_library() -> None:
     assert "loss.mean()" not in result.after
     assert "accelerator = Accelerator(cpu=args.no_cuda" in result.after
     check_invariants(TRANSFORMERS, result)
+
+
+TRAINER = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset, random_split
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Config:
+    def __init__(self, use_amp):
+        self.use_amp = use_amp
+
+
+class Trainer:
+    def __init__(self, config, model, optimizer, train_set):
+        self.config = config
+        self.local_rank = int(os.environ["LOCAL_RANK"])
+        self.loader = DataLoader(train_set, batch_size=8, sampler=DistributedSampler(train_set))
+        self.model = model.to(self.local_rank)
+        self.optimizer = optimizer
+        if self.config.use_amp:
+            self.scaler = torch.amp.GradScaler("cuda")
+        self.model = DDP(self.model, device_ids=[self.local_rank])
+
+    def run(self):
+        for x, y in self.loader:
+            x, y = x.to(self.local_rank), y.to(self.local_rank)
+            with torch.amp.autocast("cuda", dtype=torch.float16, enabled=self.config.use_amp):
+                loss = nn.functional.cross_entropy(self.model(x), y)
+            self.optimizer.zero_grad()
+            if self.config.use_amp:
+                self.scaler.scale(loss).backward()
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
+            else:
+                loss.backward()
+                self.optimizer.step()
+
+
+def make():
+    data = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    train_set, test_set = random_split(data, [40, 8])
+    model = nn.Linear(8, 3)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), train_set
+
+
+def main():
+    backend = dist.get_default_backend_for_device("cuda")
+    dist.init_process_group(backend=backend)
+    config = Config(False)
+    model, optimizer, train_set = make()
+    Trainer(config, model, optimizer, train_set).run()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if torch.cuda.device_count() < 2:
+        print("two devices are needed")
+        sys.exit()
+    main()
+"""
+
+
+def test_a_trainer_that_is_given_split_data_and_wants_several_devices() -> None:
+    """The Accelerator is made before the data are split, with the switch as `main` writes it; nothing ends the script."""
+    result = migrate(TRAINER)
+    assert result.changed, result.findings
+    made = 'accelerator = Accelerator(mixed_precision="fp16" if config.use_amp and torch.cuda.is_available() else "no")'
+    assert f"    {made}\n    model, optimizer, train_set = make()\n" in result.after, result.after
+    assert "exit" not in result.after and "get_default_backend" not in result.after
+    assert any("too few devices" in f.reason for f in result.findings)
+    check_invariants(TRAINER, result)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import Function, Method, Shard
 
 from .base import refuse
@@ -21,6 +22,7 @@ from .samplers import SAMPLERS
 from .subject import suite_of
 
 RULE = "CT303"
+EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 
 
 def plan(stage: Stage) -> None:
@@ -128,7 +130,10 @@ def _chain(stage: Stage, node: ast.If) -> None:
     settled = False
     for test, body in arms:
         known = stage.alone.by_hand(test) if test is not None else None
-        if (
+        if known is not None and known.truth and not settled and _gives_up(stage, body):
+            _demands(stage, node)
+            fates.append("drop")
+        elif (
             settled
             or (known is not None and not known.truth)
             or (known is not None and test is not None and len(arms) == 1 and _only_warns(stage, test, body))
@@ -145,7 +150,7 @@ def _chain(stage: Stage, node: ast.If) -> None:
         return
     taken = [s for (_, body), fate in zip(arms, fates, strict=True) if fate != "drop" for s in body]
     for (test, body), fate in zip(arms, fates, strict=True):
-        if fate == "drop" and not (test is not None and _left_out(test)):
+        if fate == "drop" and not (test is not None and _left_out(test)) and not _gives_up(stage, body):
             check_dispensable(stage, body, node, taken)
     if fates == ["always"] and not runs_everywhere(stage, node):
         main = main_process(stage, node.test)
@@ -153,6 +158,25 @@ def _chain(stage: Stage, node: ast.If) -> None:
         stage.replace(node.test, RULE, "the accelerator knows which process this is", main)
         return
     _drop(stage, node, arms, fates)
+
+
+def _gives_up(stage: Stage, body: list[ast.stmt]) -> bool:
+    """Whether a branch ends the script: there are too few devices or processes for it."""
+    last = body[-1]
+    if isinstance(last, ast.Raise):
+        return True
+    call = last.value if isinstance(last, ast.Expr) else None
+    return isinstance(call, ast.Call) and bool(stage.facts.paths(call.func) & EXITS)
+
+
+def _demands(stage: Stage, node: ast.If) -> None:
+    stage.note(
+        RULE,
+        node,
+        "the script ended here where it found too few devices or processes; now it runs on as many as it is given",
+        "choose their number with `crosstrain launch --num-processes`",
+        Severity.REVIEW,
+    )
 
 
 def _only_warns(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> bool:

@@ -83,10 +83,10 @@ class Dead:
         """Whether one process always leaves the function at `statement`, because of how it is distributed."""
         if not isinstance(statement, ast.If):
             return False
-        if not any(isinstance(n, ast.Return | ast.Raise) for n in walk(statement)):
+        if not any(isinstance(n, ast.Return) for n in walk(statement)):
             return False
         test = self._decided(statement.test)
         if test is None:
             return False
         taken = statement.body if test.truth else statement.orelse
-        return any(isinstance(s, ast.Return | ast.Raise) or self.leaves(s) for s in taken)
+        return any(isinstance(s, ast.Return) or self.leaves(s) for s in taken)

@@ -15,7 +15,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import External, Function, Symbol
+from crosstrain_migrate.roles.values import External, Function, Instance, Symbol
 
 from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
@@ -65,6 +65,8 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
         scope, cls = scope.module, None
     elif cls is None:
         scope = _above_marks(facts, _where_all_is_made(facts, subject))
+    elif (outside := _draws_before(facts, cls)) is not None:
+        scope, cls = outside, None
     home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
     home.statement = _statement(facts, subject, scope, definitions)
     early = unseeded_draw(facts, home)
@@ -107,6 +109,18 @@ def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
             return subject.scope
         seen.add(scope)
     return scope
+
+
+def _draws_before(facts: Facts, cls: ast.ClassDef) -> Scope | None:
+    """The function that makes the one object of a trainer class, where it draws random numbers (splits the data,
+    say) before: the Accelerator must exist by then."""
+    sites = {v.site for v in facts.all_values if isinstance(v, Instance) and v.cls is cls}
+    site = sites.pop() if len(sites) == 1 else None
+    if site is None or facts.enclosing_function(site) is None:
+        return None
+    scope = facts.table.of_node[site]
+    before = [s for s in getattr(scope.node, "body", []) if s.lineno < site.lineno]  # type: ignore[attr-defined]
+    return scope if any(may_draw(facts, s) for s in before) else None
 
 
 def _above_marks(facts: Facts, scope: Scope) -> Scope:

@@ -7,7 +7,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.scopes import Scope
 
-from .base import Context, refuse
+from .base import Context, Refusal, refuse
 from .wish import Precision
 
 RULE = "CT306"
@@ -84,7 +84,12 @@ def _available(context: Context, wanted: Precision) -> str | None:
     """The switch, in words that are known where the Accelerator is made."""
     if wanted.flag is None:
         return None
-    return _spelled(context, wanted.flag, 3)
+    try:
+        return _spelled(context, wanted.flag, 3)
+    except Refusal:
+        if wanted.outside is None:
+            raise
+        return _spelled(context, wanted.outside, 3)
 
 
 def _spelled(context: Context, text: str, depth: int) -> str:

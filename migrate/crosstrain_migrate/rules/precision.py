@@ -23,7 +23,7 @@ from crosstrain_migrate.roles import torch_api as api
 from .base import refuse
 from .plain import Stage
 from .scaler import AUTOCAST, CUDA_AUTOCAST, SCALERS, Scaler
-from .switches import canonical, device_kind, resolve, switch_of
+from .switches import canonical, device_kind, from_outside, resolve, switch_of
 from .wish import MARK, Precision
 
 RULE = "CT306"
@@ -152,7 +152,12 @@ def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
                 "put every forward pass into an autocast region, or migrate with --runtime crosstrain",
             )
         stage.wish.precision = Precision(
-            "fp16", _text(stage, scaler.switch), scaler.device == "cuda", True, scaler.scaling
+            "fp16",
+            _text(stage, scaler.switch),
+            scaler.device == "cuda",
+            True,
+            scaler.scaling,
+            from_outside(stage, scaler.switch),
         )
 
 
@@ -176,7 +181,7 @@ def _whole(stage: Stage, regions: list[Region], first: Region, scaler: Scaler | 
     scaling = scaler.scaling if scaler is not None and live else ""
     switch = scaler.switch if scaler is not None and live else first.switch
     stage.wish.precision = Precision(
-        first.dtype, _text(stage, switch), first.device == "cuda", False, scaling
+        first.dtype, _text(stage, switch), first.device == "cuda", False, scaling, from_outside(stage, switch)
     )
 
 

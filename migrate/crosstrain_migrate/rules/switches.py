@@ -62,3 +62,33 @@ def device_kind(node: ast.expr | None) -> str:
     if isinstance(node, ast.Constant):
         return "cuda" if node.value == "cuda" else "cpu"
     return "any"
+
+
+def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
+    """A switch that a class reads of what it was given, as its maker writes it: `config.use_amp` of
+    `Trainer(config)` for `self.config.use_amp`."""
+    if switch is None:
+        return None
+    held = next(
+        (
+            n
+            for n in ast.walk(switch)
+            if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
+        ),
+        None,
+    )
+    cls = next((a for a in stage.facts.table.ancestors(switch) if isinstance(a, ast.ClassDef)), None)
+    init = stage.facts.interp.method(cls, "__init__") if cls is not None and held is not None else None
+    if not isinstance(init, ast.FunctionDef) or held is None:
+        return None
+    text = ast.unparse(held)
+    kept = [
+        n.value
+        for n in ast.walk(init)
+        if isinstance(n, ast.Assign) and any(ast.unparse(t) == text for t in n.targets)
+    ]
+    sites = stage.alone.sites(init)
+    if len(kept) != 1 or not isinstance(kept[0], ast.Name) or len(sites) != 1:
+        return None
+    given = passed(stage.facts, sites[0], init, kept[0].id)
+    return stage.source(switch).replace(text, stage.source(given)) if isinstance(given, ast.Name) else None

@@ -15,7 +15,7 @@ class Precision:
 
     flag: the script's own switch, as it is written; None when there is none. cuda_only: the precision applies where
     CUDA is. own_regions: the script's autocast regions stay as they are, so prepared models must add none.
-    scaling: the arguments of GradScalerKwargs, as written.
+    scaling: the arguments of GradScalerKwargs, as written. outside: the switch as the maker of a trainer writes it.
     """
 
     dtype: str
@@ -23,6 +23,7 @@ class Precision:
     cuda_only: bool
     own_regions: bool
     scaling: str = ""
+    outside: str | None = None
 
 
 @dataclass

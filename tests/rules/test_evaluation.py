@@ -53,6 +53,7 @@ def distributed(
     told_end: str = "",
     wrong: str = "",
     at: str = "",
+    loop_after: str = "",
     **more: str,
 ) -> Case:
     """Evaluation that becomes distributed."""
@@ -60,7 +61,10 @@ def distributed(
         RULE,
         name,
         {"test_data": TEST_DATA, "after_epoch": evaluation(body, start, end, mode, loop), **more},
-        {"prepare": PREPARED, "after_epoch": evaluation(after, start, told_end or told(end), mode, loop)},
+        {
+            "prepare": PREPARED,
+            "after_epoch": evaluation(after, start, told_end or told(end), mode, loop_after or loop),
+        },
         at=at
         or next((line for line in body.split("\n") if line not in after.split("\n")), body.split("\n")[-1]),
         wrong=wrong,
@@ -198,7 +202,12 @@ POSITIVE = [
         "counted, and the count unused", RIGHT, GATHERED, loop="for i, (x, y) in enumerate(test_loader):"
     ),
     distributed(
-        "a bar", RIGHT, GATHERED, loop="for x, y in tqdm(test_loader):", imports="from tqdm import tqdm"
+        "a bar",
+        RIGHT,
+        GATHERED,
+        loop="for x, y in tqdm(test_loader):",
+        loop_after="for x, y in tqdm(test_loader, disable=not accelerator.is_local_main_process):",
+        imports="from tqdm import tqdm",
     ),
     distributed(
         "the best so far",

@@ -13,8 +13,8 @@ def foreign(name: str, imports: str, at: str = "", **more: str) -> Case:
     return refuses(FOREIGN, name, {"imports": imports, **more}, at=at or imports.split("\n")[0])
 
 
-def ours(name: str, rule: str = FOREIGN, **slots: str) -> Case:
-    return leaves(rule, name, slots)
+def ours(name: str, rule: str = FOREIGN, loop_after: str = "", **slots: str) -> Case:
+    return leaves(rule, name, slots, {"loop": loop_after} if loop_after else {})
 
 
 REFUSED = [
@@ -90,6 +90,7 @@ OURS = [
         NO_LOADER,
         imports="from tqdm import tqdm",
         loop="for x, y in tqdm(train_loader):",
+        loop_after="for x, y in tqdm(train_loader, disable=not accelerator.is_local_main_process):",
     ),
     ours("a loader that is counted", NO_LOADER, loop="for i, (x, y) in enumerate(train_loader):"),
 ]

@@ -37,6 +37,7 @@ from . import (
     shapes,
     speak,
     subject,
+    unplaced,
     xla,
 )
 from .base import Allows, Context, Home, Refusal, everywhere
@@ -136,6 +137,7 @@ def _core(context: Context) -> None:
     placement = device.Placement(context)
     placement.plan()
     lengths.plan(context)
+    unplaced.plan(context, placement)
     prepare.plan(context)
     plumbing.Plumbing(context, placement).plan()
 

@@ -1,0 +1,49 @@
+"""CT105 for scripts that choose no device: what the prepared model is given beside its batches."""
+
+from __future__ import annotations
+
+from .support import Case, each, leaves
+
+RULE = "CT105"
+PLAIN = {"device": "torch.manual_seed(0)", "model": "model = nn.Linear(8, 3)", "batch": ""}
+SEEDED = {"device": "torch.manual_seed(0)", "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)"}
+
+POSITIVE = [
+    leaves(
+        RULE,
+        "a tensor of the script's own",
+        {**PLAIN, "end": "model.eval()\nprint(model(torch.ones(2, 8)))"},
+        {**SEEDED, "end": "model.eval()\naccelerator.print(model(torch.ones(2, 8)))"},
+        findings=[(RULE, "model(torch.ones")],
+    ),
+    leaves(
+        RULE,
+        "batches of an evaluation that stays whole",
+        {
+            **PLAIN,
+            "test_data": "test_loader = DataLoader(train_set, batch_size=8)",
+            "after_epoch": "model.eval()\nlosses = []\nfor x, y in test_loader:\n"
+            "    losses.append(F.cross_entropy(model(x), y).item())",
+        },
+        SEEDED,
+        findings=[("CT603", "losses.append"), (RULE, "losses.append")],
+    ),
+]
+
+NEGATIVE = [
+    leaves(RULE, "batches of prepared loaders alone", PLAIN, SEEDED),
+    leaves(
+        RULE,
+        "where a device is chosen",
+        {"end": "model.eval()\nprint(model(torch.ones(2, 8, device=device)))"},
+        {
+            "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
+            "end": "model.eval()\naccelerator.print(model(torch.ones(2, 8, device=device)))",
+        },
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_unplaced(case: Case) -> None:
+    case.check()

@@ -35,6 +35,41 @@ _FUNCTIONS = (
     + "look(print)\n"
 )
 
+_NESTED = """
+import torch
+
+def nested(condition, fn):
+    def apply(obj):
+        if condition(obj):
+            return fn(obj)
+        elif isinstance(obj, (list, tuple)):
+            mapped = (apply(x) for x in obj)
+            if hasattr(obj, "_fields"):
+                return type(obj)(*mapped)
+            return type(obj)(mapped)
+        elif isinstance(obj, dict):
+            return {x: apply(obj[x]) for x in obj}
+    return apply
+
+def filtered(condition, conversion=None):
+    def walk(obj):
+        if conversion is not None:
+            obj = conversion(obj)
+        if condition(obj):
+            yield obj
+        elif isinstance(obj, (list, tuple)):
+            for o in obj:
+                yield from walk(o)
+        elif isinstance(obj, dict):
+            for o in obj.values():
+                yield from walk(o)
+    return walk
+
+data = nested(lambda x: isinstance(x, torch.Tensor), lambda x: x.data)
+values = filtered(lambda x: x is None or isinstance(x, torch.Tensor))
+data([values({"a": (1, 2)})])
+"""
+
 _CONTAINERS = "".join(
     f"x{n} = [{n}, ({n}, {{'a': {n}}})]\nfor y{n} in x{n}:\n    print(y{n})\n" for n in range(200)
 )
@@ -47,6 +82,7 @@ _CONTAINERS = "".join(
         pytest.param(_LINKED.format("next", "parent", "left", "right"), 100, id="linked"),
         pytest.param(_IMPORTED, 50, id="imported"),
         pytest.param(_FUNCTIONS, 50, id="many-attributes"),
+        pytest.param(_NESTED, 20, id="calls-itself"),
         pytest.param(_CONTAINERS, 10, id="many-containers"),
     ],
 )

@@ -105,11 +105,16 @@ class Copies:
 
     def __init__(self) -> None:
         self._sites: dict[tuple[ast.AST, ast.AST], ast.AST] = {}
+        self._originals: dict[
+            ast.AST, ast.AST
+        ] = {}  # a function that calls itself would make copies of copies for ever
 
     def site(self, call: ast.Call, made: ast.AST, table: ScopeTable) -> ast.AST:
+        made = self._originals.get(made, made)
         found = self._sites.get((call, made))
         if found is None:
             found = self._sites[call, made] = ast.copy_location(_empty_like(made), call)
+            self._originals[found] = made
             table.parents[found] = call  # it lives as long as what the call is part of
             table.of_node[found] = table.of_node[call]
         return found

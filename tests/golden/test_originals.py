@@ -22,7 +22,6 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/run.toml"))
 
 THIRD_PARTY = {"torch", "numpy", "sklearn", "tqdm", "yaml"}
-RANDOM_LAYERS = ("Dropout", "BatchNorm", "randn_like", "rand_like")
 TWO_PROCESSES = {"equal", "agree", "none"}
 EXPECT = {"converted", "nothing", "refused"}
 
@@ -87,7 +86,6 @@ def by_name(cases: list[Path]) -> pytest.MarkDecorator:
 
 case_by_name = by_name(CASES)
 plain_case_by_name = by_name([case for case in CASES if settings(case)["expect"] != "nothing"])
-equal_case_by_name = by_name([case for case in CASES if settings(case)["two_processes"] == "equal"])
 
 
 def test_every_folder_is_a_case() -> None:
@@ -159,15 +157,6 @@ def docstrings(path: Path) -> list[str]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, kinds)]
     return [doc for doc in map(ast.get_docstring, nodes) if doc]
-
-
-@equal_case_by_name
-def test_equality_on_two_processes_is_asked_only_where_it_can_hold(case: Path) -> None:
-    for path in sources(case):
-        tree = ast.parse(path.read_bytes())
-        attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        random = [name for name in attributes if name.startswith(RANDOM_LAYERS)]
-        assert not random, f"{path} draws or normalises per rank: {random}"
 
 
 def test_comment_reader_reads_comments(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_every_role_has_its_place_and_evidence(tmp_path: Path, monkeypatch: pyte
     assert code == 0
     rows = [line.split(None, 3) for line in text.splitlines()]
     found = {(place, name, role) for place, name, role, *_ in (row for row in rows)}
-    assert ("train.py:8", "net", "module") in found
+    assert ("model.py:5", "net", "module") in found
     assert ("train.py:6", "where", "device") in found
     assert ("train.py:7", "data", "training") in found
     assert ("train.py:9", "steps", "optimizer") in found

@@ -212,3 +212,16 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_choice_of_device(case: Case) -> None:
     case.check()
+
+
+def test_waiting_for_cuda_is_asked_for_where_cuda_is() -> None:
+    Case(
+        OTHER,
+        "a clock around the epoch",
+        {
+            "after_epoch": "torch.cuda.synchronize()",
+            "end": "if torch.cuda.is_available():\n    torch.cuda.synchronize()",
+        },
+        {"after_epoch": "if torch.cuda.is_available():\n    torch.cuda.synchronize()"},
+        at="torch.cuda.synchronize()",
+    ).check()

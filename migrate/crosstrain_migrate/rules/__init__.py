@@ -30,6 +30,7 @@ from . import (
     numbers,
     plain,
     plumbing,
+    portable,
     precision,
     prepare,
     replicas,
@@ -134,6 +135,7 @@ def _core(context: Context) -> None:
     checkpoints.plan(context)
     files.plan(context)
     speak.plan(context)
+    portable.plan(context)
     placement = device.Placement(context)
     placement.plan()
     lengths.plan(context)

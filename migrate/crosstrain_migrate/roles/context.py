@@ -73,7 +73,7 @@ def _container(call: Call, value: Sequence, depth: int) -> Sequence:
     site = interp.copies.site(call.node, value.site, interp.table)
     for _, key in list(interp.heap.keys_of(value.site)):
         kept: set[Value] = set()
-        for inner in interp.heap[value.site, key]:
+        for inner in list(interp.heap[value.site, key]):  # a container may hold itself
             if isinstance(inner, Sequence):
                 kept.add(_container(call, inner, depth - 1))
             elif not isinstance(inner, Shard) or call.belongs(inner):

@@ -244,6 +244,19 @@ def test_ranks_that_wait_for_each_other_are_found_before_the_time_is_up(tmp_path
     assert cause.lines[1] == "rank 1 is done"
 
 
+def test_what_could_draw_and_does_not_is_left_alone() -> None:
+    query, mask = torch.randn(5, 2, 3, 4), torch.rand(5, 1, 1, 3) > 0.3
+    mask[..., 0] = True
+    plain = nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask)
+    with SharedDraws(2, lambda: 5, lambda: False):
+        shared = nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask)
+        dropped = nn.functional.scaled_dot_product_attention(
+            query, query, query, attn_mask=mask, dropout_p=0.5
+        )
+    assert torch.equal(shared, plain)
+    assert dropped.shape == plain.shape and not torch.equal(dropped, plain)
+
+
 def test_draws_in_a_backward_pass_are_noticed() -> None:
     layer = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     inside = [False]

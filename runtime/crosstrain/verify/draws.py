@@ -87,6 +87,11 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         shares = self.shares()
         if shares is None:
             return self._common(func, args, kwargs, generator)
+        if not func._schema.is_mutable:
+            before, result = generator.get_state(), func(*args, **kwargs)
+            if torch.equal(before, generator.get_state()):
+                return result  # it could have drawn, as attention could with dropout
+            generator.set_state(before)
         calls = [share_of(func, args, kwargs, shares, rank) for rank in range(self.world)]
         known = [call for call in calls if call is not None]
         if len(known) < len(calls):
@@ -190,6 +195,7 @@ def share_of(func: Any, args: Any, kwargs: Any, shares: list[int], rank: int) ->
             return [*shape[:dim], size, *shape[dim + 1 :]]
         return value
 
+    kwargs = {name: cut(value) for name, value in kwargs.items()}
     return Call(tuple(map(cut, args)), kwargs, dim, shares[rank] * per_row, in_place)
 
 

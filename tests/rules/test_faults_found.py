@@ -26,6 +26,23 @@ class Fault:
 
 FAULTS = [
     Fault(
+        "labels that are moved where the loss is computed are gathered with the outputs",
+        {
+            "test_data": "test_set = TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long))\n"
+            "test_loader = DataLoader(test_set, batch_size=8)",
+            "definitions": "def look(model, batch, device):\n"
+            "    x, y = batch\n"
+            "    with torch.no_grad():\n"
+            "        out = model(x.to(device))\n"
+            "        loss = F.cross_entropy(out, y.to(device))\n"
+            '    return {"loss": loss.item(), "right": (out.argmax(1).cpu() == y).float().mean().item()}\n',
+            "after_epoch": "model.eval()\nseen = []\nfor batch in test_loader:\n"
+            "    seen.append(look(model, batch, device))\nprint(seen)",
+        },
+        lacks=("gather_for_metrics(out), y)",),
+        holds=("accelerator.gather_for_metrics(y)",),
+    ),
+    Fault(
         "a loose parameter gets no averaged gradient",
         {
             "optimizer": "s = nn.Parameter(torch.zeros(1))\n"

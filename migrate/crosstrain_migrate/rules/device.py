@@ -237,7 +237,11 @@ class Placement:
         if device is not None and self._is_ordinal(device):
             self._numbered(device)
         self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
-        self.context.replace(call, rule, reason, "{x}", x=call.func.value)
+        strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
+        # What else becomes of this expression (a gather, say) is made of what is left of it.
+        edits = self.context.edits
+        place = next((number for number, edit in enumerate(edits) if edit.node is call), len(edits))
+        edits.insert(place, strip)
 
     def _numbered(self, device: ast.expr) -> None:
         known = self.alone.known(device)

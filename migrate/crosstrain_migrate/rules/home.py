@@ -15,7 +15,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import External, Function, Instance, Symbol
+from crosstrain_migrate.roles.values import External, Function, Symbol
 
 from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
@@ -65,8 +65,6 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
         scope, cls = scope.module, None
     elif cls is None:
         scope = _above_marks(facts, _where_all_is_made(facts, subject))
-    elif (outside := _draws_before(facts, cls)) is not None:
-        scope, cls = outside, None
     home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
     home.statement = _statement(facts, subject, scope, definitions)
     early = unseeded_draw(facts, home)
@@ -83,16 +81,19 @@ def _above(facts: Facts, home: Home, early: Place, definitions: list[ast.Assign]
     method = isinstance(facts.table.parents.get(scope.node), ast.ClassDef)
     file = home.scope.file if home.scope.parent is None else modules_of(facts.tree)[-1]
     # The options that chose the device may not be known so early.
-    asks = any(
-        isinstance(n, ast.Name) and not _is_imported(facts, n) for d in definitions for n in ast.walk(d.value)
-    )
+    asks = any(_asks(facts, d.value) for d in definitions)
     if method or asks or (scope.parent is None and scope.file is not file):
         raise refuse(CONSTRUCT, draw, reason, "call torch.manual_seed (or numpy's, or random's) before it")
     return Home(scope, "accelerator", None, _outermost(facts, draw, scope))
 
 
-def _is_imported(facts: Facts, name: ast.Name) -> bool:
-    return any(isinstance(v, Symbol) for v in facts.of(name))
+def _asks(facts: Facts, value: ast.expr) -> bool:
+    """Whether a choice of a device reads variables; a number put into its name does not count."""
+    if isinstance(value, ast.JoinedStr):
+        return False
+    if isinstance(value, ast.Name):
+        return not any(isinstance(v, Symbol) for v in facts.of(value))
+    return any(_asks(facts, part) for part in ast.iter_child_nodes(value) if isinstance(part, ast.expr))
 
 
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
@@ -109,18 +110,6 @@ def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
             return subject.scope
         seen.add(scope)
     return scope
-
-
-def _draws_before(facts: Facts, cls: ast.ClassDef) -> Scope | None:
-    """The function that makes the one object of a trainer class, where it draws random numbers (splits the data,
-    say) before: the Accelerator must exist by then."""
-    sites = {v.site for v in facts.all_values if isinstance(v, Instance) and v.cls is cls}
-    site = sites.pop() if len(sites) == 1 else None
-    if site is None or facts.enclosing_function(site) is None:
-        return None
-    scope = facts.table.of_node[site]
-    before = [s for s in getattr(scope.node, "body", []) if s.lineno < site.lineno]  # type: ignore[attr-defined]
-    return scope if any(may_draw(facts, s) for s in before) else None
 
 
 def _above_marks(facts: Facts, scope: Scope) -> Scope:

@@ -26,6 +26,36 @@ class Fault:
 
 FAULTS = [
     Fault(
+        "a buffer whose parts a module adds to",
+        {
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            '        self.layer = nn.Linear(8, 3)\n        self.register_buffer("use", torch.zeros(3))\n\n'
+            "    def forward(self, x):\n        out = self.layer(x)\n        self.use[1:] += out.detach().sum(0)[1:]\n        return out",
+            "model": "model = Net().to(device)",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "a queue that a module fills with rows",
+        {
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            '        self.layer = nn.Linear(8, 3)\n        self.register_buffer("queue", torch.zeros(64, 3))\n\n'
+            "    def forward(self, x):\n        out = self.layer(x)\n        self.queue[: len(x)] = out.detach()\n        return out",
+            "model": "model = Net().to(device)",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "a list of numbers that a module keeps",
+        {
+            "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.layer = nn.Linear(8, 3)\n        self.seen = []\n\n"
+            '    def forward(self, x):\n        out = self.layer(x)\n        self.seen.append({"mean": out.detach().mean(), "n": len(x)})\n        return out',
+            "model": "model = Net().to(device)",
+        },
+        refused="CT602",
+    ),
+    Fault(
         "labels that are moved where the loss is computed are gathered with the outputs",
         {
             "test_data": "test_set = TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long))\n"

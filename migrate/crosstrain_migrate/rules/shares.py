@@ -242,23 +242,32 @@ class SinkFinder:
         return "builtins.print" in self.facts.paths(inner.func)
 
     def _module_state(self, node: ast.AST) -> None:
-        """What a module keeps of its batches: a running mean, a count."""
+        """What a module keeps of its batches: a running mean, a count, a queue, a list of outputs."""
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
             self._add(node.value, "state", node)
+        elif isinstance(node, ast.AugAssign):
+            self._item_of_self(node.target, node.value, node)
         elif isinstance(node, ast.Assign):
             targets = {ast.unparse(t) for t in node.targets if isinstance(t, ast.Attribute)}
             read = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
             if targets & read:
                 self._add(node.value, "state", node)
+            for target in node.targets:
+                self._item_of_self(target, node.value, node)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and node.func.attr.endswith("_")
-            and not node.func.attr.startswith("_")
+            and (node.func.attr in MUTATORS or (node.func.attr.endswith("_") and node.func.attr[0] != "_"))
             and _rooted_in_self(node.func.value)
         ):
             for argument in (*node.args, *(k.value for k in node.keywords)):
                 self._add(argument, "state", node)
+
+    def _item_of_self(self, target: ast.expr, value: ast.expr, at: ast.stmt) -> None:
+        """`self.queue[i] = rows`, `self.seen[labels] += 1`"""
+        if isinstance(target, ast.Subscript) and _rooted_in_self(target.value):
+            self._add(value, "state", at)
+            self._add(target.slice, "state", at)
 
     def _augmented(self, node: ast.AugAssign) -> None:
         self._index(node.target, node)

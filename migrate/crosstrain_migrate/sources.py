@@ -27,7 +27,7 @@ STDIN = Path("-")
 
 _LINE_END = re.compile("\r\n|\r|\n")
 # Testing bytes costs microseconds where parsing costs milliseconds, and understanding seconds.
-_BACKWARD = re.compile(rb"\.\s*backward\s*\(")
+_BACKWARD = re.compile(rb"\.\s*backward\s*\(|\bautograd\b[^#\n]*\bgrad\b")
 
 
 class Unusable(Exception):

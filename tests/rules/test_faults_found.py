@@ -26,6 +26,35 @@ class Fault:
 
 FAULTS = [
     Fault(
+        "a collate function that returns a number of its share",
+        {
+            "definitions": "def collate(rows):\n    return torch.stack([r[0] for r in rows]), torch.stack([r[1] for r in rows]), "
+            "len(rows)",
+            "data": "train_set = TensorDataset(torch.ones(47, 8), torch.zeros(47, dtype=torch.long))\n"
+            "train_loader = DataLoader(train_set, batch_size=8, collate_fn=collate)",
+            "epoch": "total = 0.0",
+            "loop": "for x, y, n in train_loader:",
+            "after_step": "total += loss.item() * n",
+            "after_epoch": "print(total)",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "a decision that each process draws for itself",
+        {
+            "loss": "out = model(x + torch.randn_like(x))\nloss = F.cross_entropy(out, y)\n"
+            "if torch.rand(1).item() < 0.5:\n    loss = loss * 2",
+        },
+        says="CT904",
+    ),
+    Fault(
+        "gradients without backward",
+        {
+            "backward": "for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):\n    p.grad = g"
+        },
+        refused="CT202",
+    ),
+    Fault(
         "a buffer whose parts a module adds to",
         {
             "definitions": "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"

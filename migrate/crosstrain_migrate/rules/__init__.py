@@ -95,8 +95,10 @@ def plan(
 
     `allows` says where rules whose edits nothing relies on may act.
     """
-    if not facts.trains or gate.already_migrated(facts.tree):
+    if gate.already_migrated(facts.tree):
         return Plan()
+    if not facts.trains:
+        return Plan(findings=tuple(gate.unseen_training(facts)))
     wish = wish or Wish()
     obstacles = gate.obstacles(facts, wish.settled)
     if obstacles:

@@ -24,15 +24,8 @@ class Disorder:
 
 def changes_rows(context: Context, loader: Value) -> Disorder | None:
     """What the loader's collate function does to the order or the number of its rows; None when nothing is found."""
-    site = getattr(loader, "site", None)
-    given = (
-        next((k.value for k in site.keywords if k.arg == "collate_fn"), None)
-        if isinstance(site, ast.Call)
-        else None
-    )
-    for value in context.facts.of(given) if given is not None else ():
-        function = _code_of(context, value)
-        for node in ast.walk(function) if function is not None else ():
+    for function in _functions(context, loader):
+        for node in ast.walk(function):
             if isinstance(node, ast.comprehension) and node.ifs:
                 return Disorder(node.iter, drops=True)
             if isinstance(node, ast.Call):
@@ -42,6 +35,37 @@ def changes_rows(context: Context, loader: Value) -> Disorder | None:
                 if name in DISORDERS:
                     return Disorder(node, drops=name in {"filter", "sample"})
     return None
+
+
+def number_of_batch(context: Context, loader: Value) -> ast.AST | None:
+    """A plain number among what the loader's collate function returns: it is one for a whole share, not one for a row."""
+    for function in _functions(context, loader):
+        for node in ast.walk(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            parts = value.values if isinstance(value, ast.Dict) else parts
+            for part in parts:
+                if isinstance(part, ast.Call) and _makes_number(context, part):
+                    return part
+    return None
+
+
+def _makes_number(context: Context, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "item":
+        return True
+    return bool(
+        context.facts.paths(call.func) & {f"builtins.{name}" for name in ("len", "float", "int", "sum")}
+    )
+
+
+def _functions(context: Context, loader: Value) -> list[ast.AST]:
+    """The loader's collate function, where it is the script's own."""
+    site = getattr(loader, "site", None)
+    if not isinstance(site, ast.Call):
+        return []
+    given = next((k.value for k in site.keywords if k.arg == "collate_fn"), None)
+    code = (_code_of(context, value) for value in (context.facts.of(given) if given is not None else ()))
+    return [function for function in code if function is not None]
 
 
 def _code_of(context: Context, value: Value) -> ast.AST | None:

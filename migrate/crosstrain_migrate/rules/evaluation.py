@@ -17,7 +17,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import Length, Member, Shard, Value
 
 from .base import Context, Refusal
-from .collate import changes_rows
+from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .numbers import Globaliser, place_of
 from .shares import SinkFinder, inside, inside_opaque, shards
@@ -76,6 +76,9 @@ def _must_be_held(context: Context, loader: Value) -> None:
             disorder.node,
             "its collate function may reorder or drop rows, so those that fill up the last batch cannot be told",
         )
+    number = number_of_batch(context, loader)
+    if number is not None:
+        raise NotProven(number, "its collate function returns a number of the whole batch")
     for scope in context.facts.table.scopes.values():
         if stores(context.facts, scope, loader):
             return

@@ -88,6 +88,22 @@ def hand_made(facts: Facts) -> bool:
     return any(_matches(path, name) for path, _ in _uses(facts) for name in HAND_MADE)
 
 
+def unseen_training(facts: Facts) -> list[Finding]:
+    """Training without a call of backward: gradients by `torch.autograd.grad`, and an optimizer that is stepped."""
+    calls = facts.calls_to("torch.autograd.grad")
+    if not calls or not facts.optimizers or not facts.method_calls("step"):
+        return []
+    return [
+        finding(
+            "CT202",
+            calls[0],
+            "the gradients this script trains with come from `torch.autograd.grad`: they are not averaged over processes",
+            "call backward on the loss, or train it on one process",
+            Severity.REFUSED,
+        )
+    ]
+
+
 def foreign(facts: Facts) -> bool:
     """Whether the script is built on something that is not ours to take apart."""
     return any(found.rule == "CT901" for found in obstacles(facts))

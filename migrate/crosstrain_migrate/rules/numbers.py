@@ -17,7 +17,7 @@ from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.values import Length, Method, Shard, Value
 
 from .base import Context, refuse
-from .collate import changes_rows
+from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Collapse, Gatherer, inside_module
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards
 
@@ -79,6 +79,15 @@ def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
 
 
 def _check_collate(context: Context, loader: Value) -> None:
+    number = number_of_batch(context, loader)
+    if number is not None:
+        raise refuse(
+            RULE,
+            number,
+            f"the collate function returns `{ast.unparse(number)}`, a number of one process's share and not one of each "
+            "row: what training counts with it could not be gathered",
+            "compute it from the batch where it is used",
+        )
     disorder = changes_rows(context, loader)
     if disorder is None:
         return

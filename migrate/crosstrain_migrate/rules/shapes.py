@@ -1,4 +1,4 @@
-"""CT602: shapes that are printed are those of one process's share of the batch, and stay so; the report says it.
+"""CT602: what is printed of one process's share and stays so: shapes of batches, and numbers inside a module.
 
 What:   `print(images.shape)` of a batch of a prepared loader.
 Why:    The first size is this process's number of rows; it is what its model sees, so it is left as it is.
@@ -20,17 +20,37 @@ SPEAKING = frozenset({"print", "info", "debug", "warning", "write", "log"})
 
 
 def plan(context: Context) -> None:
-    """Names the first place where the shape of a batch of prepared loaders is printed or logged."""
-    for call in context.facts.calls:
-        function = call.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        if name in SPEAKING and any(_is_shape(context, part) for part in ast.walk(call)):
+    """Names the first place where the shape of a batch of prepared loaders is printed or logged, and the first number
+    that a module prints of its batch."""
+    speaking = [call for call in context.facts.calls if _speaks(call)]
+    _of_modules(context, [call for call in speaking if context.facts.in_module(call)])
+    for call in speaking:
+        if any(_is_shape(context, part) for part in ast.walk(call)):
             context.note(
                 RULE,
                 call,
                 "the shape printed here is that of this process's share of the batch",
                 "nothing to do; the batch of all processes has their rows together",
                 Severity.NOTE,
+            )
+            return
+
+
+def _speaks(call: ast.Call) -> bool:
+    function = call.func
+    return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) in SPEAKING
+
+
+def _of_modules(context: Context, calls: list[ast.Call]) -> None:
+    loaders = context.subject.loaders
+    for call in calls:
+        values = {v for part in ast.walk(call) for v in context.facts.of(part)}
+        if any(isinstance(v, Shard) and v.kind != "shape" and v.loader in loaders for v in values):
+            context.note(
+                RULE,
+                call,
+                "this is printed inside a module, by every process, of its own share of the batch",
+                "return it from the module, and print it where the script trains",
             )
             return
 

@@ -26,6 +26,8 @@ from crosstrain_migrate.roles.values import (
     Value,
 )
 
+from .kept import kept_in_module
+
 MUTATORS = frozenset(
     {"append", "extend", "add", "update", "insert", "appendleft", "put", "write", "writerow", "log"}
 )
@@ -242,32 +244,11 @@ class SinkFinder:
         return "builtins.print" in self.facts.paths(inner.func)
 
     def _module_state(self, node: ast.AST) -> None:
-        """What a module keeps of its batches: a running mean, a count, a queue, a list of outputs."""
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute):
-            self._add(node.value, "state", node)
-        elif isinstance(node, ast.AugAssign):
-            self._item_of_self(node.target, node.value, node)
-        elif isinstance(node, ast.Assign):
-            targets = {ast.unparse(t) for t in node.targets if isinstance(t, ast.Attribute)}
-            read = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
-            if targets & read:
-                self._add(node.value, "state", node)
-            for target in node.targets:
-                self._item_of_self(target, node.value, node)
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and (node.func.attr in MUTATORS or (node.func.attr.endswith("_") and node.func.attr[0] != "_"))
-            and _rooted_in_self(node.func.value)
-        ):
-            for argument in (*node.args, *(k.value for k in node.keywords)):
-                self._add(argument, "state", node)
-
-    def _item_of_self(self, target: ast.expr, value: ast.expr, at: ast.stmt) -> None:
-        """`self.queue[i] = rows`, `self.seen[labels] += 1`"""
-        if isinstance(target, ast.Subscript) and _rooted_in_self(target.value):
-            self._add(value, "state", at)
-            self._add(target.slice, "state", at)
+        for kept in kept_in_module(self.facts, node):
+            self._add(kept, "state", node)
+            for part in ast.walk(kept):
+                if kept not in self._seen and isinstance(part, ast.expr):
+                    self._add(part, "state", node)
 
     def _augmented(self, node: ast.AugAssign) -> None:
         self._index(node.target, node)
@@ -359,16 +340,6 @@ def inside(facts: Facts, node: ast.AST, around: ast.AST) -> bool:
 def _inner_shards(facts: Facts, node: ast.expr, loaders: set[Value]) -> list[Shard]:
     parts = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
     return [s for p in parts for s in local_shards(facts, p, loaders)]
-
-
-def _rooted_in_self(node: ast.expr) -> bool:
-    """`self.mean`, `self.mean.mul_(0.9)`"""
-    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
-        inner = node.func if isinstance(node, ast.Call) else node.value
-        if isinstance(node, ast.Attribute) and isinstance(inner, ast.Name) and inner.id == "self":
-            return True
-        node = inner
-    return False
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -1,0 +1,85 @@
+"""What a module keeps from batch to batch: a running mean, a count, a queue, a list of outputs.
+
+Each process's module sees its own share, and nothing in a module may communicate: what is kept parts the processes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import Class
+
+MUTATORS = frozenset(
+    {
+        "append",
+        "extend",
+        "insert",
+        "add",
+        "update",
+        "setdefault",
+        "appendleft",
+        "push",
+        "put",
+        "register_buffer",
+    }
+)
+
+
+def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions that `node`, which stands in a method of a module, keeps beyond the batch."""
+    if isinstance(node, ast.AugAssign):
+        if _outlives(facts, node.target):
+            yield node.value
+            yield from _places(node.target)
+    elif isinstance(node, ast.Assign):
+        read = {ast.unparse(n) for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
+        for target in node.targets:
+            again = isinstance(target, ast.Attribute) and ast.unparse(target) in read
+            item = isinstance(target, ast.Subscript) and _outlives(facts, target)
+            data = isinstance(target, ast.Attribute) and target.attr == "data" and _outlives(facts, target)
+            if again or item or data or _is_of_class(facts, target):
+                yield node.value
+                yield from _places(target)
+    elif isinstance(node, ast.Call) and _changes(facts, node):
+        yield from (*node.args, *(keyword.value for keyword in node.keywords))
+
+
+def _places(target: ast.expr) -> Iterator[ast.expr]:
+    """`self.seen[labels] += 1`: the rows say where."""
+    if isinstance(target, ast.Subscript):
+        yield target.slice
+
+
+def _changes(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call changes something that outlives the batch in place."""
+    paths = facts.paths(call.func)
+    if any(path.startswith("torch.nn.init.") for path in paths) or "builtins.setattr" in paths:
+        return bool(call.args) and _outlives(facts, call.args[0], whole=True)
+    if any(keyword.arg == "out" and _outlives(facts, keyword.value) for keyword in call.keywords):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name = call.func.attr
+    in_place = name in MUTATORS or (name.endswith("_") and not name.startswith("_"))
+    return in_place and _outlives(facts, call.func.value, whole=name == "register_buffer")
+
+
+def _outlives(facts: Facts, node: ast.expr, whole: bool = False) -> bool:
+    """Part of the module (`self.mean`, `self.mean[0]`), or of something outside of its methods; `whole`: or itself."""
+    part = whole
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        part = part or isinstance(node, ast.Attribute)
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if not isinstance(node, ast.Name):
+        return False
+    if node.id == "self":
+        return part
+    scope = facts.table.of_node[node].resolve(node.id)
+    return scope is not None and scope.parent is None and not facts.paths(node)
+
+
+def _is_of_class(facts: Facts, target: ast.expr) -> bool:
+    """`Net.count = ...`"""
+    return isinstance(target, ast.Attribute) and any(isinstance(v, Class) for v in facts.of(target.value))

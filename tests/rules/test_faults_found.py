@@ -26,6 +26,23 @@ class Fault:
 
 FAULTS = [
     Fault(
+        "one function for a shared loader and for one that stays whole",
+        {
+            "definitions": "def measure(model, loader, device):\n    total = 0.0\n    for x, y in loader:\n"
+            "        x, y = x.to(device), y.to(device)\n        loss = F.cross_entropy(model(x), y)\n"
+            "        total += loss.item() * len(x)\n    return total\n",
+            "test_data": "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)",
+            "after_epoch": "print(measure(model, train_loader, device))\nfor i, b in enumerate(test_loader):\n"
+            "    if i == 1:\n        break\nprint(measure(model, test_loader, device))",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "a gather in a branch that each process draws for itself",
+        {"after_step": "if torch.rand(1).item() < 0.5:\n    print(loss.item())"},
+        refused="CT904",
+    ),
+    Fault(
         "a collate function that returns a number of its share",
         {
             "definitions": "def collate(rows):\n    return torch.stack([r[0] for r in rows]), torch.stack([r[1] for r in rows]), "

@@ -27,6 +27,7 @@ from . import (
     home,
     lengths,
     marks,
+    meeting,
     numbers,
     plain,
     plumbing,
@@ -137,6 +138,7 @@ def _core(context: Context) -> None:
     checkpoints.plan(context)
     files.plan(context)
     speak.plan(context)
+    meeting.check(context)
     portable.plan(context)
     placement = device.Placement(context)
     placement.plan()

@@ -29,7 +29,7 @@ DROPOUTS = frozenset(
 
 def plan(context: Context) -> None:
     calls = [c for c in context.facts.calls if context.trains_at(c)]
-    _decisions(context, calls)
+    _decisions(context)
     noise = next((c for c in calls if _draws_noise(context, c)), None)
     dropout = next((c for c in calls if noise is None and _drops_out(context, c)), None)
     found = noise or dropout
@@ -46,24 +46,29 @@ def plan(context: Context) -> None:
     )
 
 
-def _decisions(context: Context, calls: list[ast.Call]) -> None:
-    """`if torch.rand(1) < 0.5:`: shares of different sizes draw noise of different sizes, and then decide otherwise."""
-    for call in calls:
-        if not _draws_at_all(context, call) or context.facts.in_module(call):
+def decisions(context: Context) -> list[ast.Call]:
+    """`if torch.rand(1) < 0.5:` in training: draws that a test reads."""
+    found = []
+    for call in context.facts.calls:
+        if not _draws_at_all(context, call) or context.facts.in_module(call) or not context.trains_at(call):
             continue
-        test = next(
-            (a for a in context.facts.table.ancestors(call) if isinstance(a, ast.stmt | ast.IfExp)), None
+        around = (a for a in context.facts.table.ancestors(call) if isinstance(a, ast.stmt | ast.IfExp))
+        test = next(around, None)
+        if isinstance(test, ast.If | ast.While | ast.IfExp) and call in set(ast.walk(test.test)):
+            found.append(call)
+    return found
+
+
+def _decisions(context: Context) -> None:
+    """Shares of different sizes draw noise of different sizes, and then decide otherwise."""
+    for call in decisions(context)[:1]:
+        context.note(
+            RULE,
+            call,
+            "each process draws this decision for itself, and they may decide differently: their random states part "
+            "where something is drawn for every row and their shares differ in size",
+            f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
         )
-        decides = isinstance(test, ast.If | ast.While | ast.IfExp) and call in set(ast.walk(test.test))
-        if decides:
-            context.note(
-                RULE,
-                call,
-                "each process draws this decision for itself, and they may decide differently: their random states part "
-                "where something is drawn for every row and their shares differ in size",
-                f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
-            )
-            return
 
 
 def _draws_at_all(context: Context, call: ast.Call) -> bool:

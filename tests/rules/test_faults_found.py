@@ -26,6 +26,37 @@ class Fault:
 
 FAULTS = [
     Fault(
+        "one function that measures the training data and the test data gathers once",
+        {
+            "definitions": "def check_accuracy(loader, model, device):\n    right, total = 0, 0\n    model.eval()\n"
+            "    with torch.no_grad():\n        for x, y in loader:\n            x, y = x.to(device), y.to(device)\n"
+            "            _, predictions = model(x).max(1)\n            right += (predictions == y).sum()\n"
+            "            total += predictions.size(0)\n    model.train()\n    return float(right) / total\n",
+            "test_data": "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)",
+            "end": "print(check_accuracy(train_loader, model, device))\nprint(check_accuracy(test_loader, model, device))",
+        },
+        holds=("model, optimizer, train_loader, test_loader = accelerator.prepare(",),
+        lacks=(
+            "predictions, y = accelerator.gather_for_metrics((predictions, y))\n            predictions, y",
+        ),
+    ),
+    Fault(
+        "a number of rows that a function returned has no name where it is counted",
+        {
+            "definitions": "def train_batch(net, opt, batch, device):\n    a, b = batch[0].to(device), batch[1].to(device)\n"
+            "    out = net(a)\n    loss = F.cross_entropy(out, b)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+            "    return loss.item(), a.shape[0]\n",
+            "epoch": "total, seen = 0.0, 0",
+            "loop": "for batch in train_loader:",
+            "batch": "",
+            "loss": "",
+            "backward": "",
+            "step": "value, n = train_batch(model, optimizer, batch, device)\ntotal += value * n\nseen += n",
+            "after_epoch": "print(total / seen)",
+        },
+        lacks=("    a = accelerator.gather_for_metrics(a)\n    total", "len(a)"),
+    ),
+    Fault(
         "one function for a shared loader and for one that stays whole",
         {
             "definitions": "def measure(model, loader, device):\n    total = 0.0\n    for x, y in loader:\n"

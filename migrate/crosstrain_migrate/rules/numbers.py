@@ -19,7 +19,7 @@ from crosstrain_migrate.roles.values import Length, Method, Shard, Value
 from .base import Context, refuse
 from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Collapse, Gatherer, inside_module
-from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards
+from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards, shards
 
 RULE = "CT602"
 # Ways in which rows leave their batch that no gather of one expression makes global.
@@ -193,6 +193,17 @@ class Globaliser:
         if rows:
             self.gatherer.add(Collapse(call, rows))
 
+    def _is_held_beside(self, name: str, node: ast.expr) -> bool:
+        """Whether `name` is rows of the batch where `node` stands: a function that was called has names of its own."""
+        scope = self.facts.table.of_node[node]
+        return any(
+            isinstance(n, ast.Name)
+            and n.id == name
+            and self.facts.table.of_node[n] is scope
+            and any(s.kind == "rows" for s in self.local(n))
+            for n in self.facts.nodes
+        )
+
     def is_loss(self, origins: frozenset[ast.AST]) -> bool:
         return bool(origins) and origins <= self.facts.loss_origins
 
@@ -317,7 +328,7 @@ class Globaliser:
             raise self.cannot(node, "where this size comes from is not clear")
         operand = operands_of(origin)[0]
         counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
-        if not counted:
+        if not counted or not self._is_held_beside(counted, node):
             self.globalise(origin)
             return
         self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
@@ -348,7 +359,10 @@ def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
 
 class _Training(Globaliser):
     def run(self) -> None:
+        evaluated = set(self.context.subject.eval_loaders)
         for sink in SinkFinder(self.facts, self.loaders).run():
+            if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
+                continue  # a function that measures both: what evaluation made global is global for training, too
             if sink.how in UNGATHERED:
                 raise self.cannot(sink.node, UNGATHERED[sink.how])
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):

@@ -62,5 +62,6 @@ def _is_shape(context: Context, node: ast.AST) -> bool:
         return False
     loaders = context.subject.loaders
     return any(
-        isinstance(v, Shard) and v.kind == "shape" and v.loader in loaders for v in context.facts.of(node)
+        isinstance(v, Shard) and v.kind == "shape" and not v.host and v.loader in loaders
+        for v in context.facts.of(node)
     )

@@ -26,6 +26,19 @@ class Fault:
 
 FAULTS = [
     Fault(
+        "what goes into a meter by keywords of its own",
+        {
+            "definitions": "class Meter:\n    def __init__(self):\n        self.data = []\n\n"
+            "    def add(self, **values):\n        self.data.append(values)\n\n\n"
+            "def look(model, batch, device):\n    x, y = batch\n    with torch.no_grad():\n"
+            '        out = model(x.to(device))\n    return {"n": len(y), "top": out.max().item()}\n',
+            "test_data": "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)",
+            "after_epoch": "model.eval()\nmeter = Meter()\nfor batch in test_loader:\n"
+            "    meter.add(**look(model, batch, device))\nprint(meter.data)",
+        },
+        says="CT603",
+    ),
+    Fault(
         "one function that measures the training data and the test data gathers once",
         {
             "definitions": "def check_accuracy(loader, model, device):\n    right, total = 0, 0\n    model.eval()\n"

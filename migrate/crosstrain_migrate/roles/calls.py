@@ -207,8 +207,19 @@ def bind_arguments(
                     continue  # `self`, and what is given by position
                 spread = {e for v in interp.of(keyword.value) for e in interp.element(v, name)}
                 interp.bind_argument(scope, parameter, spread)
+            _bind_rest(interp, function, {e for v in interp.of(keyword.value) for e in interp.element(v)})
         elif keyword.arg in known:
             interp.bind_argument(scope, known[keyword.arg], interp.of(keyword.value))
+        else:
+            _bind_rest(interp, function, interp.of(keyword.value))
+
+
+def _bind_rest(interp: Interpreter, function: FunctionNode, values: Iterable[Value]) -> None:
+    """What goes into `**kwargs`."""
+    rest = function.args.kwarg
+    if rest is not None:
+        interp.bind_argument(interp.table.scopes[function], rest, {Sequence(rest)})
+        interp.merge(interp.heap.cell((rest, "*")), values)
 
 
 def _construct(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> Values:

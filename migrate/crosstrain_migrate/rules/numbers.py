@@ -14,7 +14,7 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.values import Length, Method, Shard, Value
+from crosstrain_migrate.roles.values import Length, Method, Sequence, Shard, Value
 
 from .base import Context, refuse
 from .collate import changes_rows, number_of_batch
@@ -158,7 +158,10 @@ class Globaliser:
             self.opaque(node)
             return
         shards = self.local(node)
-        if not shards or node in self.done:
+        if node in self.done:
+            return
+        if not shards:
+            self.contents(node)
             return
         self.done.add(node)
         origins = frozenset(o for s in shards for o in s.origins)
@@ -177,6 +180,25 @@ class Globaliser:
                 raise self.cannot(node, "what it is computed from could not be followed")
             for part in parts:
                 self.globalise(part)
+
+    def contents(self, node: ast.expr) -> None:
+        """What a dictionary or a tuple holds is made global where it is written out."""
+        self.done.add(node)
+        for value in self.facts.of(node):
+            if not isinstance(value, Sequence):
+                continue
+            site = value.site
+            if isinstance(site, ast.Dict | ast.Tuple | ast.List):
+                for part in site.values if isinstance(site, ast.Dict) else site.elts:
+                    self.globalise(part)
+            elif any(
+                isinstance(e, Shard)
+                and e.loader in self.loaders
+                and not e.host
+                and e.kind in {"count", "mean", "sum"}
+                for e in self.facts.interp.element(value)
+            ):
+                raise self.cannot(node, "what it holds could not be followed")
 
     def opaque(self, call: ast.Call) -> None:
         """A measuring function of the script's own: it is given the rows of all processes."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 LOOK_SECONDS = 1.0
 STALL_SECONDS = 12.0  # a loaded machine may leave a rank without CPU for some
-IDLE_TICKS = 3  # of CPU time between two looks: what polling costs
+IDLE_TICKS = 10  # of CPU time between two looks, a tenth of a core: what waiting may cost
 STACK_SECONDS = 0.3  # for a rank to write down where it is
 # Frames of a rank that waits for the others.
 WAITS = ("distributed_c10d.py", "crosstrain/comm.py", "crosstrain/buckets.py", "crosstrain/gradients.py")
@@ -27,7 +27,10 @@ class Rank:
 
 
 class StallWatch:
-    """Looks at ranks once a second. Stalled: none used the CPU for a while, and each waits for another."""
+    """Looks at ranks once a second. Stalled: none used the CPU for a while, and each waits for another.
+
+    What a rank uses whose script is over does not count: it polls for the others' traces.
+    """
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
         self._ranks = ranks
@@ -55,7 +58,8 @@ class StallWatch:
         for rank in self._ranks:
             state, used = _cpu(rank.pid)
             before = self._used.get(rank.pid, -1)
-            busy = busy or state not in "SZ" or before < 0 or used - before > IDLE_TICKS
+            rests = state in "SZ" and before >= 0 and used - before <= IDLE_TICKS
+            busy = busy or not (rests or rank.trace.exists())
             self._used[rank.pid] = used
         return busy
 

@@ -1,0 +1,63 @@
+"""Ranks that wait for each other: what counts as waiting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from crosstrain.verify import stalls
+from crosstrain.verify.stalls import Rank, StallWatch
+
+# Writes down a place in `barrier` when asked to, as ranks do.
+RANK = """
+import signal, sys, time
+def say(*_):
+    with open(sys.argv[1], "a") as stack:
+        stack.write("distributed_c10d.py, line 1 in barrier")
+signal.signal(signal.SIGUSR1, say)
+print("ready", flush=True)
+while True:
+    BODY
+"""
+WAITS = "time.sleep(1)"
+POLLS = "sum(range(1000))"  # without rest: more than any waiting costs
+LOOKS = 10  # periods of STALL_SECONDS
+
+
+@contextmanager
+def rank(folder: Path, name: str, body: str) -> Iterator[Rank]:
+    trace, stack = folder / f"{name}.trace", folder / f"{name}.stack"
+    command = [sys.executable, "-c", RANK.replace("BODY", body), str(stack)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        try:
+            yield Rank(process.pid, trace, stack)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("body", "done", "expected"), [(WAITS, False, True), (POLLS, True, True), (POLLS, False, False)]
+)
+def test_stalled(
+    body: str, done: bool, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank waits; the other waits too, is done and polls for the first one's trace, or computes."""
+    monkeypatch.setattr(stalls, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(stalls, "STALL_SECONDS", 0.5)
+    with ExitStack() as stack:
+        ranks = [stack.enter_context(rank(tmp_path, *names)) for names in (("0", WAITS), ("1", body))]
+        if done:
+            ranks[1].trace.touch()
+        watch = StallWatch(ranks)
+        deadline = time.monotonic() + LOOKS * 0.5
+        found = False
+        while not found and time.monotonic() < deadline:
+            found = watch.stalled()
+            time.sleep(0.01)
+    assert found is expected

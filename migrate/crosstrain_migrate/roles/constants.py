@@ -64,7 +64,7 @@ class Constants:
         return None
 
     def _of_parameter(self, name: ast.Name, depth: int) -> Known | None:
-        function = self._function_around(name)
+        function = self._table.function_around(name)
         scope = self._table.of_node[name].resolve(name.id)
         if function is None or scope is None or scope.node is not function:
             return None
@@ -85,7 +85,7 @@ class Constants:
         stores = self._stores[node.attr]
         if cls is None or len(stores) != 1 or ast.unparse(stores[0]) != ast.unparse(node):
             return None
-        function = self._function_around(stores[0])
+        function = self._table.function_around(stores[0])
         if function is None or function.name != "__init__" or self._table.parents[function] is not cls:
             return None
         return self.known(self._stored(stores[0]), depth + 1)
@@ -94,15 +94,14 @@ class Constants:
         statement = self._table.statement_of(target)
         if not isinstance(statement, ast.Assign) or self._table.parents[
             statement
-        ] is not self._function_around(target):
+        ] is not self._table.function_around(target):
             return None  # set in a branch
         for one in statement.targets:
             if one is target:
                 return statement.value
-            pair = isinstance(one, ast.Tuple) and isinstance(statement.value, ast.Tuple)
-            if pair and target in one.elts and len(one.elts) == len(statement.value.elts):  # type: ignore[attr-defined]
-                found: ast.expr = statement.value.elts[one.elts.index(target)]  # type: ignore[attr-defined]
-                return found
+            if isinstance(one, ast.Tuple) and isinstance(statement.value, ast.Tuple) and target in one.elts:
+                given = statement.value.elts
+                return given[one.elts.index(target)] if len(given) == len(one.elts) else None
         return None
 
     def _given(self, function: Function, name: str, depth: int) -> Known | None:
@@ -141,9 +140,6 @@ class Constants:
         defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
         only = zip((a.arg for a in function.args.kwonlyargs), function.args.kw_defaults, strict=True)
         return {**defaults, **dict(only)}.get(name)
-
-    def _function_around(self, node: ast.AST) -> Function | None:
-        return next((a for a in self._table.ancestors(node) if isinstance(a, Function)), None)
 
     # -- branches --------------------------------------------------------------------------------------------
 

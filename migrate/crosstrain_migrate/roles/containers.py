@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import calls
+from .memory import ANY
 from .values import Class, External, Sequence, Value, Values
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ def told_apart(interp: Interpreter, node: Comprehension, element: Iterable[Value
 
     `{x: DataLoader(sets[x]) for x in ["train", "val"]}` calls DataLoader in one place and makes two of them.
     """
-    loaders = [v for v in element if isinstance(v, External) and calls.is_loader(interp, v)]
+    loaders = [v for v in element if isinstance(v, External) and interp.is_loader(v)]
     keys = _keys(interp, node) if loaders else []
     for key in keys:
-        interp.merge(interp.heap.cell((node, key)), {replace(loader, key=key) for loader in loaders})
+        interp.store(node, key, {replace(loader, key=key) for loader in loaders})
     return bool(keys)
 
 
@@ -57,7 +57,7 @@ def _keys_of_items(interp: Interpreter, over: ast.expr, target: ast.expr, key: s
         if not isinstance(value, Sequence):
             return []
         keys = [k for _, k in interp.heap.keys_of(value.site)]
-        if not all(isinstance(k, str | int) and k != "*" for k in keys):
+        if not all(isinstance(k, str | int) and k != ANY for k in keys):
             return []
         found.update(k for k in keys if isinstance(k, str | int))
     return sorted(found, key=str)
@@ -69,27 +69,32 @@ def concatenated(interp: Interpreter, node: ast.BinOp) -> Values:
     if not isinstance(left, ast.Tuple | ast.List) or any(isinstance(e, ast.Starred) for e in left.elts):
         return frozenset()
     for position in range(len(left.elts)):
-        interp.merge(interp.heap.cell((node, position)), interp.of(left.elts[position]))
+        interp.store(node, position, interp.of(left.elts[position]))
     for value in (v for v in interp.of(node.right) if isinstance(v, Sequence)):
         for _, key in list(interp.heap.keys_of(value.site)):
             target = key + len(left.elts) if isinstance(key, int) else key
-            interp.merge(interp.heap.cell((node, target)), interp.heap[value.site, key])
+            interp.store(node, target, interp.heap[value.site, key])
     return frozenset({Sequence(node)})
 
 
 def record(interp: Interpreter, node: ast.Call, fields: list[str]) -> Values:
     """A call that only puts its arguments together: by position and by name."""
     for index, argument in enumerate(node.args):
-        interp.merge(interp.heap.cell((node, index)), interp.of(argument))
+        interp.store(node, index, interp.of(argument))
         if index < len(fields):
-            interp.merge(interp.heap.cell((node, fields[index])), interp.of(argument))
+            interp.store(node, fields[index], interp.of(argument))
     for keyword in node.keywords:
         if keyword.arg is not None:
-            interp.merge(interp.heap.cell((node, keyword.arg)), interp.of(keyword.value))
+            interp.store(node, keyword.arg, interp.of(keyword.value))
             if keyword.arg in fields:
                 position = fields.index(keyword.arg)
-                interp.merge(interp.heap.cell((node, position)), interp.of(keyword.value))
+                interp.store(node, position, interp.of(keyword.value))
     return frozenset({Sequence(node)})
+
+
+def fields_of(cls: ast.ClassDef) -> list[str]:
+    """The annotated fields of a dataclass or a NamedTuple, in order."""
+    return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
 
 
 def is_record(interp: Interpreter, cls: ast.ClassDef) -> bool:

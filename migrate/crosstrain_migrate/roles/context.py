@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import calls, tensors
+from . import tensors
+from .arguments import arguments_of, shards_of
 from .reach import reaching_within
 from .scopes import ScopeTable
 from .values import FunctionNode, Sequence, Shard, Value, Values
@@ -43,9 +44,9 @@ def in_context(
     What a function that runs no model computes from rows (a loss, a metric) counts as collapsed here, at the call.
     local: the function computes from its arguments alone, so without a shard among them the result is none.
     """
-    arguments = calls.arguments_of(node)
-    passed: set[Value] = {s.loader for s in calls.shards_of(interp, arguments)}
-    passed |= {v for a in arguments for v in interp.of(a) if calls.is_loader(interp, v)}
+    arguments = arguments_of(node)
+    passed: set[Value] = {s.loader for s in shards_of(interp, arguments)}
+    passed |= {v for a in arguments for v in interp.of(a) if interp.is_loader(v)}
 
     def belongs(shard: Shard) -> bool:
         return shard.loader in passed or (not passed and not local)
@@ -78,7 +79,7 @@ def _container(call: Call, value: Sequence, depth: int) -> Sequence:
                 kept.add(_container(call, inner, depth - 1))
             elif not isinstance(inner, Shard) or call.belongs(inner):
                 kept.add(inner)
-        interp.merge(interp.heap.cell((site, key)), kept)
+        interp.store(site, key, kept)
     return Sequence(site)
 
 

@@ -9,10 +9,13 @@ from functools import cached_property
 
 from crosstrain_migrate.results import RoleFact
 
-from . import calls, containers
+from . import containers
 from . import torch_api as api
-from .infer import ANY, Interpreter
+from .arguments import argument_of, parameters_in
+from .infer import Interpreter
+from .memory import ANY
 from .program import modules_of
+from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
 from .values import External, FunctionNode, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
 from .walks import walk
@@ -39,7 +42,7 @@ class Facts:
 
     def in_module(self, node: ast.AST) -> bool:
         """Whether `node` stands in a method of an nn.Module, where nothing may communicate."""
-        return self.interp.in_module(node)
+        return in_module(self.interp, node)
 
     # -- calls -----------------------------------------------------------------------------------------------
 
@@ -138,17 +141,10 @@ class Facts:
 
     def passed(self, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
         """The expression that a call gives to parameter `name` (None: the default, or not to be told)."""
-        keyword = next((k.value for k in site.keywords if k.arg == name), None)
-        if keyword is not None:
-            return keyword
-        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
-        if name not in names:
-            return None
+        first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
         method = isinstance(self.table.parents.get(function), ast.ClassDef)
-        index = names.index(name) - (1 if method and names[0] in {"self", "cls"} else 0)
-        if not 0 <= index < len(site.args) or any(isinstance(a, ast.Starred) for a in site.args[: index + 1]):
-            return None
-        return site.args[index]
+        bound = method and first is not None and first.arg in {"self", "cls"}
+        return argument_of(site, function, name, bound)
 
     def _returned_by(self, call: ast.Call, entered: set[ast.AST]) -> list[ast.AST]:
         """What the script's own functions that `call` may run return; each function once."""
@@ -196,13 +192,13 @@ class Facts:
         return self.in_order(found)
 
     def _steps_parameters(self, value: External) -> bool:
-        if not isinstance(value.site, ast.Call) or not calls.parameters_in(self.interp, value.site):
+        if not isinstance(value.site, ast.Call) or not parameters_in(self.interp, value.site):
             return False
         return Member(value, "step") in self.all_values and Member(value, "zero_grad") in self.all_values
 
     def optimized_by(self, optimizer: Value) -> set[Value]:
         site = getattr(optimizer, "site", None)
-        return calls.parameters_in(self.interp, site) if isinstance(site, ast.Call) else set()
+        return parameters_in(self.interp, site) if isinstance(site, ast.Call) else set()
 
     @cached_property
     def models(self) -> list[Value]:
@@ -309,7 +305,7 @@ class Facts:
 
     def batch_loop_around(self, node: ast.AST) -> ast.AST | None:
         """The innermost loop around `node`, in its own function, that runs once a batch."""
-        return self.interp.batch_loop_around(node)
+        return batch_loop_around(self.interp, node)
 
     @cached_property
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
@@ -336,7 +332,7 @@ class Facts:
         return False
 
     def enclosing_function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        return self.interp.function_around(node)
+        return self.table.function_around(node)
 
     # -- where values are held -------------------------------------------------------------------------------
 
@@ -348,7 +344,7 @@ class Facts:
             named = isinstance(key, int) or (isinstance(key, str) and key != ANY)
             if named and containers.is_changeable(self.interp, site):
                 for value in values:
-                    if calls.is_loader(self.interp, value):
+                    if self.interp.is_loader(value):
                         found[value].append((site, key))  # type: ignore[arg-type]
         return found
 

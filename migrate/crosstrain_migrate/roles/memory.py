@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from .values import Value
 
+ANY = "*"  # heap key of an element whose position is not known
 Key = TypeVar("Key")
 HeapKey = tuple[ast.AST, object]
 Readers = dict[ast.AST, int]  # unit -> the turn in which it read
@@ -121,3 +122,8 @@ class Heap(Cells[HeapKey]):
     def keys_of(self, site: ast.AST) -> list[HeapKey]:
         self._watch.read(self._key_readers[site])
         return self._keys[site]
+
+
+def key_of(index: ast.expr) -> object:
+    """The heap key of `owner[index]`."""
+    return index.value if isinstance(index, ast.Constant) else ANY

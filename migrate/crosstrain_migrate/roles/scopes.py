@@ -148,6 +148,17 @@ class ScopeTable:
             yield parent
             parent = self.parents.get(parent)
 
+    def is_inside(self, node: ast.AST, around: ast.AST) -> bool:
+        """Whether `node` is `around`, or stands in it."""
+        return node is around or any(a is around for a in self.ancestors(node))
+
+    def function_around(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The innermost function with a name that `node` stands in."""
+        for around in self.ancestors(node):
+            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+                return around
+        return None
+
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that `node` is part of (itself, if it is one)."""
         if isinstance(node, ast.stmt):

@@ -84,7 +84,7 @@ def _condition(stage: Stage, call: ast.Call, level: ast.expr | None) -> str | No
     """When apex is on: the test around its initialisation, and a level that computes in half precision."""
     terms: list[str] = []
     for around in stage.facts.table.ancestors(call):
-        if isinstance(around, ast.If) and any(stage.facts.interp.inside(call, s) for s in around.body):
+        if isinstance(around, ast.If) and any(stage.facts.table.is_inside(call, s) for s in around.body):
             terms.append(stage.source(resolve(stage, around.test)))
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.For | ast.While):
             break

@@ -111,11 +111,11 @@ def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
 def _is_read_with_rows(context: Context, assigned: ast.Assign, depth: int) -> bool:
     targets = {n for t in assigned.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
     reads = [n for n, definitions in context.facts.interp.reaching.items() if definitions & targets]
-    return any(_meets_rows(context, read, depth + 1) for read in reads if not _inside(read, assigned))
-
-
-def _inside(node: ast.AST, around: ast.AST) -> bool:
-    return any(n is node for n in ast.walk(around))
+    return any(
+        _meets_rows(context, read, depth + 1)
+        for read in reads
+        if not context.facts.table.is_inside(read, assigned)
+    )
 
 
 def _has_rows(facts: Facts, around: ast.expr, made: ast.expr) -> bool:
@@ -128,7 +128,7 @@ def _has_rows(facts: Facts, around: ast.expr, made: ast.expr) -> bool:
     return any(
         isinstance(v, Shard) and v.kind in PER_SAMPLE
         for o in operands
-        if not _inside(made, o)
+        if not facts.table.is_inside(made, o)
         for v in facts.of(o)
     )
 

@@ -14,6 +14,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.regions import in_mover
 from crosstrain_migrate.roles.values import Class, External, Member, Sequence, Shard, Symbol, Unknown, Value
 
 from . import tensor_types
@@ -110,7 +111,7 @@ class Placement:
         """`batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
         movers = self.facts.interp.movers
         for helper, name in movers.items():
-            sites = [s for s in self.facts.callers.get(helper, ()) if not self.facts.interp.in_mover(s)]
+            sites = [s for s in self.facts.callers.get(helper, ()) if not in_mover(self.facts.interp, s)]
             for site in sites:
                 moved = argument_for(self.context, site, helper, name)
                 rule = self._strippable(moved) if moved is not None else None

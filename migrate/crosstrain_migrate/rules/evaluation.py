@@ -20,7 +20,7 @@ from .base import Context, Refusal
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .numbers import Globaliser, place_of
-from .shares import SinkFinder, inside, inside_opaque, shards
+from .shares import SinkFinder, inside_opaque, shards
 from .subject import stores
 
 RULE = "CT601"
@@ -222,10 +222,10 @@ class _Evaluation(Globaliser):
             if not any(isinstance(s, Shard) and s.loader in self.loaders for s in self.facts.of(name)):
                 continue
             for loop in self.loops:
-                if inside(self.facts, name, loop):
+                if self.facts.table.is_inside(name, loop):
                     continue
                 for definition in definitions:
-                    if inside(self.facts, definition, loop) and not self._accumulates(definition):
+                    if self.facts.table.is_inside(definition, loop) and not self._accumulates(definition):
                         raise NotProven(
                             name, f"`{name.id}` is read after the loop, where it holds the last batch's"
                         )

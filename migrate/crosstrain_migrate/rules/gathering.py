@@ -17,7 +17,7 @@ from crosstrain_migrate.roles.values import Shard, Unknown, Value
 
 from . import files
 from .base import Context, refuse
-from .shares import inside, shards
+from .shares import shards
 from .subject import common_position, suite_of
 
 MIXED = "CT604"
@@ -159,7 +159,7 @@ class Gatherer:
             return None
         statements = [self.facts.table.statement_of(c.node) for c in group]
         position = self._first_common(statements)
-        if position is None or not inside(self.facts, position, around):
+        if position is None or not self.facts.table.is_inside(position, around):
             return None
         position = self._out_of_inner_loops(position, around)
         cut = _Cut(position)
@@ -177,7 +177,7 @@ class Gatherer:
         """The first of the statements (or what is around it) in the suite that they all share."""
         last = common_position(self.facts, statements)
         suite = suite_of(self.facts, last)
-        return next((s for s in suite if any(inside(self.facts, x, s) for x in statements)), None)
+        return next((s for s in suite if any(self.facts.table.is_inside(x, s) for x in statements)), None)
 
     def _out_of_inner_loops(self, position: ast.stmt, around: ast.AST) -> ast.stmt:
         """Rows are gathered once a batch, however often a loop inside goes over them."""
@@ -200,7 +200,7 @@ class Gatherer:
                 cut.names.setdefault(leaf, leaf)
                 return True
         if self._calls_module(operand):
-            if not inside(self.facts, operand, cut.before) or not isinstance(operand, ast.Call):
+            if not self.facts.table.is_inside(operand, cut.before) or not isinstance(operand, ast.Call):
                 return False
             name = self._fresh_name(operand)
             cut.names[name] = self.context.source(operand)
@@ -239,7 +239,7 @@ class Gatherer:
         loop = self.facts.batch_loop_around(name)
         if loop is None or any(not isinstance(v, Unknown) for v in self.facts.of(name)):
             return False
-        return any(inside(self.facts, d, loop) for d in self.facts.interp.reaching.get(name, ()))
+        return any(self.facts.table.is_inside(d, loop) for d in self.facts.interp.reaching.get(name, ()))
 
     def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
         return getattr(definition, "lineno", 0) >= statement.lineno and not isinstance(definition, ast.arg)

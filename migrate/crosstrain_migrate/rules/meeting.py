@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.calls import is_loader
 from crosstrain_migrate.roles.values import Sequence, Shard, Value
 
 from . import alike
@@ -42,7 +41,7 @@ def _rows_are_shared(context: Context, node: ast.AST) -> None:
     loaders = {
         v.loader for part in ast.walk(node) for v in facts.of(part) if isinstance(v, Shard) and not v.host
     }
-    whole = [loader for loader in loaders - context.subject.loaders if is_loader(facts.interp, loader)]
+    whole = [loader for loader in loaders - context.subject.loaders if facts.interp.is_loader(loader)]
     shared = loaders & context.subject.loaders
     if shared and whole:
         line = getattr(whole[0].site, "lineno", 0)  # type: ignore[union-attr]

@@ -298,13 +298,12 @@ class Globaliser:
         over: set[Value] = {s.loader for s in self.local(node)}
         if len(over) < 2:
             return False
-        return any(
-            isinstance(around, ast.If)
-            for call, _ in self.facts.backward_calls
-            for around in self.facts.table.ancestors(call)
-            if self.facts.interp.batch_loop_around(call) is not None
-            and self.facts.interp.inside(around, self.facts.interp.batch_loop_around(call))  # type: ignore[arg-type]
-        )
+        for call, _ in self.facts.backward_calls:
+            loop = self.facts.batch_loop_around(call)
+            tests = (around for around in self.facts.table.ancestors(call) if isinstance(around, ast.If))
+            if loop is not None and any(self.facts.table.is_inside(test, loop) for test in tests):
+                return True
+        return False
 
     def _again(self, node: ast.expr) -> None:
         """Evaluation must not count the rows that fill up its last batch, so the loss that is read is computed again."""

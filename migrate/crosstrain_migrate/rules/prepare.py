@@ -12,9 +12,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.calls import is_loader
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.infer import ANY
+from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value, site_of
 
@@ -299,7 +298,7 @@ def _streamed(facts: Facts, value: Value) -> set[Value]:
         return _streamed(facts, value.of)
     if isinstance(value, Generator):
         return facts.interp.loaders_of(frozenset(facts.interp.heap.get((value.site, ANY), ())))
-    return {value} if is_loader(facts.interp, value) else set()
+    return {value} if facts.interp.is_loader(value) else set()
 
 
 def _runs_in(context: Context, node: ast.AST, scope: Scope) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.lifetimes import accumulated, carried, outlives, within_batch
+from crosstrain_migrate.roles.regions import in_mover
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import (
     Class,
@@ -67,7 +69,7 @@ class SinkFinder:
 
     def run(self) -> list[Sink]:
         for node in self.facts.nodes:
-            if self.facts.interp.in_mover(node):
+            if in_mover(self.facts.interp, node):
                 continue
             if self.facts.in_module(node):
                 self._module_state(node)
@@ -214,7 +216,7 @@ class SinkFinder:
             return False
         held = self.facts.of(node.func.value)
         return bool(held) and all(
-            isinstance(v, Sequence) and self.facts.interp.within_batch(v.site, node) for v in held
+            isinstance(v, Sequence) and within_batch(self.facts.interp, v.site, node) for v in held
         )
 
     def _row_loop(self, node: ast.For | ast.AsyncFor) -> None:
@@ -260,9 +262,9 @@ class SinkFinder:
             self._index(target, node)
             if isinstance(target, ast.Attribute | ast.Subscript) and self._outlives(target, node):
                 self._add(node.value, "store", node)
-        if self.facts.interp.carried(node):
+        if carried(self.facts.interp, node):
             self._add(node.value, "store", node)
-        added = self.facts.interp.accumulated(node)
+        added = accumulated(self.facts.interp, node)
         if added is not None:
             self._add(added, "store", node)
 
@@ -274,7 +276,7 @@ class SinkFinder:
                 self._add(part, "index", at)
 
     def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
-        return self.facts.interp.outlives(target, at)
+        return outlives(self.facts.interp, target, at)
 
 
 def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
@@ -331,10 +333,6 @@ def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
     sites = facts.callers.get(function, []) if function is not None else []
     relevant = [s for s in sites if s not in facts.loss_origins]
     return bool(sites) and len(relevant) == len(sites) and any(is_opaque(facts, s, loaders) for s in sites)
-
-
-def inside(facts: Facts, node: ast.AST, around: ast.AST) -> bool:
-    return facts.interp.inside(node, around)
 
 
 def _inner_shards(facts: Facts, node: ast.expr, loaders: set[Value]) -> list[Shard]:

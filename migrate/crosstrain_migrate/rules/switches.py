@@ -39,12 +39,12 @@ def switch_of(stage: Stage, enabled: ast.expr | None, call: ast.Call) -> ast.exp
     if enabled is not None and not (isinstance(enabled, ast.Constant) and enabled.value is True):
         return resolve(stage, enabled)
     for around in stage.facts.table.ancestors(call):
-        if isinstance(around, ast.IfExp) and stage.facts.interp.inside(call, around.body):
+        if isinstance(around, ast.IfExp) and stage.facts.table.is_inside(call, around.body):
             return resolve(stage, around.test)
         if (
             isinstance(around, ast.If)
             and may_be_switch(stage, around.test)
-            and any(stage.facts.interp.inside(call, s) for s in around.body)
+            and any(stage.facts.table.is_inside(call, s) for s in around.body)
         ):
             return resolve(stage, around.test)
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.For | ast.While):

@@ -1,0 +1,89 @@
+"""What `owner.name` may be, by what the owner is."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from . import tensors
+from . import torch_api as api
+from .program import LOCAL
+from .values import (
+    NOTHING,
+    UNKNOWN,
+    Class,
+    Function,
+    Instance,
+    Member,
+    Method,
+    Sequence,
+    Shard,
+    Symbol,
+    Value,
+    Values,
+)
+from .widening import may_have
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+
+
+def attribute(interp: Interpreter, owner: Value, name: str, node: ast.AST) -> Values:
+    if isinstance(owner, Symbol):
+        if owner.path.startswith(LOCAL):
+            return of_file(interp, owner.path.removeprefix(LOCAL), name)
+        return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
+    if isinstance(owner, Instance):
+        return _of_instance(interp, owner, name)
+    if isinstance(owner, Class):
+        method = interp.method(owner.node, name)
+        return frozenset({Function(method)}) if method is not None else UNKNOWN
+    if isinstance(owner, Shard):
+        return _of_shard(owner, name, node)
+    stored = interp.heap.get((interp.tree, (owner, name)))
+    if isinstance(owner, Sequence) and (owner.site, name) in interp.heap:
+        return frozenset(interp.heap[owner.site, name])  # a field of a named tuple
+    return frozenset(stored or ()) | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
+
+
+def _of_instance(interp: Interpreter, owner: Instance, name: str) -> Values:
+    method = interp.method(owner.cls, name)
+    if method is not None:
+        decorators = {getattr(d, "id", "") for d in getattr(method, "decorator_list", ())}
+        if "property" in decorators:
+            return frozenset(interp.returns[method])
+        if "staticmethod" in decorators:
+            return frozenset({Function(method)})
+        return frozenset({Method(owner, Function(method))})
+    found: set[Value] = set(interp.heap.get((owner.cls, name), ()))
+    for base in interp.bases(owner.cls):
+        if isinstance(base, Class):
+            found |= interp.heap.get((base.node, name), set())
+    if not found and name in interp.assigned_attributes:
+        return NOTHING
+    class_scope = interp.table.scopes.get(owner.cls)
+    if class_scope is not None and name in class_scope.names:
+        found |= interp.env[class_scope, name]
+    return frozenset(found) or frozenset({Member(owner, name)})
+
+
+def _of_shard(owner: Shard, name: str, node: ast.AST) -> Values:
+    if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
+        found = tensors.apply(name, owner, node, [], {})
+        return frozenset({found}) if found is not None else UNKNOWN
+    if name in {"device", "dtype", "ndim", "is_cuda", "requires_grad", "grad_fn"}:
+        return UNKNOWN
+    if name == "loss":  # a model output that carries its own loss: its reduction is not known
+        return frozenset({tensors.other(owner, node)})
+    if owner.kind == "batch":
+        return frozenset({Member(owner, name), Shard("rows", owner.loader, owner.origins, owner.host)})
+    return frozenset({Member(owner, name)})
+
+
+def of_file(interp: Interpreter, path: str, name: str) -> Values:
+    """The attribute `name` of a linked module: what it binds, or a module of its package."""
+    region = interp.links.region(path)
+    if region is not None and name in interp.table.scopes[region].names:
+        return frozenset(interp.env[interp.table.scopes[region], name])
+    inner = interp.links.child(path, name)
+    return UNKNOWN if inner is None else frozenset({Symbol(LOCAL + inner)})

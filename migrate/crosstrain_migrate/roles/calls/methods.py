@@ -1,0 +1,105 @@
+"""Calls of methods of values we have no definition of: models, optimizers, containers."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.lifetimes import kept
+from crosstrain_migrate.roles.memory import ANY
+from crosstrain_migrate.roles.values import (
+    NOTHING,
+    UNKNOWN,
+    External,
+    Function,
+    Instance,
+    Member,
+    Parameters,
+    Sequence,
+    Shard,
+    Unknown,
+    Value,
+    Values,
+)
+
+from .modules import call_module
+from .tensor_functions import call_tensor_method, of_unknown
+
+if TYPE_CHECKING:
+    from crosstrain_migrate.roles.infer import Interpreter
+
+# Methods of a module or a tensor that give back what they are called on.
+SAME_OBJECT = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "apply", "requires_grad_", "compile"}
+    | {"double", "float", "half", "bfloat16"}
+)
+
+
+def call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values:
+    owner, name = function.receiver, function.name
+    if name in {"format", "join"} and isinstance(owner, Unknown):
+        return UNKNOWN
+    if isinstance(owner, Shard):
+        return call_tensor_method(interp, owner, name, node)
+    if interp.is_module(owner) or isinstance(owner, External | Instance):
+        found = _call_object_method(interp, owner, name, node)
+        if found is not None:
+            return found
+    if isinstance(owner, Sequence):
+        return _call_container_method(interp, owner, name, node)
+    return of_unknown(interp, node)
+
+
+def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.Call) -> Values | None:
+    if name in {"parameters", "named_parameters"}:
+        return frozenset({Parameters(owner)})
+    if name in SAME_OBJECT:
+        return frozenset({owner})
+    if interp.is_module(owner):
+        if name in {"forward", "__call__"}:
+            return call_module(interp, node)
+        if name in {"buffers", "state_dict", "load_state_dict", "keys"}:
+            return UNKNOWN
+        if name in {"modules", "children", "values", "named_modules", "named_children", "items"}:
+            return _submodules(
+                interp, owner, node, named=name in {"named_modules", "named_children", "items"}
+            )
+        return of_unknown(interp, node)
+    if isinstance(owner, External) and api.is_optimizer_class(owner.path):
+        closures = [v.node for a in node.args for v in interp.of(a) if isinstance(v, Function)]
+        if name == "step" and closures:
+            return frozenset(v for closure in closures for v in interp.returns[closure])
+        return UNKNOWN
+    if name == "parse_args":
+        return frozenset({External("argparse.Namespace", node)})
+    return None
+
+
+def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) -> Values:
+    """The parts of a module, one by one, or in pairs with their names."""
+    assert isinstance(owner, External | Instance)  # nothing else is a module
+    part = External(api.SUBMODULE, owner.site)
+    if named:
+        interp.store(node, 0, UNKNOWN)
+        interp.store(node, 1, {part})
+    interp.store(node.func, ANY, {Sequence(node) if named else part})
+    return frozenset({Sequence(node.func)})
+
+
+def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:
+    if name in {"append", "add", "insert", "appendleft"} and node.args:
+        interp.store(owner.site, ANY, kept(interp, interp.of(node.args[-1]), owner.site, node))
+        return UNKNOWN
+    if name == "extend" and node.args:
+        elements = frozenset(e for v in interp.of(node.args[0]) for e in interp.element(v))
+        interp.store(owner.site, ANY, kept(interp, elements, owner.site, node))
+        return UNKNOWN
+    if name in {"values", "pop", "get", "copy", "setdefault"}:
+        return frozenset({owner}) if name in {"values", "copy"} else interp.element(owner) or NOTHING
+    if name == "items":
+        interp.store(node, 0, UNKNOWN)
+        interp.store(node, 1, interp.element(owner))
+        interp.store(node.func, ANY, {Sequence(node)})
+        return frozenset({Sequence(node.func)})
+    return UNKNOWN

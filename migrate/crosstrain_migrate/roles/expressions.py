@@ -1,0 +1,303 @@
+"""What each kind of expression may stand for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import calls, containers, tensors
+from . import torch_api as api
+from .assignment import assign
+from .attributes import attribute
+from .iteration import iterate
+from .memory import ANY, key_of
+from .values import (
+    NOTHING,
+    UNKNOWN,
+    External,
+    Function,
+    Instance,
+    Member,
+    Method,
+    Parameters,
+    Sequence,
+    Shard,
+    Symbol,
+    Value,
+    Values,
+)
+from .walks import children
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+
+
+def evaluate(interp: Interpreter, node: ast.expr) -> Values:
+    return _EVALUATORS.get(type(node), _parts)(interp, node)
+
+
+def _parts(interp: Interpreter, node: ast.expr) -> Values:
+    for child in children(node):
+        if isinstance(child, ast.expr):
+            interp.eval(child)
+    return UNKNOWN
+
+
+def _name(interp: Interpreter, node: ast.Name) -> Values:
+    scope = interp.table.of_node[node].resolve(node.id)
+    if scope is None:
+        return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
+    reaching = interp.reaching.get(node)
+    if reaching is not None:
+        found = frozenset(v for d in reaching for v in interp.definitions[d])
+    else:
+        found = frozenset(interp.env[scope, node.id])
+    parent = interp.table.parents.get(node)
+    if not (isinstance(parent, ast.Call) and parent.func is node):
+        interp.escaped.update(v.node for v in found if isinstance(v, Function))
+    return found
+
+
+def _attribute(interp: Interpreter, node: ast.Attribute) -> Values:
+    found: set[Value] = set()
+    for owner in interp.eval(node.value):
+        found |= attribute(interp, owner, node.attr, node)
+    parent = interp.table.parents.get(node)
+    if not (isinstance(parent, ast.Call) and parent.func is node):
+        interp.escaped.update(v.function.node for v in found if isinstance(v, Method))
+    return frozenset(found)
+
+
+def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
+    owners, index = interp.eval(node.value), interp.eval(node.slice)
+    row_index = any(isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE for v in index)
+    found: set[Value] = set()
+    for owner in owners:
+        if isinstance(owner, Shard):
+            shard = tensors.subscript(owner, node.slice, node, row_index)
+            found |= {shard} if shard is not None else UNKNOWN
+        elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
+            found.add(Symbol(f"{owner.path.removesuffix('.__dict__')}.{api.CHOSEN}"))
+        elif isinstance(owner, External) and interp.is_module(owner):
+            found.add(External(api.SUBMODULE, owner.site))
+        elif row_index and not isinstance(owner, Sequence | Instance | External):
+            found |= _looked_up(index, node)
+        else:
+            found |= interp.element(owner, key_of(node.slice))
+    return frozenset(found)
+
+
+def _looked_up(index: Values, node: ast.Subscript) -> Values:
+    """`table[labels]`: one row of the table for each of the batch; a mask picks another number of them."""
+    mask = isinstance(node.slice, ast.Compare | ast.UnaryOp | ast.BoolOp)
+    shards = [v for v in index if isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE]
+    return frozenset(tensors.other(s, node) if mask else s for s in shards)
+
+
+def _literal_sequence(interp: Interpreter, node: ast.Tuple | ast.List | ast.Set) -> Values:
+    for index, part in enumerate(node.elts):
+        key = ANY if isinstance(part, ast.Starred) or isinstance(node, ast.Set) else index
+        interp.store(node, key, interp.eval(part))
+    return frozenset({Sequence(node)})
+
+
+def _literal_dict(interp: Interpreter, node: ast.Dict) -> Values:
+    for key, value in zip(node.keys, node.values, strict=True):
+        values = interp.eval(value)
+        if key is None:
+            values = frozenset(e for v in values for e in interp.element(v))
+        else:
+            interp.eval(key)
+        interp.store(node, key_of(key) if key is not None else ANY, values)
+    return frozenset({Sequence(node)})
+
+
+def _comprehension(interp: Interpreter, node: containers.Comprehension) -> Values:
+    for generator in node.generators:
+        assign(interp, generator.target, iterate(interp, interp.eval(generator.iter), generator))
+        for test in generator.ifs:
+            interp.eval(test)
+    if isinstance(node, ast.DictComp):
+        interp.eval(node.key)
+        element = interp.eval(node.value)
+    else:
+        element = interp.eval(node.elt)
+    if containers.told_apart(interp, node, element):
+        return frozenset({Sequence(node)})
+    shards = frozenset(v for v in element if isinstance(v, Shard))
+    if shards:  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
+        return frozenset(_collected(interp, shard, node) for shard in shards)
+    interp.store(node, ANY, element)
+    return frozenset({Sequence(node)})
+
+
+def _collected(interp: Interpreter, shard: Shard, node: containers.Comprehension) -> Shard:
+    iterated = [v for generator in node.generators for v in interp.of(generator.iter)]
+    from_batch = any(
+        (isinstance(v, Shard) and v.kind == "batch")
+        or (isinstance(v, Member) and isinstance(v.receiver, Shard))
+        for v in iterated
+    )
+    over = [v for v in iterated if isinstance(v, Shard)]
+    if all(v.kind == "batch" for v in over) and shard.kind in {"mean", "sum"}:
+        return shard  # `[criterion(out, y) for out in outputs]`
+    if (from_batch or not over) and shard.kind == "rows":
+        return Shard("batch", shard.loader, shard.origins, shard.host)
+    return tensors.other(shard, node)
+
+
+def _conditional(interp: Interpreter, node: ast.IfExp) -> Values:
+    interp.eval(node.test)
+    said = interp.constants.decided(node.test)
+    if said is not None:
+        return interp.eval(node.body if said else node.orelse)
+    return interp.eval(node.body) | interp.eval(node.orelse)
+
+
+def _bool_operation(interp: Interpreter, node: ast.BoolOp) -> Values:
+    return frozenset(v for part in node.values for v in interp.eval(part))
+
+
+def _named_expression(interp: Interpreter, node: ast.NamedExpr) -> Values:
+    values = interp.eval(node.value)
+    assign(interp, node.target, values)
+    return values
+
+
+def _starred(interp: Interpreter, node: ast.Starred) -> Values:
+    return frozenset(e for v in interp.eval(node.value) for e in interp.element(v))
+
+
+def _await(interp: Interpreter, node: ast.Await) -> Values:
+    return interp.eval(node.value)
+
+
+def _lambda(interp: Interpreter, node: ast.Lambda) -> Values:
+    return frozenset({Function(node)})
+
+
+def _yield(interp: Interpreter, node: ast.Yield) -> Values:
+    values = interp.eval(node.value) if node.value is not None else UNKNOWN
+    _yielded(interp, node, values)
+    return UNKNOWN
+
+
+def _yield_from(interp: Interpreter, node: ast.YieldFrom) -> Values:
+    _yielded(interp, node, iterate(interp, interp.eval(node.value), node))
+    return UNKNOWN
+
+
+def _yielded(interp: Interpreter, node: ast.expr, values: Values) -> None:
+    function = interp.table.function_around(node)
+    if function is not None:
+        interp.merge(interp.yields.cell(function), values)
+
+
+def _unary_operation(interp: Interpreter, node: ast.UnaryOp) -> Values:
+    found: set[Value] = set()
+    for value in interp.eval(node.operand):
+        if isinstance(value, Shard):
+            keeps = not isinstance(node.op, ast.Not)
+            found.add(value if keeps else tensors.other(value, node))
+        else:
+            found.add(value)
+    return frozenset(found)
+
+
+def _binary_operation(interp: Interpreter, node: ast.BinOp) -> Values:
+    left, right = interp.eval(node.left), interp.eval(node.right)
+    if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
+        return containers.concatenated(interp, node) or left | right
+    if (
+        isinstance(node.op, ast.Mod)
+        and isinstance(node.left, ast.Constant | ast.JoinedStr)
+        and not _is_number(node.left)
+    ):
+        return UNKNOWN  # text
+    return combine(node.op, left, right, node)
+
+
+def _comparison(interp: Interpreter, node: ast.Compare) -> Values:
+    found = interp.eval(node.left)
+    if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):  # identity reads no numbers
+        for comparator in node.comparators:
+            interp.eval(comparator)
+        return UNKNOWN
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
+        found = combine(op, found, interp.eval(comparator), node)
+    return found
+
+
+def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:
+    if not left or not right:
+        return NOTHING
+    left_shards: list[Shard | None] = [*(v for v in left if isinstance(v, Shard))] or [None]
+    right_shards: list[Shard | None] = [*(v for v in right if isinstance(v, Shard))] or [None]
+    found: set[Value] = set()
+    for a in left_shards:
+        for b in right_shards:
+            result = tensors.binary(op, a, b, node)
+            if result is None:
+                found |= UNKNOWN
+                continue
+            found.add(result)
+            if a is not None and b is not None and a.loader != b.loader:
+                found.add(Shard(result.kind, b.loader, result.origins, result.host))
+    return frozenset(found)
+
+
+def _call(interp: Interpreter, node: ast.Call) -> Values:
+    return calls.evaluate(interp, node)
+
+
+def _constant(interp: Interpreter, node: ast.Constant) -> Values:
+    if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
+        return frozenset({External("torch.device", node)})
+    return UNKNOWN
+
+
+def _joined_string(interp: Interpreter, node: ast.JoinedStr) -> Values:
+    _parts(interp, node)
+    first = node.values[0] if node.values else None
+    if isinstance(first, ast.Constant) and str(first.value) in api.DEVICE_F_STRINGS:
+        return frozenset({External("torch.device", node)})
+    return UNKNOWN
+
+
+def _formatted_value(interp: Interpreter, node: ast.FormattedValue) -> Values:
+    return interp.eval(node.value)
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+_EVALUATORS: dict[type[ast.expr], Callable[[Interpreter, Any], Values]] = {
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Tuple: _literal_sequence,
+    ast.List: _literal_sequence,
+    ast.Set: _literal_sequence,
+    ast.Dict: _literal_dict,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.DictComp: _comprehension,
+    ast.IfExp: _conditional,
+    ast.BoolOp: _bool_operation,
+    ast.NamedExpr: _named_expression,
+    ast.Starred: _starred,
+    ast.Await: _await,
+    ast.Lambda: _lambda,
+    ast.Yield: _yield,
+    ast.YieldFrom: _yield_from,
+    ast.UnaryOp: _unary_operation,
+    ast.BinOp: _binary_operation,
+    ast.Compare: _comparison,
+    ast.Call: _call,
+    ast.Constant: _constant,
+    ast.JoinedStr: _joined_string,
+    ast.FormattedValue: _formatted_value,
+}

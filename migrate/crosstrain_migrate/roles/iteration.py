@@ -1,0 +1,58 @@
+"""What a loop binds its target to, and which loaders it iterates."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from . import torch_api as api
+from .memory import ANY
+from .values import UNKNOWN, External, Generator, Instance, Iterator, Sequence, Shard, Value, Values
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+
+
+def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
+    """What a loop over `values` binds its target to; remembers which loaders `node` iterates."""
+    found: set[Value] = set()
+    for value in values:
+        if isinstance(value, Iterator):
+            inner = iterate(interp, frozenset({value.of}), node)
+            if value.counted:
+                pair = Sequence(value.site)
+                interp.store(value.site, 0, UNKNOWN)
+                interp.store(value.site, 1, inner)
+                found.add(pair)
+            else:
+                found |= inner
+        elif interp.is_loader(value):
+            interp.merge(interp.iterations.cell(node), {value})
+            found.add(Shard("batch", value))
+        elif isinstance(value, Sequence):
+            found |= interp.element(value)
+        elif isinstance(value, Generator):
+            yielded = frozenset(interp.heap[value.site, ANY])
+            interp.merge(interp.iterations.cell(node), interp.loaders_of(yielded))
+            found |= yielded
+        elif isinstance(value, Shard):
+            found.add(
+                Shard(
+                    "rows" if value.kind == "batch" else "other",
+                    value.loader,
+                    value.origins | {node},
+                    value.host,
+                )
+            )
+        elif isinstance(value, Instance):
+            found |= _over_instance(interp, value, node)
+        elif isinstance(value, External) and interp.is_module(value):
+            found.add(External(api.SUBMODULE, value.site))
+        else:
+            found |= interp.element(value)
+    return frozenset(found)
+
+
+def _over_instance(interp: Interpreter, value: Instance, node: ast.AST) -> Values:
+    method = interp.method(value.cls, "__iter__")
+    return frozenset(interp.returns[method]) if method is not None else UNKNOWN

@@ -1,0 +1,70 @@
+"""Where in a script the model runs: the loops that run once a batch, and the functions and methods that touch a model."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from .values import Member, Method
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+
+
+def batch_loop_around(interp: Interpreter, node: ast.AST) -> ast.AST | None:
+    """The innermost batch loop around `node` in its own function."""
+    for around in interp.table.ancestors(node):
+        if around in interp.batch_loops:
+            return around
+        if around in interp.table.scopes:
+            return None
+    return None
+
+
+def in_module(interp: Interpreter, node: ast.AST) -> bool:
+    """Whether `node` stands in a method of an nn.Module."""
+    return bool(interp.module_methods) and any(
+        a in interp.module_methods for a in interp.table.ancestors(node)
+    )
+
+
+def in_mover(interp: Interpreter, node: ast.AST) -> bool:
+    """Whether `node` stands in a function that moves what it is given, and does nothing else with it."""
+    return bool(interp.movers) and interp.table.function_around(node) in interp.movers
+
+
+def loop_of(interp: Interpreter, node: ast.AST) -> ast.AST | None:
+    """The loop that runs once a batch of what `node` iterates: itself, or the one around `next(batches)`."""
+    if isinstance(node, ast.For | ast.AsyncFor) or not isinstance(node, ast.Call):
+        return node if isinstance(node, ast.For | ast.AsyncFor) else None
+    for around in interp.table.ancestors(node):
+        if isinstance(around, ast.For | ast.AsyncFor | ast.While):
+            return around
+        if around in interp.table.scopes:
+            break
+    return None
+
+
+def functions_that_run_a_model(interp: Interpreter) -> set[ast.AST]:
+    """The functions that (through any depth of calls) call a module or backward."""
+    direct: set[ast.AST] = set()
+    callers: dict[ast.AST, set[ast.AST]] = defaultdict(set)
+    for node in interp.table.parents:
+        if not isinstance(node, ast.Call):
+            continue
+        around = next((a for a in interp.table.ancestors(node) if a in interp.table.scopes), interp.tree)
+        for value in interp.of(node.func):
+            if interp.is_module(value) or (isinstance(value, Member) and value.name == "backward"):
+                direct.add(around)
+            target = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+            if target is not None:
+                callers[target].add(around)
+    work = list(direct)
+    touching = set(direct)
+    while work:
+        for caller in callers[work.pop()]:
+            if caller not in touching:
+                touching.add(caller)
+                work.append(caller)
+    return touching

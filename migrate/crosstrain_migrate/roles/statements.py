@@ -1,0 +1,175 @@
+"""What each kind of statement does to what the interpreter knows: bindings, loops, returns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from . import attributes, lifetimes
+from . import torch_api as api
+from .assignment import assign
+from .expressions import combine
+from .iteration import iterate
+from .program import LOCAL
+from .values import (
+    UNKNOWN,
+    Class,
+    Function,
+    Shard,
+    Symbol,
+    Values,
+)
+from .walks import children
+
+if TYPE_CHECKING:
+    from .infer import Interpreter
+
+
+def run_body(interp: Interpreter, body: list[ast.stmt]) -> None:
+    for statement in body:
+        if statement in interp.constants.dead:
+            continue
+        if statement in interp.watch.settled:
+            for suite in _inner_suites(statement):
+                run_body(interp, suite)
+            continue
+        outer = interp.watch.enter(statement)
+        _EFFECTS.get(type(statement), _run_parts)(interp, statement)
+        interp.watch.leave(outer)
+
+
+def _run_parts(interp: Interpreter, node: ast.AST) -> None:
+    """Anything without meaning of its own: evaluate its expressions, run its suites."""
+    for child in children(node):
+        if isinstance(child, ast.expr):
+            interp.eval(child)
+        elif isinstance(child, ast.stmt):
+            run_body(interp, [child])
+        elif isinstance(child, ast.withitem):
+            _with_item(interp, child)
+        elif isinstance(child, ast.ExceptHandler | ast.match_case):
+            _run_parts(interp, child)
+
+
+def _with_item(interp: Interpreter, item: ast.withitem) -> None:
+    values = interp.eval(item.context_expr)
+    if item.optional_vars is not None:
+        assign(interp, item.optional_vars, values)
+
+
+def _define_function(interp: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    for decorator in node.decorator_list:
+        interp.eval(decorator)
+    interp.bind(interp.table.of_node[node], node.name, {Function(node)}, node)
+
+
+def _define_class(interp: Interpreter, node: ast.ClassDef) -> None:
+    for part in (*node.bases, *node.decorator_list):
+        interp.eval(part)
+    interp.bind(interp.table.of_node[node], node.name, {Class(node)}, node)
+
+
+def _import(interp: Interpreter, node: ast.Import) -> None:
+    scope = interp.table.of_node[node]
+    for alias in node.names:
+        name = alias.asname or alias.name.split(".")[0]
+        path = alias.name if alias.asname else name
+        linked = interp.linked(node, 0, path)
+        interp.bind(scope, name, {Symbol(path) if linked is None else Symbol(LOCAL + linked)}, alias)
+
+
+def _import_from(interp: Interpreter, node: ast.ImportFrom) -> None:
+    scope = interp.table.of_node[node]
+    linked = interp.linked(node, node.level, node.module or "")
+    prefix = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if alias.name == "*":
+            continue
+        if linked is not None:
+            values = attributes.of_file(interp, linked, alias.name)
+        else:
+            values = frozenset({Symbol(api.canonical(f"{prefix}.{alias.name}"))})
+        interp.bind(scope, alias.asname or alias.name, values, alias)
+
+
+def _assign(interp: Interpreter, node: ast.Assign) -> None:
+    values = interp.eval(node.value)
+    if lifetimes.accumulated(interp, node) is not None or lifetimes.carried(interp, node):
+        values = lifetimes.as_kept(values)
+    for target in node.targets:
+        assign(interp, target, values)
+
+
+def _assign_annotated(interp: Interpreter, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+        assign(interp, node.target, interp.eval(node.value))
+
+
+def _augment(interp: Interpreter, node: ast.AugAssign) -> None:
+    """`total += x` makes `total` what `x` is: its start value is a constant as far as shares go."""
+    values = interp.eval(node.value)
+    before = _before_augmentation(interp, node)
+    shards = frozenset(v for v in before if isinstance(v, Shard))
+    if isinstance(node.op, ast.Add | ast.Sub) and not shards:
+        result = values | before
+    else:
+        result = combine(node.op, shards or before, values, node)
+    assign(
+        interp,
+        node.target,
+        lifetimes.as_kept(result) if lifetimes.outlives(interp, node.target, node) else result,
+    )
+
+
+def _before_augmentation(interp: Interpreter, node: ast.AugAssign) -> Values:
+    """What the target was before `node` changed it."""
+    if isinstance(node.target, ast.Name):
+        reaching = interp.reaching.get(node.target, frozenset())
+        return frozenset(v for d in reaching for v in interp.definitions[d])
+    return interp.eval(node.target)
+
+
+def _for(interp: Interpreter, node: ast.For | ast.AsyncFor) -> None:
+    items = iterate(interp, interp.eval(node.iter), node)
+    assign(interp, node.target, items)
+    run_body(interp, node.body)
+    run_body(interp, node.orelse)
+
+
+def _return(interp: Interpreter, node: ast.Return) -> None:
+    values = interp.eval(node.value) if node.value is not None else UNKNOWN
+    function = interp.table.function_around(node)
+    if function is not None:
+        interp.merge(interp.returns.cell(function), values)
+
+
+def _inner_suites(node: ast.stmt) -> Iterable[list[ast.stmt]]:
+    """The suites that belong to a statement of this scope, in the order in which they stand."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or not (
+        hasattr(node, "body") or isinstance(node, ast.Match)
+    ):
+        return
+    for name in node._fields:
+        parts = getattr(node, name)
+        if isinstance(parts, list) and parts:
+            if isinstance(parts[0], ast.stmt):
+                yield parts
+            elif isinstance(parts[0], ast.ExceptHandler | ast.match_case):
+                for part in parts:
+                    yield part.body
+
+
+_EFFECTS: dict[type[ast.stmt], Callable[[Interpreter, Any], None]] = {
+    ast.FunctionDef: _define_function,
+    ast.AsyncFunctionDef: _define_function,
+    ast.ClassDef: _define_class,
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+    ast.Assign: _assign,
+    ast.AnnAssign: _assign_annotated,
+    ast.AugAssign: _augment,
+    ast.For: _for,
+    ast.AsyncFor: _for,
+    ast.Return: _return,
+}

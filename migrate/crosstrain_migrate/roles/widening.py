@@ -1,0 +1,52 @@
+"""What keeps sets of values finite and small, so that the fixpoint ends soon: much alike becomes one."""
+
+from __future__ import annotations
+
+import ast
+
+from .values import Member, Shard, Symbol, Value
+
+WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
+# Attributes of things we know nothing of are told apart up to this depth, and in sets up to this size.
+DEEPEST, CROWD = 4, 40
+LONGEST = 6  # parts of a dotted name that surely names something in a module
+
+
+def covered(value: Value, values: set[Value]) -> bool:
+    """Whether a widened value already stands for this one: without this test, sets would grow and shrink for ever."""
+    return isinstance(value, Shard) and any(
+        isinstance(v, Shard)
+        and v.kind == value.kind
+        and v.loader == value.loader
+        and v.host == value.host
+        and v.origins >= value.origins
+        for v in values
+    )
+
+
+def widen(values: set[Value]) -> None:
+    """Joins the shards that differ in nothing but where they were collapsed."""
+    groups: dict[tuple[str, Value, bool], frozenset[ast.AST]] = {}
+    for value in [v for v in values if isinstance(v, Shard)]:
+        key = (value.kind, value.loader, value.host)
+        groups[key] = groups.get(key, frozenset()) | value.origins
+        values.discard(value)
+    values.update(Shard(kind, loader, origins, host) for (kind, loader, host), origins in groups.items())
+
+
+def is_attribute(value: Value) -> bool:
+    """Whether `value` may be one of ever more attributes of attributes."""
+    if isinstance(value, Symbol):
+        return value.path.count(".") >= (2 if value.path.startswith("builtins.") else LONGEST)
+    return isinstance(value, Member)
+
+
+def may_have(owner: Value, name: str) -> bool:
+    """Whether `owner.name` is worth telling apart: `node = node.next` in a loop would give values without end."""
+    depth = 0
+    while isinstance(owner, Member):
+        depth += 1
+        if owner.name == name or depth >= DEEPEST:
+            return False
+        owner = owner.receiver
+    return True

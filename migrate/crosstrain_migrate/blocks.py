@@ -154,7 +154,7 @@ class Blocks:
         if before:
             fresh = [s for edit in before for s in _parse(edit.code, module)]
             if pieces:
-                blanks, rest = _split_blanks(pieces[0].leading_lines)  # type: ignore[attr-defined]
+                blanks, rest = _split_blanks(leading_of(pieces[0]))
                 fresh[0] = fresh[0].with_changes(leading_lines=blanks)
                 pieces = [pieces[0].with_changes(leading_lines=rest), *pieces[1:]]
             pieces = [*fresh, *pieces]
@@ -178,8 +178,7 @@ def _spliced(
     lines = [*pending, *leading]
     if header_comment is not None:
         lines.append(cst.EmptyLine(comment=header_comment))
-    first: Any = body[0]
-    body[0] = first.with_changes(leading_lines=[*lines, *first.leading_lines])
+    body[0] = body[0].with_changes(leading_lines=[*lines, *leading_of(body[0])])
     return body, footer
 
 
@@ -225,6 +224,12 @@ def _is_docstring(statement: cst.CSTNode) -> bool:
     )
 
 
+def leading_of(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    """The lines above a statement: every kind of statement may have some, which their base class does not say."""
+    assert isinstance(statement, LEADING)
+    return statement.leading_lines
+
+
 def _split_blanks(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], list[cst.EmptyLine]]:
     count = next((i for i, line in enumerate(lines) if line.comment is not None), len(lines))
     return list(lines[:count]), list(lines[count:])
@@ -232,7 +237,7 @@ def _split_blanks(lines: Sequence[cst.EmptyLine]) -> tuple[list[cst.EmptyLine], 
 
 def _left_behind(old: cst.BaseStatement, pending: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
     """What a removed statement leaves to the next one: its blank lines and all its comments."""
-    lines = [*pending, *old.leading_lines]  # type: ignore[attr-defined]
+    lines = [*pending, *leading_of(old)]
     lines.extend(cst.EmptyLine(comment=comment) for comment in _comments_in(old))
     return lines
 
@@ -256,15 +261,9 @@ def _comments_in(node: cst.CSTNode) -> list[cst.Comment]:
 
 LEADING = (
     cst.SimpleStatementLine,
-    cst.If,
-    cst.For,
-    cst.While,
-    cst.With,
-    cst.Try,
-    cst.FunctionDef,
-    cst.ClassDef,
+    cst.BaseCompoundStatement,
 )  # statements that may have comment lines above them
-_SUITES = ("body", "orelse", "finalbody", "handlers", "leading_lines")
+_SUITES = ("body", "orelse", "finalbody", "handlers", "cases", "leading_lines")
 
 
 def with_lost_comments(original: cst.CSTNode, updated: Any) -> Any:
@@ -305,7 +304,7 @@ def _bracketed(statement: Any) -> list[cst.EmptyLine]:
 
 
 def _with_leading(new: cst.BaseStatement, pending: list[cst.EmptyLine], first: bool) -> cst.BaseStatement:
-    own = list(new.leading_lines)  # type: ignore[attr-defined]
+    own = list(leading_of(new))
     comments = [line for line in pending if line.comment is not None]
     if comments:
         own_blanks, own_rest = _split_blanks(own)
@@ -325,7 +324,7 @@ def carry_over(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
 
 def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:
     first = statements[0]
-    leading = list(first.leading_lines)  # type: ignore[attr-defined]
+    leading = list(leading_of(first))
     body = [first.with_changes(leading_lines=[]), *statements[1:]]
     return cst.If(test=cst.parse_expression(test), body=cst.IndentedBlock(body=body), leading_lines=leading)
 

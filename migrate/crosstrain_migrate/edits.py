@@ -129,13 +129,6 @@ class InsertParameter(Edit):
 
 
 @dataclass(frozen=True, eq=False)
-class RemoveTarget(Edit):
-    """One target and its value leave a tuple assignment: `a, b = x, y` keeps the positions in `keep`."""
-
-    keep: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
 class AddImport(Edit):
     """`code` joins the module's imports. `node` is the module."""
 

@@ -157,7 +157,8 @@ class _Rewriter(cst.CSTTransformer):
         self.blocks = Blocks(self)
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:
-        result: cst.CSTNode = super().on_leave(original_node, updated_node)  # type: ignore[assignment]
+        # No `leave_` method here removes a node or makes several of it.
+        result = cast(cst.CSTNode, super().on_leave(original_node, updated_node))
         for edit in self.plan.edits.get(original_node, ()):
             if original_node in self.keep:
                 self.updated[original_node] = result  # an edit may wrap the very node it replaces

@@ -220,7 +220,6 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 FULL = dcp_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
-PARTS = dcp_state.StateDictOptions()
 
 
 def full_state_dict(model: nn.Module) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .support import Case, each, leaves
 
 CONSTRUCT, OTHER = "CT102", "CT105"
@@ -212,6 +214,13 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_choice_of_device(case: Case) -> None:
     case.check()
+
+
+def test_a_short_form_behind_it_does_not_hide_what_an_option_is() -> None:
+    options = GPU.replace('"--device",', '"--device", "-d",')
+    (spelled,) = (case for case in POSITIVE if case.name == "the option itself")
+    assert options != GPU
+    replace(spelled, before={**spelled.before, "options": options}).check()
 
 
 def test_waiting_for_cuda_is_asked_for_where_cuda_is() -> None:

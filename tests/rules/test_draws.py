@@ -66,6 +66,12 @@ def test_data_drawn_before_a_trainer_is_made() -> None:
     assert "Trainer(accelerator, nn.Linear(3, 1), data).fit()" in lines
 
 
+def test_noise_in_the_shape_of_another_tensor_is_drawn_as_well() -> None:
+    drawn = "data = TensorDataset(torch.rand_like(torch.ones(48, 3)), torch.ones(48, 1))"
+    lines = after(start=drawn)
+    assert lines.index("accelerator = Accelerator()") + 1 == lines.index(drawn)
+
+
 @pytest.mark.parametrize(
     "start",
     [

@@ -44,7 +44,7 @@ class Statements:
     def running(self) -> list[ast.stmt]:
         """What runs when its cell does: no definitions, imports, marks and strings."""
         quiet = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-        return [s for s in self.tree.body if not isinstance(s, quiet) and not _is_text(s)]
+        return [s for s in self.tree.body if not isinstance(s, quiet) and _text(s) is None]
 
     def cell(self, statement: ast.stmt) -> int:
         return self.cells(statement.lineno)[0]
@@ -178,9 +178,11 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple | ast.List):
-        several = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
-        for index, inner in enumerate(target.elts):
-            yield from _pairs(inner, value.elts[index] if several else value)  # type: ignore[attr-defined]
+        given = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        if len(given) != len(target.elts):
+            given = [value] * len(target.elts)
+        for inner, part in zip(target.elts, given, strict=True):
+            yield from _pairs(inner, part)
 
 
 def stored(statements: Iterable[ast.AST]) -> set[str]:
@@ -222,13 +224,12 @@ def _has_backward(node: ast.AST) -> bool:
     )
 
 
-def _is_text(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
+def _text(statement: ast.stmt) -> str | None:
+    """What a statement that is nothing but a string says."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+        return None
+    return statement.value.value if isinstance(statement.value.value, str) else None
 
 
 def _is_mark(statement: ast.stmt) -> bool:
-    return _is_text(statement) and str(statement.value.value).startswith(MARK[1:])  # type: ignore[attr-defined]
+    return (_text(statement) or "").startswith(MARK[1:])

@@ -174,5 +174,6 @@ def _base(node: ast.expr) -> str:
 def is_container(node: ast.expr) -> bool:
     if isinstance(node, ast.List | ast.Dict | ast.Set):
         return True
-    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return named and node.func.id in ("list", "dict", "set", "defaultdict", "deque")  # type: ignore[attr-defined]
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    return node.func.id in ("list", "dict", "set", "defaultdict", "deque")

@@ -17,8 +17,20 @@ from .memory import ANY
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
-from .values import External, FunctionNode, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
-from .walks import walk
+from .values import (
+    External,
+    FunctionNode,
+    Instance,
+    Member,
+    Method,
+    Sequence,
+    Shard,
+    Symbol,
+    Value,
+    Values,
+    site_of,
+)
+from .walks import line_of, walk
 
 Loop = ast.For | ast.AsyncFor
 
@@ -61,11 +73,6 @@ class Facts:
 
     def method_calls(self, name: str) -> list[ast.Call]:
         return [c for c in self.calls if isinstance(c.func, ast.Attribute) and c.func.attr == name]
-
-    @cached_property
-    def symbols(self) -> set[str]:
-        """Every imported dotted name the script uses."""
-        return {v.path for values in self.interp.values.values() for v in values if isinstance(v, Symbol)}
 
     # -- losses ----------------------------------------------------------------------------------------------
 
@@ -208,7 +215,7 @@ class Facts:
                 model = self.whole(part)
                 if isinstance(model, External | Instance):
                     found.add(model)
-                    line = getattr(optimizer.site, "lineno", 0)  # type: ignore[union-attr]
+                    line = line_of(site_of(optimizer))
                     self.evidence[model] = f"line {line} gives its parameters to an optimizer"
         return self.in_order(found)
 
@@ -341,11 +348,15 @@ class Facts:
         """The dicts and lists that hold each loader, by where they are made, with its key or position."""
         found: dict[Value, list[tuple[ast.AST, str | int]]] = defaultdict(list)
         for (site, key), values in self.interp.heap.items():
-            named = isinstance(key, int) or (isinstance(key, str) and key != ANY)
-            if named and containers.is_changeable(self.interp, site):
-                for value in values:
-                    if self.interp.is_loader(value):
-                        found[value].append((site, key))  # type: ignore[arg-type]
+            if (
+                not isinstance(key, int | str)
+                or key == ANY
+                or not containers.is_changeable(self.interp, site)
+            ):
+                continue
+            for value in values:
+                if self.interp.is_loader(value):
+                    found[value].append((site, key))
         return found
 
     def holders(self, value: Value) -> list[tuple[Scope, str]]:
@@ -375,7 +386,7 @@ class Facts:
                     {n for _, n in self.holders(value)}
                     | {f"self.{n}" for _, n in self.attribute_holders(value)}
                 )
-                line = getattr(value.site, "lineno", 0)  # type: ignore[union-attr]
+                line = line_of(site_of(value))
                 found.append(
                     RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, ""))
                 )

@@ -57,12 +57,9 @@ class _Reader:
             return self.assigned(node.targets[0], node.value)
         if isinstance(node, ast.Expr):  # found.append(to_device(part, device))
             call = node.value
-            adds = (
-                isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Attribute)
-                and call.func.attr == "append"
-            )
-            return adds and self.copy(call.func.value) and self.copy(call.args[0])  # type: ignore[attr-defined]
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                return False
+            return call.func.attr == "append" and self.copy(call.func.value) and self.copy(call.args[0])
         return isinstance(node, ast.Raise | ast.Pass)
 
     def assigned(self, target: ast.expr, value: ast.expr) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-NN_PREFIXES = ("torch.nn.", "torchvision.models.")
 OPTIMIZER_PREFIX = "torch.optim."
 SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
 NO_OPTIMIZERS = frozenset({"AveragedModel", "SWALR"})  # of torch.optim.swa_utils
@@ -373,10 +372,6 @@ FROM_DATA = frozenset(
 )
 CHOSEN = "chosen_by_name"  # the last part of a path that the script looks up: `models.__dict__[args.arch]`
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
-BATCH_STATISTICS = frozenset(
-    {"torch.nn.BatchNorm1d", "torch.nn.BatchNorm2d", "torch.nn.BatchNorm3d", "torch.nn.SyncBatchNorm"}
-)
-
 # What only a tensor is asked for (a batch that is a dictionary has `.to` as well, but none of the others).
 TENSOR_MEMBERS = frozenset(
     {"to", "cuda", "size", "shape", "view", "reshape", "flatten", "float", "dim", "t", "detach", "data"}
@@ -442,3 +437,9 @@ def is_scheduler_class(path: str) -> bool:
 def makes_array(path: str) -> bool:
     """Whether a NumPy function makes an array of the size it is given."""
     return path in ARRAY_MAKERS or path.startswith("numpy.random.")
+
+
+# Functions that make a tensor of random numbers.
+NOISE = frozenset(
+    {"rand", "randn", "randint", "normal", "bernoulli", "rand_like", "randn_like", "randint_like"}
+)

@@ -143,10 +143,10 @@ Value: TypeAlias = (
 Values = frozenset[Value]
 
 
-def site_of(value: Value) -> ast.expr:
-    """Where an object was made. Only objects that a call made have a site."""
+def site_of(value: Value) -> ast.AST:
+    """Where an object was made. Only objects have a site."""
     site = getattr(value, "site", None)
-    assert isinstance(site, ast.expr), value
+    assert isinstance(site, ast.AST), value
     return site
 
 

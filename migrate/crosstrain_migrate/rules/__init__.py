@@ -42,7 +42,8 @@ from . import (
     unplaced,
     xla,
 )
-from .base import Allows, Context, Home, Refusal, everywhere
+from .base import Allows, Context, Refusal, everywhere
+from .devices import Devices
 from .wish import Wish
 
 PAGES = (
@@ -119,9 +120,7 @@ def plan(
 
 def _context(facts: Facts, text: str, runtime: str, allows: Allows) -> Context:
     found = subject.find_subject(facts)
-    probe = Context(facts, runtime, text, Home(found.scope, "accelerator"), found)
-    definitions = device.Placement(probe)._definitions()
-    place = home.find_home(facts, found, definitions)
+    place = home.find_home(facts, found, Devices(facts).definitions())
     return Context(facts, runtime, text, place, found, allows=allows)
 
 

@@ -18,9 +18,6 @@ from crosstrain_migrate.roles.values import External, Shard, Symbol
 from .base import Context
 
 RULE = "CT904"
-DRAWS = frozenset(
-    {"rand", "randn", "randint", "normal", "bernoulli", "rand_like", "randn_like", "randint_like"}
-)
 DRAWS_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
 DROPOUTS = frozenset(
     {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
@@ -74,7 +71,7 @@ def _decisions(context: Context) -> None:
 def _draws_at_all(context: Context, call: ast.Call) -> bool:
     paths = context.facts.paths(call.func)
     return any(
-        path.startswith("numpy.random.") or (path.startswith("torch.") and api.last(path) in DRAWS)
+        path.startswith("numpy.random.") or (path.startswith("torch.") and api.last(path) in api.NOISE)
         for path in paths
     )
 
@@ -86,7 +83,7 @@ def _draws_noise(context: Context, call: ast.Call) -> bool:
     paths = context.facts.paths(call.func)
     if any(path.startswith("numpy.random.") for path in paths):
         return any(isinstance(v, Shard) for v in context.facts.of(call))
-    if not any(path.startswith("torch.") and api.last(path) in DRAWS for path in paths):
+    if not any(path.startswith("torch.") and api.last(path) in api.NOISE for path in paths):
         return False
     sizes = [a for a in call.args if not isinstance(a, ast.Starred)]
     return not sizes or any(not (isinstance(a, ast.Constant) and a.value == 1) for a in sizes)

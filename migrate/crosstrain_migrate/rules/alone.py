@@ -10,14 +10,12 @@ import ast
 import itertools
 import math
 import operator
-from collections import defaultdict
 from collections.abc import Callable
 
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, External, Function, FunctionNode, Instance, Method, Symbol
+from crosstrain_migrate.roles.values import Function, FunctionNode, Instance, Method, Symbol
 
-from .arguments import default_of, option_name, passed, spawn_arguments, spreads
+from .arguments import default_of, passed, spawn_arguments, spreads
 from .dead import Dead
 from .known import BINARY, COMPARE, PENDING, PURE, Known, apply, join
 from .launched import (
@@ -32,6 +30,7 @@ from .launched import (
     World,
 )
 from .options import option
+from .sources import Sources
 
 MANY = 16  # combinations of alternatives that are tried
 
@@ -42,34 +41,11 @@ class Alone:
 
     def __init__(self, facts: Facts, world: World = ONE) -> None:
         self.facts = facts
+        self.sources = Sources(facts)
         self.world = world
         self._memo: dict[ast.AST, Known | None] = {}
         self._unreached = Dead(facts.table, self._value)
-        self._bindings: dict[tuple[Scope, str], list[ast.AST]] = defaultdict(list)
-        self._attributes: dict[str, list[ast.Attribute]] = defaultdict(list)
-        self.options: dict[str, ast.Call] = {}
         self.spawns = facts.calls_to(*SPAWN)
-        self._collect()
-
-    def _collect(self) -> None:
-        for node in self.facts.nodes:
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                scope = self.facts.table.of_node[node].resolve(node.id)
-                if scope is not None:
-                    self._bindings[scope, node.id].append(node)
-            elif isinstance(node, ast.arg):
-                self._bindings[self.facts.table.of_node[node], node.arg].append(node)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                self._bindings[self.facts.table.of_node[node], node.name].append(node)
-            elif isinstance(node, ast.alias):
-                name = node.asname or node.name.split(".")[0]
-                self._bindings[self.facts.table.of_node[node], name].append(node)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                self._attributes[node.attr].append(node)
-        for call in self.facts.method_calls("add_argument"):
-            name = option_name(call)
-            if name:
-                self.options[name] = call
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -115,14 +91,7 @@ class Alone:
     def _value_Name(self, node: ast.Name) -> Known | None:
         if node.id == SPAWNED_RANK:
             return Known(self.world.rank, True)
-        scope = self.facts.table.of_node[node].resolve(node.id)
-        if scope is None:
-            return None
-        reaching = self.facts.interp.reaching.get(node)
-        definitions = list(reaching) if reaching is not None else self._bindings[scope, node.id]
-        return self._defined(definitions)
-
-    def _defined(self, definitions: list[ast.AST]) -> Known | None:
+        definitions = self.sources.definitions(node)
         alive = [d for d in definitions if not self.dead(d)]
         return self._beside_dead(join([self._definition(d) for d in alive]), len(alive) < len(definitions))
 
@@ -132,22 +101,6 @@ class Alone:
         if found is None or found is PENDING or not beside:
             return found
         return Known(found.value, True)
-
-    def sources(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-        """The expressions that a variable, parameter or attribute may have been assigned."""
-        definitions = self.definitions(node)
-        found: list[ast.expr] = []
-        for definition in definitions:
-            if isinstance(definition, ast.arg):
-                function = self.facts.table.of_node[definition].node
-                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                    given = (passed(self.facts, s, function, definition.arg) for s in self.sites(function))
-                    found.extend(g for g in given if g is not None)
-                continue
-            statement = self.facts.table.statement_of(definition)
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-                found.append(statement.value)
-        return found
 
     def _definition(self, node: ast.AST) -> Known | None:
         if isinstance(node, ast.arg):
@@ -185,7 +138,9 @@ class Alone:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return None
         found: list[Known | None] = [
-            self._passed(site, function, argument) for site in self.sites(function) if not self.dead(site)
+            self._passed(site, function, argument)
+            for site in self.sources.sites(function)
+            if not self.dead(site)
         ]
         spawns = [s for s in self.spawns if s.args and self._spawned(s) is function]
         found.extend(self._spawned_argument(s, function, argument) for s in spawns if not self.dead(s))
@@ -193,17 +148,6 @@ class Alone:
         if result is None or result is PENDING or not spawns:
             return result
         return Known(result.value, True)  # started processes get other values
-
-    def sites(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
-        """The calls of a function; of a class's constructor, where its objects are made."""
-        parent = self.facts.table.parents.get(function)
-        if isinstance(parent, ast.ClassDef) and function.name == "__init__":
-            return [
-                c
-                for c in self.facts.calls
-                if any(isinstance(v, Class) and v.node is parent for v in self.facts.of(c.func))
-            ]
-        return self.facts.callers.get(function, [])
 
     def _passed(
         self, site: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg
@@ -230,11 +174,11 @@ class Alone:
         return self._value(given[index - 1])
 
     def _value_Attribute(self, node: ast.Attribute) -> Known | None:
-        stores = [a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)]
+        stores = self.sources.definitions(node)
         alive = [a for a in stores if not self.dead(a)]
         found = [self._definition(a) for a in alive]
-        if self.is_namespace(node.value):
-            found.append(option(self.options.get(node.attr), node.attr, self.world, self._value))
+        if self.sources.is_namespace(node.value):
+            found.append(option(self.sources.options.get(node.attr), node.attr, self.world, self._value))
         else:
             found += self._fields(node)
         return self._beside_dead(join(found), len(alive) < len(stores))
@@ -243,26 +187,8 @@ class Alone:
         """`config.world_size` of a `Config(world_size=...)` whose class has no constructor of its own."""
         if not isinstance(node.value, ast.Name | ast.Attribute):
             return []
-        made = [o for o in self._origins(node.value) if isinstance(o, ast.Call)]
+        made = [o for o in self.sources.origins(node.value) if isinstance(o, ast.Call)]
         return [self._value(k.value) for c in made for k in c.keywords if k.arg == node.attr]
-
-    def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
-        if ast.unparse(a) == ast.unparse(b) or (self.is_namespace(a) and self.is_namespace(b)):
-            return True
-        mine = {v.cls for v in self.facts.of(a) if isinstance(v, Instance)}
-        return bool(mine & {v.cls for v in self.facts.of(b) if isinstance(v, Instance)})
-
-    def is_namespace(self, node: ast.expr) -> bool:
-        if any(isinstance(v, External) and v.path == "argparse.Namespace" for v in self.facts.of(node)):
-            return True
-        return ast.unparse(node).split(".")[-1] in {
-            "args",
-            "opt",
-            "opts",
-            "options",
-            "FLAGS",
-            "hparams",
-        } and bool(self.options)
 
     def _value_Call(self, node: ast.Call) -> Known | None:
         paths = self.facts.paths(node.func)
@@ -345,7 +271,7 @@ class Alone:
             return _all([self._alternatives(node.body, depth), self._alternatives(node.orelse, depth)])
         if not isinstance(node, ast.Name | ast.Attribute):
             return []
-        every = [self._defines(d, depth - 1) for d in self.definitions(node) if not self.dead(d)]
+        every = [self._defines(d, depth - 1) for d in self.sources.definitions(node) if not self.dead(d)]
         return _all(every)
 
     def _defines(self, definition: ast.AST, depth: int) -> list[Known]:
@@ -353,18 +279,9 @@ class Alone:
         if found is not None:
             return [] if found is PENDING else [found]
         statement = self.facts.table.statement_of(definition)
-        whole = isinstance(statement, ast.Assign) and definition in statement.targets
-        return self._alternatives(statement.value, depth) if whole else []  # type: ignore[attr-defined]
-
-    def definitions(self, node: ast.Name | ast.Attribute) -> list[ast.AST]:
-        """Where a variable, parameter or attribute may have got its value."""
-        if isinstance(node, ast.Attribute):
-            return [a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)]
-        scope = self.facts.table.of_node[node].resolve(node.id)
-        reaching = self.facts.interp.reaching.get(node)
-        if scope is None:
+        if not isinstance(statement, ast.Assign) or definition not in statement.targets:
             return []
-        return list(reaching) if reaching is not None else self._bindings[scope, node.id]
+        return self._alternatives(statement.value, depth)
 
     def _local(self, node: ast.Call) -> list[FunctionNode]:
         found: list[FunctionNode] = []
@@ -418,7 +335,7 @@ class Alone:
         """`options["world_size"]` of a dictionary that the script writes out."""
         written: list[ast.expr] = [owner] if isinstance(owner, ast.Dict) else []
         if isinstance(owner, ast.Name | ast.Attribute):
-            written = self._origins(owner)
+            written = self.sources.origins(owner)
         found: list[Known | None] = []
         for value in written:
             if not isinstance(value, ast.Dict):
@@ -438,13 +355,6 @@ class Alone:
                     ):
                         found.append(self._value(node.value))
         return join(found)
-
-    def _origins(self, node: ast.expr, depth: int = 5) -> list[ast.expr]:
-        """What a name stands for in the end, through parameters and other names."""
-        if not isinstance(node, ast.Name | ast.Attribute) or not depth:
-            return [node]
-        sources = self.sources(node)
-        return [o for s in sources for o in self._origins(s, depth - 1)] if sources else [node]
 
     def _value_Compare(self, node: ast.Compare) -> Known | None:
         if len(node.ops) != 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import all_arguments
 from crosstrain_migrate.roles.values import FunctionNode
 
 
@@ -46,9 +45,3 @@ def spawn_arguments(spawn: ast.Call) -> list[ast.expr] | None:
     if given is None:
         return []
     return list(given.elts) if isinstance(given, ast.Tuple | ast.List) else None
-
-
-def unused_parameters(function: FunctionNode) -> list[ast.arg]:
-    """Parameters that nothing in the function reads."""
-    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
-    return [a for a in all_arguments(function) if a.arg not in used]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import External
+from crosstrain_migrate.roles.values import External, site_of
 
 from .base import Context, refuse
 
@@ -101,7 +101,7 @@ def _refuse_line_search(context: Context) -> None:
         if isinstance(path, str) and path.endswith("LBFGS"):
             raise refuse(
                 "CT903",
-                optimizer.site,  # type: ignore[union-attr]
+                site_of(optimizer),
                 "LBFGS evaluates the loss several times a step, by a line search on this process's share: processes would part ways",
                 "train it on one process, or use another optimizer",
             )

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.results import Confidence, Finding, Severity
-from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.facts import Facts, Loop
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, Function, Instance, Method, Value
+from crosstrain_migrate.roles.walks import line_of
 
 from .wish import Wish
 
@@ -168,14 +170,14 @@ class Context:
         """Whether `node` runs after the Accelerator was made (both in the same scope)."""
         if self.home.statement is None:
             return True
-        return bool(node.lineno >= self.home.statement.lineno)  # type: ignore[attr-defined]
+        return line_of(node) >= self.home.statement.lineno
 
     def trains_at(self, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether the code runs once a batch of training: in such a loop, or in what one calls."""
         facts = self.facts
         loop = facts.batch_loop_around(node)
         if loop is not None:
-            over = facts.loops.get(loop, set())  # type: ignore[call-overload]
+            over = facts.loops.get(loop, set()) if isinstance(loop, Loop) else set()
             return not over or bool(over & set(self.subject.train_loaders))
         function = facts.enclosing_function(node)
         if function is None or function in seen:
@@ -184,8 +186,6 @@ class Context:
 
     def is_library_class(self, cls: ast.ClassDef) -> bool:
         """A module, data set or other class whose objects a library calls: it cannot be given an accelerator."""
-        from crosstrain_migrate.roles import torch_api as api
-
         bases = {
             "torch.utils.data.Dataset",
             "torch.utils.data.dataset.Dataset",
@@ -253,6 +253,3 @@ class Context:
 
     def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
         self.edits.append(e.RemoveStatement(node, rule, reason))
-
-    def review(self, edit: e.Edit) -> e.Edit:
-        return type(edit)(**{**edit.__dict__, "confidence": Confidence.REVIEW})

@@ -17,6 +17,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import all_arguments
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import External, Shard, Value, site_of
+from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context
 from .prepare import argument_for
@@ -88,8 +89,9 @@ def _is_size(context: Context, node: ast.expr, sizes: set[str], depth: int) -> b
 def _is_parameter(facts: Facts, node: ast.expr) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The function whose parameter `node` is."""
     function = facts.enclosing_function(node)
-    named = isinstance(node, ast.Name) and function is not None
-    return function if named and node.id in {a.arg for a in all_arguments(function)} else None  # type: ignore[attr-defined,arg-type]
+    if function is None or not isinstance(node, ast.Name):
+        return None
+    return function if node.id in {a.arg for a in all_arguments(function)} else None
 
 
 def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
@@ -98,7 +100,8 @@ def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
     for around in facts.table.ancestors(made):
         if isinstance(around, ast.Return) and depth < MAX_DEPTH:
             function = facts.enclosing_function(around)
-            return any(_meets_rows(context, s, depth + 1) for s in facts.callers.get(function, ()))  # type: ignore[arg-type]
+            sites = facts.callers.get(function, ()) if function is not None else ()
+            return any(_meets_rows(context, site, depth + 1) for site in sites)
         if isinstance(around, ast.Assign) and depth < MAX_DEPTH:
             return _is_read_with_rows(context, around, depth)
         if isinstance(around, ast.expr) and _has_rows(facts, around, made) and context.trains_at(around):
@@ -174,7 +177,7 @@ def _two_loaders(context: Context) -> None:
             streams.setdefault(loop, set()).update(mine)
     for found in streams.values():
         if len(found) > 1:
-            names = " and ".join(str(site_of(v).lineno) for v in facts.in_order(found))
+            names = " and ".join(str(line_of(site_of(v))) for v in facts.in_order(found))
             context.note(
                 RULE,
                 facts.backward_calls[0][0],

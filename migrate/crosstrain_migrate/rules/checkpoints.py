@@ -13,6 +13,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.values import External, Instance
+from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context, Refusal
 from .home import only_definition
@@ -174,7 +175,7 @@ def may_follow_a_save(
 def _saving_above(context: Context, node: ast.AST, saves: list[ast.Call]) -> list[ast.Call]:
     """Calls that save, themselves or in what they run, above `node` in its function."""
     table = context.facts.table
-    scope, line = table.of_node[node], node.lineno  # type: ignore[attr-defined]
+    scope, line = table.of_node[node], line_of(node)
     above = (c for c in context.facts.calls if table.of_node[c] is scope and c.lineno < line)
     return [
         call

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.roles.facts import Facts
 
-from .device import Placement, is_pure
+from .device import Placement
+from .devices import is_cpu
+from .harmless import is_pure
 from .subject import suite_of
 
 
@@ -74,9 +76,13 @@ def _choice(facts: Facts, placement: Placement, statement: ast.If) -> Choice | N
     targets = [b.targets[0] for b in (*bindings, *([default] if isinstance(default, ast.Assign) else []))]
     name = targets[0]
     same = all(isinstance(t, ast.Name) and isinstance(name, ast.Name) and t.id == name.id for t in targets)
-    if not same or not isinstance(name, ast.Name) or not all(placement.is_device(b.value) for b in bindings):
+    if (
+        not same
+        or not isinstance(name, ast.Name)
+        or not all(placement.devices.is_device(b.value) for b in bindings)
+    ):
         return None
-    if all(placement.is_cpu(b.value) for b in bindings):
+    if all(is_cpu(b.value) for b in bindings):
         return None
     return Choice(statement, name, default, tuple(bindings))
 
@@ -90,5 +96,5 @@ def _default_above(facts: Facts, statement: ast.If) -> ast.stmt | None:
     suite = suite_of(facts, statement)
     position = suite.index(statement)
     above = suite[position - 1] if position else None
-    cpu = isinstance(above, ast.Assign) and len(above.targets) == 1 and Placement.is_cpu(above.value)
+    cpu = isinstance(above, ast.Assign) and len(above.targets) == 1 and is_cpu(above.value)
     return above if cpu else None

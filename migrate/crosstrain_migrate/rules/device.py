@@ -15,11 +15,12 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.regions import in_mover
-from crosstrain_migrate.roles.values import Class, External, Member, Sequence, Shard, Symbol, Unknown, Value
+from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symbol, Unknown, Value
 
 from . import tensor_types
-from .alone import Alone
 from .base import Context
+from .devices import Devices, is_cpu
+from .identities import Identities
 from .prepare import argument_for
 from .subject import stores
 
@@ -34,12 +35,10 @@ class Placement:
         self.context = context
         self.facts = context.facts
         self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
-        self.moved: dict[
-            ast.AST, ast.expr
-        ] = {}  # calls of a helper that moves its argument, with the argument
+        self.moved: dict[ast.AST, ast.expr] = {}  # calls of a helper that moves its argument, which it is
         self.gone: set[ast.AST] = set()  # nodes inside removed code
         self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
-        self.alone = Alone(context.facts)
+        self.devices = Devices(context.facts)
 
     def plan(self) -> None:
         self._moving_helpers()
@@ -51,54 +50,15 @@ class Placement:
             ):
                 self._moving_call(call)
         tensor_types.plan(self.context, lambda owner: self._strippable(owner) == BATCH)
-        self._identities()
+        Identities(self).plan()
         self._uses()
-
-    # -- device expressions ----------------------------------------------------------------------------------
-
-    def is_device(self, node: ast.expr) -> bool:
-        """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
-        for value in self.facts.of(node):
-            if isinstance(value, External) and value.path == "torch.device":
-                return True
-            if isinstance(value, Member) and (value.name in self.device_options or _is_of_unknown(value)):
-                return True
-        return False
-
-    @property
-    def device_options(self) -> set[str]:
-        """Names of command-line options whose default or choices are device strings."""
-        cached: set[str] | None = getattr(self, "_options", None)
-        if cached is not None:
-            return cached
-        found: set[str] = set()
-        for call in self.facts.method_calls("add_argument"):
-            names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            values = [k.value for k in call.keywords if k.arg in {"default", "choices"}]
-            if names and any(self._mentions_device(v) for v in values):
-                found.add(names[-1].lstrip("-").replace("-", "_"))
-        self._options = found
-        return found
-
-    def _mentions_device(self, node: ast.expr) -> bool:
-        return any(
-            isinstance(n, ast.Constant) and isinstance(n.value, str) and api.DEVICE_STRING.match(n.value)
-            for n in ast.walk(node)
-        )
-
-    @staticmethod
-    def is_cpu(node: ast.expr) -> bool:
-        """A device that is the CPU by the author's own word."""
-        if isinstance(node, ast.Call) and node.args:
-            return Placement.is_cpu(node.args[0])
-        return isinstance(node, ast.Constant) and node.value == "cpu"
 
     # -- calls that move -------------------------------------------------------------------------------------
 
     def _moving_call(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
         device = self._device_argument(call)
-        if call.func.attr == "to" and (device is None or self.is_cpu(device)):
+        if call.func.attr == "to" and (device is None or is_cpu(device)):
             return
         owner = call.func.value
         rule = self._strippable(owner)
@@ -133,16 +93,11 @@ class Placement:
         keyword = next((k.value for k in call.keywords if k.arg == "device"), None)
         if keyword is not None:
             return keyword
-        if not call.args or not (self.is_device(call.args[0]) or self._is_ordinal(call.args[0])):
+        if not call.args or not (
+            self.devices.is_device(call.args[0]) or self.devices.is_ordinal(call.args[0])
+        ):
             return None
         return call.args[0]
-
-    def _is_ordinal(self, node: ast.expr) -> bool:
-        """`.to(0)`, and `.to(gpu)` where `gpu = 0`: the number of a GPU."""
-        if not isinstance(node, ast.Constant | ast.Name | ast.Attribute):
-            return False
-        known = self.alone.known(node)
-        return known is not None and type(known.value) is int
 
     def _strippable(self, owner: ast.expr) -> str | None:
         """The rule by which a move of `owner` is done by the runtime; None when it is not."""
@@ -233,9 +188,11 @@ class Placement:
             self.gone.add(device)
             return
         self.stripped.add(call)
-        if device is not None and (self._is_option(device) or (rule == MODEL and self._is_setting(device))):
+        if device is not None and (
+            self.devices.is_option(device) or (rule == MODEL and self.devices.is_setting(device))
+        ):
             self.options.append(device)
-        if device is not None and self._is_ordinal(device):
+        if device is not None and self.devices.is_ordinal(device):
             self._numbered(device)
         self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
         strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
@@ -245,7 +202,7 @@ class Placement:
         edits.insert(place, strip)
 
     def _numbered(self, device: ast.expr) -> None:
-        known = self.alone.known(device)
+        known = self.devices.alone.known(device)
         if known is None or known.value == 0:
             return  # the first one, as everybody writes it
         reason = (
@@ -272,136 +229,12 @@ class Placement:
         self.gone.update(n for a in call.args for n in ast.walk(a))
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
 
-    # -- statements that now assign a thing to itself --------------------------------------------------------
-
-    def _identities(self) -> None:
-        for node in self.facts.nodes:
-            if (isinstance(node, ast.Expr) and node.value in self.stripped) or (
-                isinstance(node, ast.Assign)
-                and len(node.targets) == 1
-                and self._is_identity(node.targets[0], node.value)
-            ):
-                self._remove(node)
-        for node in self.facts.nodes:
-            if isinstance(node, ast.If) and not node.orelse and all(s in self.gone for s in node.body):
-                self._remove_test(node)
-            elif isinstance(node, ast.For) and all(s in self.gone for s in (*node.body, *node.orelse)):
-                self._remove_loop(node)
-            elif isinstance(node, ast.ListComp | ast.GeneratorExp) and node not in self.gone:
-                generator = node.generators[0]
-                if len(node.generators) == 1 and not generator.ifs:
-                    self._uncopied(node, node.elt, generator.target, generator.iter)
-            elif isinstance(node, ast.Call) and "builtins.map" in self.facts.paths(node.func):
-                self._unmapped(node)
-
-    def _unmapped(self, node: ast.Call) -> None:
-        function = node.args[0] if len(node.args) == 2 else None
-        if isinstance(function, ast.Lambda) and len(function.args.args) == 1:
-            self._uncopied(node, function.body, ast.Name(function.args.args[0].arg), node.args[1])
-
-    def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
-        if (
-            isinstance(target, ast.Tuple)
-            and isinstance(value, ast.Tuple)
-            and len(target.elts) == len(value.elts)
-        ):
-            return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
-        if (
-            isinstance(value, ast.Call)
-            and len(value.args) == 1
-            and ast.unparse(value.func) in {"tuple", "list"}
-        ):
-            value = value.args[0]
-        if isinstance(value, ast.DictComp | ast.ListComp | ast.GeneratorExp) and len(value.generators) == 1:
-            return self._copies(target, value)
-        if isinstance(target, ast.Subscript) and self._writes_back(target, value):
-            return True
-        if isinstance(value, ast.IfExp) and is_pure(value.test):  # net.cuda() if use_cuda else net
-            moved = value.body in self.stripped or value.orelse in self.stripped
-            branches = {ast.unparse(self._core(part)) for part in (value.body, value.orelse)}
-            return moved and branches == {ast.unparse(target)}
-        return value in self.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
-
-    def _core(self, node: ast.expr) -> ast.expr:
-        while node in self.stripped and isinstance(node, ast.Call):
-            if node in self.moved:
-                node = self.moved[node]
-            elif isinstance(node.func, ast.Attribute):
-                node = node.func.value
-        return node
-
-    def _writes_back(self, target: ast.Subscript, value: ast.expr) -> bool:
-        """`batch[k] = v.to(device)` in `for k, v in batch.items():`"""
-        if value not in self.stripped:
-            return False
-        around = next((a for a in self.facts.table.ancestors(value) if isinstance(a, ast.For)), None)
-        if around is None or not isinstance(around.target, ast.Tuple):
-            return False
-        pair = [ast.unparse(part) for part in (target.slice, self._core(value))]
-        items = f"{ast.unparse(target.value)}.items()"
-        return ast.unparse(around.iter) == items and [ast.unparse(t) for t in around.target.elts] == pair
-
-    def _copies(self, target: ast.expr, value: ast.DictComp | ast.ListComp | ast.GeneratorExp) -> bool:
-        """`batch = {k: v.to(device) for k, v in batch.items()}`"""
-        element = value.value if isinstance(value, ast.DictComp) else value.elt
-        generator = value.generators[0]
-        source = generator.iter
-        if (
-            isinstance(source, ast.Call)
-            and isinstance(source.func, ast.Attribute)
-            and source.func.attr == "items"
-        ):
-            source = source.func.value
-        moved = element in self.stripped and ast.unparse(self._core(element)) in ast.unparse(generator.target)
-        return moved and not generator.ifs and ast.unparse(source) == ast.unparse(target)
-
-    def _remove(self, node: ast.stmt) -> None:
-        inner = set(ast.walk(node))
-        found = [x for x in self.context.edits if x.node in inner]
-        rule, reason = (found[0].rule, found[0].reason) if found else (OTHER, "")
-        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
-        self.context.remove(node, rule, reason)
-        self.gone.update(inner)
-
-    def _remove_test(self, node: ast.If) -> None:
-        """`if use_cuda:` around nothing but moves."""
-        if not is_pure(node.test):
-            return
-        self._remove(node)
-
-    def _remove_loop(self, node: ast.For) -> None:
-        """`for k in batch:` around nothing but moves."""
-        calls = [n for n in ast.walk(node.iter) if isinstance(n, ast.Call)]
-        looks = all(isinstance(c.func, ast.Attribute) and c.func.attr in {"items", "keys"} for c in calls)
-        bound = {n for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        inner = set(ast.walk(node))
-        read = any(
-            name not in inner and definitions & bound
-            for name, definitions in self.facts.interp.reaching.items()
-        )
-        if looks and not read:
-            self._remove(node)
-
-    def _uncopied(self, node: ast.expr, element: ast.expr, target: ast.expr, source: ast.expr) -> None:
-        """`x, y = [t.to(device) for t in batch]` unpacks the batch itself, as `map(lambda t: ..., batch)` does."""
-        parent = self.facts.table.parents[node]
-        if element not in self.stripped or not isinstance(parent, ast.Assign) or len(parent.targets) > 1:
-            return
-        unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
-        if not unpacked or ast.unparse(self._core(element)) != ast.unparse(target):
-            return
-        inner = set(ast.walk(element))
-        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
-        reason = "the prepared loader yields batches on the device"
-        code = f"{self.context.source(parent.targets[0])} = {{x}}"
-        self.context.edits.append(e.ReplaceStatement(parent, BATCH, reason, code=code, holes={"x": source}))
-
     # -- what is left ----------------------------------------------------------------------------------------
 
     def _uses(self) -> None:
         """Device expressions that still matter: definitions become accelerator.device, literals too."""
-        for statement in self._definitions():
-            self._definition(statement)
+        for statement in self.devices.definitions(self.gone):
+            self.context.device_definitions.append(statement)
         for node in self.facts.nodes:
             if isinstance(node, ast.keyword) and node.arg in {"device", "map_location"}:
                 self._literal(node.value)
@@ -441,51 +274,13 @@ class Placement:
                 return True
         return False
 
-    def _definitions(self) -> list[ast.Assign]:
-        found = []
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or node in self.gone or self.is_cpu(node.value):
-                continue
-            target = node.targets[0]
-            if isinstance(target, ast.Name | ast.Attribute) and self._makes_device(node.value):
-                found.append(node)
-        return found
-
-    def _makes_device(self, value: ast.expr) -> bool:
-        """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
-        if isinstance(value, ast.Name | ast.Attribute) and not self._is_option(value):
-            return False
-        if not isinstance(
-            value, ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.Attribute | ast.BoolOp
-        ):
-            return False
-        if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):
-            return False
-        return self.is_device(value) and not any(
-            isinstance(v, Shard | Sequence) for v in self.facts.of(value)
-        )
-
-    def _asks_a_device(self, test: ast.expr) -> bool:
-        """`"cuda" if "cuda" in device else "cpu"`: derived from a choice, not one of its own."""
-        names = [n for n in ast.walk(test) if isinstance(n, ast.Name | ast.Attribute)]
-        return any(self.is_device(n) and not self._is_option(n) for n in names)
-
-    def _is_option(self, value: ast.expr) -> bool:
-        return any(isinstance(v, Member) and v.name in self.device_options for v in self.facts.of(value))
-
-    def _is_setting(self, value: ast.expr) -> bool:
-        """`cfg.device`, which a model goes to, of a configuration that comes from elsewhere."""
-        found = [v for v in self.facts.of(value) if isinstance(v, Member)]
-        return isinstance(value, ast.Attribute) and bool(found) and all(map(_is_of_unknown, found))
-
-    def _definition(self, node: ast.Assign) -> None:
-        self.context.device_definitions.append(node)
-
     def _literal(self, node: ast.expr) -> None:
         """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
-        if node in self.gone or self.is_cpu(node):
+        if node in self.gone or is_cpu(node):
             return
-        if not self._is_ordinal(node) and not (self.is_device(node) and self._makes_device(node)):
+        if not self.devices.is_ordinal(node) and not (
+            self.devices.is_device(node) and self.devices.decides(node)
+        ):
             return
         if not self.context.reachable(node):
             return
@@ -495,26 +290,9 @@ class Placement:
         )
 
 
-def _is_of_unknown(value: Member) -> bool:
-    """`x.device` of something unknown, a tensor or a configuration: a device either way."""
-    return value.name == "device" and isinstance(value.receiver, Unknown)
-
-
 def _placed(rule: str) -> str:
     return "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
 
 
 def _is_nothing(value: Value) -> bool:
     return isinstance(value, Unknown)
-
-
-def is_pure(test: ast.expr) -> bool:
-    """A test without side effects: names, attributes, `not`, and, or, cuda.is_available()."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            if not name.endswith("is_available"):
-                return False
-        elif not isinstance(node, ast.expr | ast.expr_context | ast.boolop | ast.unaryop | ast.cmpop):
-            return False
-    return True

@@ -285,7 +285,7 @@ def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
         held = {value, value.value} if isinstance(value, ast.Attribute) else {value}
         if any(isinstance(v, External) and v.path == "torch.device" for n in held for v in stage.facts.of(n)):
             return True
-        sources = stage.alone.sources(value) if depth else []
+        sources = stage.alone.sources.of(value) if depth else []
         return bool(sources) and all(_about_ranks(stage, s, depth - 1) for s in sources)
     if isinstance(value, ast.Call):
         formats = isinstance(value.func, ast.Attribute) and value.func.attr == "format"

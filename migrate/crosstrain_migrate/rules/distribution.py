@@ -190,7 +190,7 @@ def _barrier(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
 
 
 def _options(stage: Stage) -> None:
-    idle = [(n, c) for n, c in stage.alone.options.items() if OPTION.match(n)]
+    idle = [(n, c) for n, c in stage.alone.sources.options.items() if OPTION.match(n)]
     for name, call in idle:
         stage.note(
             GROUP,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import is_main_test, modules_of
 from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.torch_api import NOISE
 from crosstrain_migrate.roles.values import Class, Function, Method, Symbol, Value
 
 from .base import Home
@@ -15,9 +16,7 @@ from .base import Home
 SEEDS = frozenset(
     {"manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed", "use_deterministic_algorithms"}
 )
-DRAWS = frozenset(
-    {"random_split", "rand", "randn", "randint", "randperm", "normal", "shuffle", "multinomial", "bernoulli"}
-)
+DRAWS = NOISE | {"random_split", "randperm", "shuffle", "multinomial"}
 OWN_STATE = frozenset(
     {"generator", "random_state", "seed"}
 )  # arguments that name a random state of their own

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import Length, Member, Shard, Value
+from crosstrain_migrate.roles.values import Length, Member, Shard, Value, site_of
 
 from .base import Context, Refusal
 from .collate import changes_rows, number_of_batch
@@ -48,7 +48,7 @@ def plan(context: Context) -> None:
         except (NotProven, Refusal) as reason:
             context.edits[:], context.findings[:] = edits, findings
             context.collective, context.needs = collective, needs
-            node = reason.node if isinstance(reason, NotProven) else group[0].site  # type: ignore[union-attr]
+            node = reason.node if isinstance(reason, NotProven) else site_of(group[0])
             context.note(
                 UNPREPARED,
                 node,
@@ -82,13 +82,13 @@ def _must_be_held(context: Context, loader: Value) -> None:
     for scope in context.facts.table.scopes.values():
         if stores(context.facts, scope, loader):
             return
-    raise NotProven(loader.site, "no variable holds the loader")  # type: ignore[union-attr]
+    raise NotProven(site_of(loader), "no variable holds the loader")
 
 
 class _Evaluation(Globaliser):
     def __init__(self, context: Context, group: list[Value], gatherer: Gatherer) -> None:
         super().__init__(context, set(group), gatherer)
-        self.site: ast.AST = group[0].site  # type: ignore[union-attr]
+        self.site: ast.AST = site_of(group[0])
         self.loops = [n for n, over in self.facts.loops.items() if over & self.loaders]
 
     def run(self) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.walks import line_of
 
 from . import checkpoints, home, speakers
 from .base import Context, Refusal
@@ -137,7 +138,7 @@ def _reads(context: Context, call: ast.Call) -> bool:
 def _join_neighbours(context: Context) -> None:
     """Guarded statements that follow each other share one `if`."""
     guards = [x for x in context.edits if isinstance(x, e.Guard)]
-    guards.sort(key=lambda g: g.node.lineno)  # type: ignore[attr-defined]
+    guards.sort(key=lambda g: line_of(g.node))
     joined: list[e.Guard] = []
     for guard in guards:
         assert isinstance(guard.node, ast.stmt)

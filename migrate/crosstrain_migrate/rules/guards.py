@@ -112,7 +112,7 @@ def _speaks(stage: Stage, call: ast.Call) -> bool:
 
 def _only_here(stage: Stage, owner: ast.Name | ast.Attribute) -> bool:
     """Whether a variable is bound under tests of the rank, and outside of what all processes run."""
-    stores = stage.alone.definitions(owner)
+    stores = stage.alone.sources.definitions(owner)
     guards = [_guard_of(stage, store) for store in stores]
     return bool(guards) and all(guards) and not any(_guard_of(stage, owner) is g for g in guards)
 

@@ -16,10 +16,6 @@ def idle(body: list[ast.stmt]) -> bool:
     )
 
 
-def quiet(node: ast.expr) -> bool:
-    return effectless(node)
-
-
 _HARMLESS = frozenset(
     {
         "is_available",
@@ -67,5 +63,17 @@ def effectless(node: ast.expr) -> bool:
             if name not in _HARMLESS:
                 return False
         elif isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
+            return False
+    return True
+
+
+def is_pure(test: ast.expr) -> bool:
+    """A test without side effects: names, attributes, `not`, and, or, cuda.is_available()."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if not name.endswith("is_available"):
+                return False
+        elif not isinstance(node, ast.expr | ast.expr_context | ast.boolop | ast.unaryop | ast.cmpop):
             return False
     return True

@@ -25,20 +25,6 @@ from .subject import stores, suite_of
 from .wish import MARKED
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
-QUIET = (
-    "builtins.",
-    "argparse.",
-    "os.",
-    "sys.",
-    "torch.device",
-    "torch.cuda.",
-    "torch.backends",
-    "warnings.",
-    "logging.",
-    "time.",
-    "json.",
-    "pathlib.",
-)
 
 
 def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> Home:
@@ -199,7 +185,8 @@ def _all_exist(facts: Facts, subject: Subject) -> int:
 
 def _first(scope: Scope) -> ast.stmt:
     """The first statement of a scope's body that does something."""
-    body: list[ast.stmt] = scope.node.body  # type: ignore[assignment]
+    assert not isinstance(scope.node, ast.Lambda)
+    body = scope.node.body
     documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1
     return body[1] if documented else body[0]
 

@@ -11,20 +11,10 @@ from collections.abc import Iterator
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Class
 
-MUTATORS = frozenset(
-    {
-        "append",
-        "extend",
-        "insert",
-        "add",
-        "update",
-        "setdefault",
-        "appendleft",
-        "push",
-        "put",
-        "register_buffer",
-    }
-)
+COLLECTS = frozenset(
+    {"append", "extend", "insert", "add", "update", "appendleft", "put"}
+)  # a container's methods
+_KEEPS = COLLECTS | {"setdefault", "push", "register_buffer"}
 
 
 def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
@@ -62,7 +52,7 @@ def _changes(facts: Facts, call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     name = call.func.attr
-    in_place = name in MUTATORS or (name.endswith("_") and not name.startswith("_"))
+    in_place = name in _KEEPS or (name.endswith("_") and not name.startswith("_"))
     return in_place and _outlives(facts, call.func.value, whole=name == "register_buffer")
 
 

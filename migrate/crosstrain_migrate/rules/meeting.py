@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import Sequence, Shard, Value
+from crosstrain_migrate.roles.values import Sequence, Shard, Value, site_of
+from crosstrain_migrate.roles.walks import line_of
 
 from . import alike
 from .base import Context, refuse
@@ -44,7 +45,7 @@ def _rows_are_shared(context: Context, node: ast.AST) -> None:
     whole = [loader for loader in loaders - context.subject.loaders if facts.interp.is_loader(loader)]
     shared = loaders & context.subject.loaders
     if shared and whole:
-        line = getattr(whole[0].site, "lineno", 0)  # type: ignore[union-attr]
+        line = line_of(site_of(whole[0]))
         raise refuse(
             RULE,
             node,

@@ -8,6 +8,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.scopes import Scope
 
 from .base import Context, Refusal, refuse
+from .harmless import is_pure
 from .wish import Precision
 
 RULE = "CT306"
@@ -93,8 +94,6 @@ def _available(context: Context, wanted: Precision) -> str | None:
 
 
 def _spelled(context: Context, text: str, depth: int) -> str:
-    from .device import is_pure
-
     expression = ast.parse(text, mode="eval").body
     home = context.home.statement
     assert home is not None

@@ -355,8 +355,8 @@ class Globaliser:
         self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
 
     def _is_added_to(self, node: ast.expr) -> bool:
-        statements = [self.facts.table.statement_of(d) for d in self.facts.interp.reaching.get(node, ())]  # type: ignore[call-overload]
-        return any(isinstance(s, ast.AugAssign) for s in statements)
+        definitions = self.facts.interp.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else ()
+        return any(isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in definitions)
 
     def cannot(self, node: ast.AST, why: str) -> Exception:
         text = ast.unparse(node)

@@ -19,7 +19,9 @@ from . import home as homes
 from .base import Context, refuse
 from .choices import Choice, find_choices
 from .defaults import default_of
-from .device import Placement, is_pure
+from .device import Placement
+from .devices import is_cpu
+from .harmless import is_pure
 from .leftovers import Leftovers, replace_imported
 from .prepare import argument_for
 
@@ -32,6 +34,7 @@ class Plumbing:
         self.facts = context.facts
         self.placement = placement
         self.gone = placement.gone
+        self.devices = placement.devices
         self.attributes: set[ast.Assign] = set()
 
     def plan(self) -> None:
@@ -90,8 +93,7 @@ class Plumbing:
             for argument in (*function.args.args, *function.args.kwonlyargs):
                 passed = [argument_for(self.context, site, function, argument.arg) for site in sites]
                 if passed and all(
-                    p is not None and self.placement.is_device(p) and not self.placement.is_cpu(p)
-                    for p in passed
+                    p is not None and self.devices.is_device(p) and not is_cpu(p) for p in passed
                 ):
                     found[function] = argument.arg
         return found
@@ -232,7 +234,7 @@ class Plumbing:
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
                 continue
             target = node.targets[0]
-            if not isinstance(target, ast.Attribute) or not self.placement.is_device(node.value):
+            if not isinstance(target, ast.Attribute) or not self.devices.is_device(node.value):
                 continue
             default = default_of(self.facts, node)
             asked = set(ast.walk(default.test)) if default is not None else set()
@@ -244,7 +246,7 @@ class Plumbing:
                 and isinstance(n.ctx, ast.Load)
                 and n not in self.gone
                 and n not in asked
-                and self.placement.is_device(n)
+                and self.devices.is_device(n)
             ]
             if not loads:
                 self.attributes.add(node)
@@ -333,7 +335,7 @@ class Plumbing:
             for d in self.context.device_definitions
             if self.facts.table.of_node[d] is self.context.home.scope
         ]
-        return (mine or self.context.device_definitions or [None])[0]  # type: ignore[list-item]
+        return next(iter(mine or self.context.device_definitions), None)
 
     def _unused(self, node: ast.Assign) -> bool:
         if node in self.attributes:

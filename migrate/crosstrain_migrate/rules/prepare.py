@@ -16,6 +16,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value, site_of
+from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context, refuse
 from .bound import surely_bound
@@ -107,8 +108,9 @@ def _begun_early(
     found = []
     for loader in (v for v in context.subject.train_loaders if v in held):
         first = _first_use(context, scope, {loader: held[loader]}, position)
-        begins = isinstance(first, ast.Call) and loader in _streams(context, first)
-        if begins and held[loader].stores and held[loader].last.lineno < first.lineno:  # type: ignore[union-attr]
+        if not isinstance(first, ast.Call) or loader not in _streams(context, first):
+            continue
+        if held[loader].stores and held[loader].last.lineno < first.lineno:
             found.append(loader)
     return found
 
@@ -116,7 +118,7 @@ def _begun_early(
 def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: ast.AST) -> ast.stmt | None:
     """Where everything exists before its first use, although a name is bound to the same thing again later:
     `model = model.to("cpu")` after training."""
-    line = first_use.lineno  # type: ignore[attr-defined]
+    line = line_of(first_use)
     earlier = [[s for s in h.stores if s.lineno < line] for h in held.values()]
     if not all(earlier):
         return None
@@ -250,7 +252,7 @@ def _prepare_elsewhere(context: Context, loader: Value) -> None:
             _prepare_alone(context, found[0])
             _check_aliases(context, {loader: found[0]}, found[0].last)
             return
-    raise refuse(RULE, loader.site, "no variable holds this evaluation loader", "give it a name")  # type: ignore[union-attr]
+    raise refuse(RULE, site_of(loader), "no variable holds this evaluation loader", "give it a name")
 
 
 def _first_use(

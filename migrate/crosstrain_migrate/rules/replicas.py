@@ -67,10 +67,6 @@ def plan(stage: Stage) -> None:
     _batches(stage, wrapped)
 
 
-def is_wrapper(stage: Stage, call: ast.Call) -> bool:
-    return bool(stage.facts.paths(call.func) & WRAPPERS)
-
-
 def _wrapper_rule(stage: Stage, call: ast.Call) -> str:
     paths = stage.facts.paths(call.func) & WRAPPERS
     return PROCESSES if any("Distributed" in p for p in paths) else THREADS
@@ -152,7 +148,7 @@ def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
     owner = call.func.value
     if isinstance(owner, ast.Name | ast.Attribute) and any(
         isinstance(n, ast.Attribute) and n.attr == "module"
-        for source in stage.alone.sources(owner)
+        for source in stage.alone.sources.of(owner)
         for n in ast.walk(source)
     ):
         return  # it was taken out of the wrapper
@@ -187,13 +183,14 @@ def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
         copied = "copy.deepcopy" in stage.facts.paths(state.func) and len(state.args) == 1
         return _was_saved(stage, state.args[0], depth) if copied else True
     if isinstance(state, ast.Name | ast.Attribute) and depth:
-        sources = stage.alone.sources(state)
+        sources = stage.alone.sources.of(state)
         return not sources or any(_was_saved(stage, s, depth - 1) for s in sources)
     return True
 
 
 def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
-    rule = _rule(stage, call.func.value)  # type: ignore[attr-defined]
+    assert isinstance(call.func, ast.Attribute)
+    rule = _rule(stage, call.func.value)
     statement, text = stage.statement(call), stage.source(state)
     lines = []
     if not isinstance(state, ast.Name | ast.Attribute | ast.Subscript):

@@ -70,7 +70,7 @@ def made_samplers(stage: Stage, node: ast.expr, depth: int = 5) -> list[ast.Call
         return [*made_samplers(stage, node.body, depth), *made_samplers(stage, node.orelse, depth)]
     if not isinstance(node, ast.Name | ast.Attribute) or not depth:
         return []
-    return [c for value in stage.alone.sources(node) for c in made_samplers(stage, value, depth - 1)]
+    return [c for value in stage.alone.sources.of(node) for c in made_samplers(stage, value, depth - 1)]
 
 
 def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
@@ -79,7 +79,7 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
         return None
     values: list[ast.expr] = [node] if isinstance(node, ast.Call | ast.IfExp) else []
     if isinstance(node, ast.Name | ast.Attribute):
-        values = [v for v in stage.alone.sources(node) if not stage.alone.dead(v)]
+        values = [v for v in stage.alone.sources.of(node) if not stage.alone.dead(v)]
     values = [_taken(stage, v) for v in values]
     found = [c for value in values for c in made_samplers(stage, value)]
     if not found:

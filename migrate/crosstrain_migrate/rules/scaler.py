@@ -380,7 +380,7 @@ class Scaler:
             self.stage.edits.append(
                 e.ReplaceParameter(function, RULE, "nothing in it needs a scaler any more", name=name)
             )
-            for site in self.stage.alone.sites(function):
+            for site in self.stage.alone.sources.sites(function):
                 value = passed(self.facts, site, function, name)
                 if value is None:
                     if default_of(function, argument) is None:

@@ -28,11 +28,9 @@ from crosstrain_migrate.roles.values import (
     Value,
 )
 
-from .kept import kept_in_module
+from .kept import COLLECTS, kept_in_module
 
-MUTATORS = frozenset(
-    {"append", "extend", "add", "update", "insert", "appendleft", "put", "write", "writerow", "log"}
-)
+_TAKES = COLLECTS | {"write", "writerow", "log"}  # methods that store what they are given
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ class SinkFinder:
         elif self._sizes_an_array(node):
             return
         elif self._is_foreign(node) and not self._stays_in_batch(node):
-            how = "collect" if isinstance(function, ast.Attribute) and function.attr in MUTATORS else "call"
+            how = "collect" if isinstance(function, ast.Attribute) and function.attr in _TAKES else "call"
             self._arguments(node, how)
 
     def _measures_sizes(self, node: ast.Call) -> bool:
@@ -212,7 +210,7 @@ class SinkFinder:
 
     def _stays_in_batch(self, node: ast.Call) -> bool:
         """`outputs.append(x)` to a list that is made anew for every batch."""
-        if not isinstance(node.func, ast.Attribute) or node.func.attr not in MUTATORS:
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in _TAKES:
             return False
         held = self.facts.of(node.func.value)
         return bool(held) and all(
@@ -241,7 +239,7 @@ class SinkFinder:
             )
         if not isinstance(inner, ast.Call):
             return False
-        if isinstance(inner.func, ast.Attribute) and inner.func.attr in MUTATORS:
+        if isinstance(inner.func, ast.Attribute) and inner.func.attr in _TAKES:
             return not self._stays_in_batch(inner)
         return "builtins.print" in self.facts.paths(inner.func)
 

@@ -9,7 +9,7 @@ from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
-from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value
+from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value, site_of
 
 from .base import Subject, finding, refuse
 
@@ -53,7 +53,7 @@ def find_subject(facts: Facts) -> Subject:
     if not facts.models:
         raise refuse(
             RULE,
-            facts.optimizers[0].site,  # type: ignore[union-attr]
+            site_of(facts.optimizers[0]),
             "the parameters this optimizer gets could not be traced to a module",
             "pass model.parameters() of one nn.Module",
         )
@@ -69,7 +69,7 @@ def find_subject(facts: Facts) -> Subject:
     if not candidates:
         raise refuse(
             RULE,
-            facts.optimizers[0].site,  # type: ignore[union-attr]
+            site_of(facts.optimizers[0]),
             "no function holds the model, the optimizer and the training loader together, so there is no place for prepare",
             "bring them together in one function (or return them to it)",
         )

@@ -17,7 +17,7 @@ from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Insta
 from crosstrain_migrate.roles.walks import children, walk
 
 from .arguments import default_of, passed
-from .harmless import dumps, effectless, idle, quiet
+from .harmless import dumps, effectless, idle
 
 RULE = "CT303"
 MAX_ROUNDS = 8
@@ -132,7 +132,7 @@ class _Sweeper:
 
     def _same_branches(self, node: ast.If) -> bool:
         """Two branches that taking something out made equal (and no comment tells them apart)."""
-        if not node.orelse or not quiet(node.test):
+        if not node.orelse or not effectless(node.test):
             return False
         if dumps(node.body) != dumps(node.orelse):
             return False
@@ -493,7 +493,7 @@ def _importers(tree: ast.Module) -> dict[str, set[str]]:
 
 def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
     if isinstance(node, ast.For):
-        return not node.orelse and quiet(node.iter)
+        return not node.orelse and effectless(node.iter)
     if isinstance(node, ast.Try):
         return not node.orelse and not node.finalbody
-    return idle(node.orelse) and quiet(node.test)
+    return idle(node.orelse) and effectless(node.test)

@@ -18,7 +18,11 @@ REMEDY = "make it with device=accelerator.device, or like a tensor that is at ha
 
 def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
     """`is_placed` tells whether the prepared loader has put a tensor on the device already."""
-    calls = [c for c in context.facts.method_calls("type") if is_placed(c.func.value)]  # type: ignore[attr-defined]
+    calls = [
+        call
+        for call in context.facts.method_calls("type")
+        if isinstance(call.func, ast.Attribute) and is_placed(call.func.value)
+    ]
     converted = {n for call in calls for n in _plain_type(context, call)}
     found = [c for c in context.facts.calls_to("torch.set_default_tensor_type") if _names_cuda(context, c)]
     types = [

@@ -1,0 +1,102 @@
+"""Where a value comes from: the assignments, arguments and calls that a variable, parameter or attribute gets it by."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.values import Class, External, Instance
+
+from .arguments import option_name, passed
+
+
+class Sources:
+    """Answers for one script. `options`: its command-line options, by the attribute that each fills."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._bindings: dict[tuple[Scope, str], list[ast.AST]] = defaultdict(list)
+        self._attributes: dict[str, list[ast.Attribute]] = defaultdict(list)
+        self._collect()
+        adds = ((option_name(call), call) for call in facts.method_calls("add_argument"))
+        self.options: dict[str, ast.Call] = {name: call for name, call in adds if name}
+
+    def _collect(self) -> None:
+        for node in self.facts.nodes:
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                scope = self.facts.table.of_node[node].resolve(node.id)
+                if scope is not None:
+                    self._bindings[scope, node.id].append(node)
+            elif isinstance(node, ast.arg):
+                self._bindings[self.facts.table.of_node[node], node.arg].append(node)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self._bindings[self.facts.table.of_node[node], node.name].append(node)
+            elif isinstance(node, ast.alias):
+                name = node.asname or node.name.split(".")[0]
+                self._bindings[self.facts.table.of_node[node], name].append(node)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                self._attributes[node.attr].append(node)
+
+    def definitions(self, node: ast.Name | ast.Attribute) -> list[ast.AST]:
+        """Where a variable, parameter or attribute may have got its value."""
+        if isinstance(node, ast.Attribute):
+            return [a for a in self._attributes[node.attr] if self._same_owner(a.value, node.value)]
+        scope = self.facts.table.of_node[node].resolve(node.id)
+        reaching = self.facts.interp.reaching.get(node)
+        if scope is None:
+            return []
+        return list(reaching) if reaching is not None else self._bindings[scope, node.id]
+
+    def of(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+        """The expressions that a variable, parameter or attribute may have been assigned."""
+        definitions = self.definitions(node)
+        found: list[ast.expr] = []
+        for definition in definitions:
+            if isinstance(definition, ast.arg):
+                function = self.facts.table.of_node[definition].node
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    given = (passed(self.facts, s, function, definition.arg) for s in self.sites(function))
+                    found.extend(g for g in given if g is not None)
+                continue
+            statement = self.facts.table.statement_of(definition)
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                found.append(statement.value)
+        return found
+
+    def origins(self, node: ast.expr, depth: int = 5) -> list[ast.expr]:
+        """What a name stands for in the end, through parameters and other names."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not depth:
+            return [node]
+        sources = self.of(node)
+        return [o for s in sources for o in self.origins(s, depth - 1)] if sources else [node]
+
+    def sites(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
+        """The calls of a function; of a class's constructor, where its objects are made."""
+        parent = self.facts.table.parents.get(function)
+        if isinstance(parent, ast.ClassDef) and function.name == "__init__":
+            return [
+                c
+                for c in self.facts.calls
+                if any(isinstance(v, Class) and v.node is parent for v in self.facts.of(c.func))
+            ]
+        return self.facts.callers.get(function, [])
+
+    def is_namespace(self, node: ast.expr) -> bool:
+        if any(isinstance(v, External) and v.path == "argparse.Namespace" for v in self.facts.of(node)):
+            return True
+        return ast.unparse(node).split(".")[-1] in {
+            "args",
+            "opt",
+            "opts",
+            "options",
+            "FLAGS",
+            "hparams",
+        } and bool(self.options)
+
+    def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
+        if ast.unparse(a) == ast.unparse(b) or (self.is_namespace(a) and self.is_namespace(b)):
+            return True
+        mine = {v.cls for v in self.facts.of(a) if isinstance(v, Instance)}
+        return bool(mine & {v.cls for v in self.facts.of(b) if isinstance(v, Instance)})

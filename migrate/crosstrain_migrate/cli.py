@@ -117,6 +117,21 @@ VerifyBackend = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line says. None and empty: the configuration file is asked."""
+
+    paths: list[Path]
+    mode: Mode
+    config_file: Path | None
+    runtime: Runtime | None
+    follow: bool | None
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    extend: tuple[str, ...]
+    cache: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Showing:
     """Where the report goes, and what ends a run with 1."""
 
@@ -188,41 +203,30 @@ def migrate(
     elif undo:
         _end(_undo(paths or [Path()]))
     else:
-        paths = _checked(paths or [], write=write, check=check)
-        mode = Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW
-        try:
-            request, fail_from_config = _configured(
-                paths,
-                mode,
-                config_file,
-                runtime,
-                follow,
-                _codes(select),
-                _codes(ignore),
-                _codes(extend_select),
-                cache=not no_cache,
-            )
-        except Unusable as problem:
-            _end(_failed(problem))
-        showing = _Showing(
-            output_format,
-            output,
-            diff if diff is not None else mode is Mode.PREVIEW and paths != [STDIN],
-            frozenset(fail_on or fail_from_config or _DEFAULT_FAIL_ON[mode]),
+        asked = _Asked(
+            paths=_checked(paths or [], write=write, check=check),
+            mode=Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW,
+            config_file=config_file,
+            runtime=runtime,
+            follow=follow,
+            select=_codes(select),
+            ignore=_codes(ignore),
+            extend=_codes(extend_select),
+            cache=not no_cache,
         )
+        request, showing = _configured(asked, output_format, output, diff, fail_on)
         if verify:
             from crosstrain_migrate.proof import Settings
 
-            settings = Settings(
-                steps=verify_steps,
-                processes=verify_processes,
-                timeout=verify_timeout,
-                data=verify_data.value,
-                backend=verify_backend.value,
-                arguments=tuple(context.obj or ()),
+            limits = (verify_steps, verify_processes, verify_timeout)
+            arguments = tuple(context.obj or ())
+            _end(
+                _verify(
+                    request, showing, Settings(*limits, verify_data.value, verify_backend.value, arguments)
+                )
             )
-            _end(_verify(request, showing, settings))
-        _end(_migrate_stdin(request, showing) if paths == [STDIN] else _migrate_files(request, showing))
+        on_stdin = asked.paths == [STDIN]
+        _end(_migrate_stdin(request, showing) if on_stdin else _migrate_files(request, showing))
 
 
 def _verify(request: Request, showing: _Showing, settings: Settings) -> int:
@@ -269,36 +273,36 @@ def _checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
 
 
 def _configured(
-    paths: list[Path],
-    mode: Mode,
-    config_file: Path | None,
-    runtime: Runtime | None,
-    follow: bool | None,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    extend: tuple[str, ...],
-    *,
-    cache: bool,
-) -> tuple[Request, tuple[FailOn, ...] | None]:
-    """The command line over the configuration file over the defaults. Raises `Unusable`."""
+    asked: _Asked, shown_as: Format, output: Path | None, diff: bool | None, fail_on: list[FailOn] | None
+) -> tuple[Request, _Showing]:
+    """The command line over the configuration file over the defaults; or an exit with what is wrong with them."""
     from crosstrain_migrate.command import Request
     from crosstrain_migrate.config import load
     from crosstrain_migrate.engine import Options
 
-    config = load(paths, config_file)
-    chosen = select or config.select or ()
-    extended = (*config.extend_select, *extend)
+    try:
+        config = load(asked.paths, asked.config_file)
+    except Unusable as problem:
+        raise typer.Exit(_failed(problem)) from None
+    chosen = asked.select or config.select or ()
+    extended = (*config.extend_select, *asked.extend)
     options = Options(
-        runtime=runtime.value if runtime else config.runtime or Runtime.CROSSTRAIN.value,
+        runtime=asked.runtime.value if asked.runtime else config.runtime or Runtime.CROSSTRAIN.value,
         # Without a selection every rule is on already; an addition then only takes back what is ignored.
         select=(*(chosen or ("CT",)), *extended) if chosen or extended else (),
-        ignore=(*config.ignore, *ignore),
-        follow=follow if follow is not None else config.follow is not False,
+        ignore=(*config.ignore, *asked.ignore),
+        follow=asked.follow if asked.follow is not None else config.follow is not False,
         advice=True,
     )
     _check_codes((*chosen, *extended, *options.ignore))
-    fail_on = None if config.fail_on is None else tuple(FailOn(name) for name in config.fail_on)
-    return Request(tuple(paths), options, mode, config.exclude, cache), fail_on
+    configured = None if config.fail_on is None else [FailOn(name) for name in config.fail_on]
+    showing = _Showing(
+        shown_as,
+        output,
+        diff if diff is not None else asked.mode is Mode.PREVIEW and asked.paths != [STDIN],
+        frozenset(fail_on or configured or _DEFAULT_FAIL_ON[asked.mode]),
+    )
+    return Request(tuple(asked.paths), options, asked.mode, config.exclude, asked.cache), showing
 
 
 def _codes(given: Iterable[str] | None) -> tuple[str, ...]:

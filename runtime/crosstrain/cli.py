@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crosstrain.launch import command as launch_commands
 from crosstrain.launch.command import usage_error
+
+if TYPE_CHECKING:
+    from crosstrain.verify import Report
 
 main = typer.Typer(
     name="crosstrain",
@@ -66,108 +69,133 @@ class Backend(str, Enum):
     XLA = "xla"
 
 
+Original = Annotated[Path, typer.Argument(help="The script as it was; it runs in one process.")]
+Migrated = Annotated[Path, typer.Argument(help="The script as it is now.")]
+ScriptArgs = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS]...", help="Arguments for both scripts, after --.")
+]
+Processes = Annotated[str, typer.Option(help="Numbers of processes to try.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="End the runs after so many optimizer steps.")]
+Expect = Annotated[
+    Expectation, typer.Option(help="agree: several processes need only finish with equal ranks.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Leave out the default launch with frozen weights.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds for each run.")]
+Folder = Annotated[
+    Path | None, typer.Option(help="Folder that every run gets a copy of [default: the current one].")
+]
+Overlay = Annotated[
+    Path | None, typer.Option(help="Folder whose files replace those of the copy for the migrated script.")
+]
+Link = Annotated[
+    list[str] | None, typer.Option(help="A name in that folder to link instead of copying: data only read.")
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option(help="Leave out printed lines that match this regular expression.")
+]
+Cuda = Annotated[
+    Devices,
+    typer.Option(help="What torch.cuda.is_available() says; auto: false, unless the original needs it."),
+]
+DataSets = Annotated[
+    Data, typer.Option(help="synthetic: torchvision's data sets are small stand-ins where missing.")
+]
+RunBackend = Annotated[
+    Backend,
+    typer.Option(help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."),
+]
+Show = Annotated[OutputFormat, typer.Option(help="What to print.")]
+Output = Annotated[Path | None, typer.Option(help="Write the JSON report to this file, too.")]
+Figure = Annotated[Path | None, typer.Option(help="Write the loss curves to this SVG file.")]
+
+
 @main.command()
 def verify(
-    original: Annotated[Path, typer.Argument(help="The script as it was; it runs in one process.")],
-    migrated: Annotated[Path, typer.Argument(help="The script as it is now.")],
-    script_args: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]...", help="Arguments for both scripts, after --.")
-    ] = None,
-    processes: Annotated[str, typer.Option(help="Numbers of processes to try.")] = "1,2",
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="End the runs after so many optimizer steps.")
-    ] = None,
-    expect: Annotated[
-        Expectation,
-        typer.Option(help="agree: several processes need only finish with equal ranks."),
-    ] = Expectation.EQUAL,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out the default launch with frozen weights.")
-    ] = False,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for each run.")] = 300.0,
-    folder: Annotated[
-        Path | None, typer.Option(help="Folder that every run gets a copy of [default: the current one].")
-    ] = None,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(help="Folder whose files replace those of the copy for the migrated script."),
-    ] = None,
-    link: Annotated[
-        list[str] | None,
-        typer.Option(help="A name in that folder to link instead of copying: data only read."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="Leave out printed lines that match this regular expression.")
-    ] = None,
-    cuda: Annotated[
-        Devices,
-        typer.Option(help="What torch.cuda.is_available() says; auto: false, unless the original needs it."),
-    ] = Devices.AUTO,
-    data: Annotated[
-        Data, typer.Option(help="synthetic: torchvision's data sets are small stand-ins where missing.")
-    ] = Data.REAL,
-    backend: Annotated[
-        Backend,
-        typer.Option(
-            help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."
-        ),
-    ] = Backend.TORCH,
-    output_format: Annotated[OutputFormat, typer.Option(help="What to print.")] = OutputFormat.TEXT,
-    output: Annotated[Path | None, typer.Option(help="Write the JSON report to this file, too.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Write the loss curves to this SVG file.")] = None,
+    original: Original,
+    migrated: Migrated,
+    script_args: ScriptArgs = None,
+    processes: Processes = "1,2",
+    steps: Steps = None,
+    expect: Expect = Expectation.EQUAL,
+    quick: Quick = False,
+    timeout: Timeout = 300.0,
+    folder: Folder = None,
+    overlay: Overlay = None,
+    link: Link = None,
+    ignore: Ignore = None,
+    cuda: Cuda = Devices.AUTO,
+    data: DataSets = Data.REAL,
+    backend: RunBackend = Backend.TORCH,
+    output_format: Show = OutputFormat.TEXT,
+    output: Output = None,
+    figure: Figure = None,
 ) -> None:
     """Run two scripts on the CPU and compare how they train: losses, gradients, weights, printed lines.
 
     This runs both scripts, in a copy of the folder. Exit code 0: the same; 1: different, failed or hung.
     """
+    report = _verified(
+        (original, migrated),
+        steps,
+        args=script_args or [],
+        processes=_numbers(processes),
+        expect=expect.value,
+        default_launch=not quick,
+        timeout=timeout,
+        folder=folder or Path.cwd(),
+        overlay=overlay,
+        links=link or [],
+        ignore=ignore or [],
+        devices=None if cuda is Devices.AUTO else cuda.value,
+        data=data.value,
+        backend=backend.value,
+    )
+    _present(report, output_format, output, figure)
+    raise typer.Exit(report.exit_code)
+
+
+def _numbers(processes: str) -> list[int]:
     try:
-        numbers = [int(number) for number in processes.split(",")]
+        return [int(number) for number in processes.split(",")]
     except ValueError:
         usage_error("verify", f"--processes {processes}: numbers separated by commas, such as 1,2")
+
+
+def _verified(scripts: tuple[Path, Path], steps: int | None, **options: Any) -> Report:
+    """The comparison, or an exit with the reason why there is none. `options` are those of `crosstrain.verify`."""
     try:
         from crosstrain.verify import VerifyInputError
-        from crosstrain.verify import verify as run
+        from crosstrain.verify import verify as compare
         from crosstrain.verify.client import ServerError
     except ModuleNotFoundError as error:
         usage_error("verify", f"{error.name} is not installed: pip install 'crosstrain[verify]'")
     from rich.console import Console
 
-    from crosstrain.verify.curves import svg
-    from crosstrain.verify.render import live, render
+    from crosstrain.verify.render import live
 
     try:
         with live(Console(stderr=True), steps) as progress:
-            report = run(
-                original,
-                migrated,
-                args=script_args or [],
-                processes=numbers,
-                steps=steps,
-                expect=expect.value,
-                default_launch=not quick,
-                timeout=timeout,
-                folder=folder or Path.cwd(),
-                overlay=overlay,
-                links=link or [],
-                ignore=ignore or [],
-                devices=None if cuda is Devices.AUTO else cuda.value,
-                data=data.value,
-                backend=backend.value,
-                progress=progress,
-            )
+            return compare(*scripts, steps=steps, progress=progress, **options)
     except (VerifyInputError, ServerError) as error:
         usage_error("verify", error)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _present(report: Report, shown_as: OutputFormat, output: Path | None, figure: Path | None) -> None:
+    from rich.console import Console
+
+    from crosstrain.verify.curves import svg
+    from crosstrain.verify.render import render
+
     text = json.dumps(report.to_json(), indent=2)
     for path, content in ((output, text), (figure, svg(report))):
         if path is not None:
             path.write_text(content, encoding="utf-8")
-    if output_format is OutputFormat.JSON:
+    if shown_as is OutputFormat.JSON:
         typer.echo(text)
     else:
         render(report, Console())
-    raise typer.Exit(report.exit_code)
 
 
 @main.command("merge-weights")

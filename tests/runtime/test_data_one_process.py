@@ -353,8 +353,8 @@ def test_nothing_is_read_for_what_is_skipped() -> None:
         assert read == [4, 5]
 
 
-def _resumed(make: Any, save_at: int) -> None:
-    """Interrupt after `save_at` batches, load into a new loader, and compare with the run that went on."""
+def _resumes_exactly(make: Any, save_at: int) -> bool:
+    """Whether a run that is interrupted after `save_at` batches and loaded into a new loader is the one that went on."""
 
     def batches(loader: Any) -> Iterator[Any]:
         for _ in range(3):
@@ -382,7 +382,7 @@ def _resumed(make: Any, save_at: int) -> None:
         while loader.epoch < 3:
             yield from loader
 
-    assert _equal(first + [(batch, torch.rand(())) for batch in rest(again)], whole)
+    return _equal(first + [(batch, torch.rand(())) for batch in rest(again)], whole)
 
 
 @pytest.mark.parametrize("save_at", [1, 2, 4, 5, 7])
@@ -394,12 +394,12 @@ def test_resume_is_exact(name: str, save_at: int) -> None:
     repeats samples and leaves others out. Here the batches, and every number drawn besides, are those of a
     run that was
     not interrupted."""
-    _resumed(LOADERS[name], save_at)
+    assert _resumes_exactly(LOADERS[name], save_at)
 
 
 @pytest.mark.parametrize("save_at", [1, 4, 6])
 def test_resume_of_a_stream(save_at: int) -> None:
-    _resumed(lambda: DataLoader(Stream(10), batch_size=3), save_at)
+    assert _resumes_exactly(lambda: DataLoader(Stream(10), batch_size=3), save_at)
 
 
 def test_resume_between_two_passes() -> None:

@@ -40,11 +40,12 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_until_gone(pids: list[int]) -> None:
+def remaining(pids: list[int]) -> list[int]:
+    """Those that are still there after as long as ending them may take."""
     deadline = time.monotonic() + 20
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not [pid for pid in pids if alive(pid)]
+    return [pid for pid in pids if alive(pid)]
 
 
 # Ranks without torch start at once; what the launcher does for them is the same.
@@ -136,7 +137,8 @@ def test_failing_rank_is_shown_once_and_the_others_are_ended(tmp_path: Path) -> 
     )
     assert "ValueError: boom\ncrosstrain launch: rank 1 of 2 failed with the error above.\n" in done.stderr
     assert "torch.distributed.elastic" not in done.stderr
-    wait_until_gone([int(path.read_text()) for path in tmp_path.glob("rank*.pid")])
+    ranks = [int(path.read_text()) for path in tmp_path.glob("rank*.pid")]
+    assert ranks and remaining(ranks) == []
 
 
 ENDINGS = {
@@ -187,7 +189,7 @@ def test_signal_ends_all_ranks_and_their_children(tmp_path: Path, number: signal
     assert agent.wait(timeout=60) == code
     _, stderr = agent.communicate()
     assert stderr == "crosstrain launch: stopped; every rank was ended.\n"
-    wait_until_gone(pids)
+    assert remaining(pids) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel to end orphans: Linux only")
@@ -196,7 +198,7 @@ def test_killing_the_launcher_ends_the_ranks(tmp_path: Path) -> None:
     agent.kill()
     agent.wait(timeout=60)
     try:
-        wait_until_gone(pids[::2])
+        assert remaining(pids[::2]) == []
     finally:
         for pid in filter(alive, pids):  # what a rank has started itself is not the launcher's to end
             os.kill(pid, signal.SIGKILL)

@@ -70,6 +70,49 @@ Debug = Annotated[
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Only show every value and where it is from.")
 ]
+# Those of `launch` alone.
+TargetArgs = Annotated[
+    list[str],
+    typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run, then its own arguments."),
+]
+Module = Annotated[bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")]
+AccumulationSteps = Annotated[
+    int | None, typer.Option(min=1, help="Accelerator(gradient_accumulation_steps=...).")
+]
+SplitBatches = Annotated[
+    bool | None,
+    typer.Option(
+        "--split-batches/--no-split-batches",
+        help="Split the script's batches over the ranks: the same training, faster.",
+    ),
+]
+MaxRestarts = Annotated[
+    int | None, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
+]
+MonitorInterval = Annotated[
+    float | None, typer.Option(min=0.01, help="Seconds between looks at the ranks [default: 0.1].")
+]
+BindCores = Annotated[
+    bool | None,
+    typer.Option(
+        "--bind-cores/--no-bind-cores", help="Give every rank its own share of the processor cores."
+    ),
+]
+LogDir = Annotated[str | None, typer.Option(help="Keep each rank's output in files under this folder.")]
+Tee = Annotated[
+    str | None,
+    typer.Option(help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank."),
+]
+Emit = Annotated[
+    Scheduler | None, typer.Option(help="Write a job file for a cluster instead of running anything.")
+]
+JobOption = Annotated[
+    list[str] | None,
+    typer.Option(help="With --emit, an option of the scheduler, such as time=04:00:00; may be repeated."),
+]
+Output = Annotated[
+    Path | None, typer.Option(help="With --emit, the file to write [default: standard output].")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,68 +131,32 @@ def usage_error(command: str, message: object) -> NoReturn:
 
 def launch(
     context: typer.Context,
-    target: Annotated[
-        list[str],
-        typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run, then its own arguments."),
-    ],
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")
-    ] = False,
+    target: TargetArgs,
+    module: Module = False,
     cpu: Cpu = None,
     tpu: Tpu = None,
     num_processes: NumProcesses = None,
     gpu_ids: GpuIds = None,
     mixed_precision: MixedPrecision = None,
-    gradient_accumulation_steps: Annotated[
-        int | None, typer.Option(min=1, help="Accelerator(gradient_accumulation_steps=...).")
-    ] = None,
-    split_batches: Annotated[
-        bool | None,
-        typer.Option(
-            "--split-batches/--no-split-batches",
-            help="Split the script's batches over the ranks: the same training, faster.",
-        ),
-    ] = None,
+    gradient_accumulation_steps: AccumulationSteps = None,
+    split_batches: SplitBatches = None,
     num_machines: NumMachines = None,
     machine_rank: MachineRank = None,
     main_process_ip: MainProcessIp = None,
     main_process_port: MainProcessPort = None,
     rdzv_backend: RdzvBackend = None,
-    max_restarts: Annotated[
-        int | None, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
-    ] = None,
-    monitor_interval: Annotated[
-        float | None, typer.Option(min=0.01, help="Seconds between looks at the ranks [default: 0.1].")
-    ] = None,
+    max_restarts: MaxRestarts = None,
+    monitor_interval: MonitorInterval = None,
     timeout: Timeout = None,
-    bind_cores: Annotated[
-        bool | None,
-        typer.Option(
-            "--bind-cores/--no-bind-cores", help="Give every rank its own share of the processor cores."
-        ),
-    ] = None,
-    log_dir: Annotated[
-        str | None, typer.Option(help="Keep each rank's output in files under this folder.")
-    ] = None,
-    tee: Annotated[
-        str | None,
-        typer.Option(
-            help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank."
-        ),
-    ] = None,
+    bind_cores: BindCores = None,
+    log_dir: LogDir = None,
+    tee: Tee = None,
     config_file: ConfigFile = None,
     debug: Debug = None,
     print_config: PrintConfig = False,
-    emit: Annotated[
-        Scheduler | None, typer.Option(help="Write a job file for a cluster instead of running anything.")
-    ] = None,
-    job_option: Annotated[
-        list[str] | None,
-        typer.Option(help="With --emit, an option of the scheduler, such as time=04:00:00; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="With --emit, the file to write [default: standard output].")
-    ] = None,
+    emit: Emit = None,
+    job_option: JobOption = None,
+    output: Output = None,
 ) -> None:
     """Run a script on every device of this machine, or of several."""
     from crosstrain.launch.target import Target, TargetNotFoundError

@@ -144,7 +144,7 @@ def forget(model: nn.Module) -> None:
 
 
 def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:
-    """``loss.backward(**kwargs)  # type: ignore[no-untyped-call]``, and the averaging of what it reached."""
+    """``loss.backward(**kwargs)``, and the averaging of what it reached."""
     for sync in syncs:
         sync.expect()
     try:

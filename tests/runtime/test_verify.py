@@ -6,98 +6,11 @@ but the engine.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import Report, VerifyInputError, verify
-from crosstrain.verify.client import Server, clean_environment, shared_server
 
-PLAIN = """
-import sys, torch
-from torch import nn
-import torch.nn.functional as F
-
-torch.manual_seed(1)
-X = torch.randn(96, 10)
-Y = (X.sum(1) > 0).long()
-model = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
-for i in range(0, 96, 16):
-    loss = F.cross_entropy(model(X[i:i + 16]), Y[i:i + 16])
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    scheduler.step()
-    print("batch %d loss %.4f" % (i // 16, loss.item()))
-print("done", *sys.argv[1:])
-"""
-
-DISTRIBUTED = """
-import os, sys, torch
-from torch import nn
-import torch.distributed as dist
-import torch.nn.functional as F
-
-world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-if world > 1:
-    dist.init_process_group("gloo")
-
-def average(tensor):
-    if world > 1:
-        dist.all_reduce(tensor)
-        tensor /= world
-
-torch.manual_seed(1)
-X = torch.randn(96, 10)
-Y = (X.sum(1) > 0).long()
-model = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
-for i in range(0, 96, 16):
-    share = 16 // world
-    mine = slice(i + rank * share, i + (rank + 1) * share)
-    loss = F.cross_entropy(model(X[mine]), Y[mine])
-    optimizer.zero_grad()
-    loss.backward()
-    for parameter in model.parameters():
-        average(parameter.grad)
-    optimizer.step()
-    scheduler.step()
-    shown = loss.detach().clone()
-    average(shown)
-    if rank == 0:
-        print("batch %d loss %.4f" % (i // 16, shown.item()))
-if rank == 0:
-    print("done", *sys.argv[1:])
-"""
-
-
-def changed(script: str, *changes: tuple[str, str]) -> str:
-    for old, new in changes:
-        assert script.count(old) == 1, old
-        script = script.replace(old, new)
-    return script
-
-
-def run(place: Path, /, migrated: str, original: str = PLAIN, **options: object) -> Report:
-    (place / "before.py").write_text(original)
-    (place / "after.py").write_text(migrated)
-    options = {"timeout": 60.0} | options
-    return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
-
-
-def verdicts(report: Report) -> list[str]:
-    return [run.verdict.value for run in report.runs]
-
-
-def differences(report: Report) -> list[tuple[str, int | None]]:
-    return [(run.difference.quantity, run.difference.step) for run in report.runs if run.difference]
+from tests.runtime.verify_scripts import DISTRIBUTED, changed, differences, run, verdicts
 
 
 def test_one_process_is_identical_and_two_are_equal(tmp_path: Path) -> None:
@@ -224,26 +137,6 @@ def test_weights_are_named_by_their_module(tmp_path: Path) -> None:
     assert "0.bias" in str(difference)
 
 
-def test_steps_end_the_runs_early(tmp_path: Path) -> None:
-    """A difference after the steps asked for is not seen, and the line after the last step is."""
-    late = changed(
-        DISTRIBUTED, ("    optimizer.step()", "    optimizer.step(); rank == 0 and i >= 48 and print(i)")
-    )
-    assert differences(run(tmp_path, late, steps=3)) == []
-    report = run(tmp_path, late, steps=4)
-    assert differences(report) == [("printed line", None)] * 2
-    assert report.original.steps == 4
-
-
-def test_swallowing_exceptions_does_not_outlive_the_step_limit(tmp_path: Path) -> None:
-    stubborn = PLAIN.replace(
-        "    optimizer.step()\n", "    try: optimizer.step()\n    except BaseException: pass\n"
-    )
-    report = run(tmp_path, stubborn, steps=2, processes=[1])
-    assert verdicts(report) == ["identical"]
-    assert report.original.steps == 2
-
-
 def test_expect_agree_asks_for_nothing_more(tmp_path: Path) -> None:
     changes, _ = PLANTED["gradients_summed"]
     report = run(tmp_path, changed(DISTRIBUTED, *changes), expect="agree")
@@ -251,71 +144,6 @@ def test_expect_agree_asks_for_nothing_more(tmp_path: Path) -> None:
     drifting, _ = PLANTED["a_rank_that_drifts"]
     report = run(tmp_path, changed(DISTRIBUTED, *drifting), expect="agree")
     assert differences(report) == [("ranks", 2)]
-
-
-def test_crash_on_rank_1_is_shown_with_its_traceback(tmp_path: Path) -> None:
-    crash = "    if rank == 1 and i == 32: raise ValueError('boom')\n    optimizer.step()"
-    report = run(tmp_path, changed(DISTRIBUTED, ("    optimizer.step()", crash)))
-    assert verdicts(report) == ["identical", "failed"]
-    error = report.runs[1].error
-    assert error.startswith("rank 1 of 2:\nTraceback (most recent call last):\n  File ")
-    assert error.count("Traceback") == 1
-    assert error.strip().endswith("ValueError: boom")
-    assert "crosstrain" not in error
-    assert report.exit_code == 1
-
-
-def test_exit_code_and_signal_are_failures(tmp_path: Path) -> None:
-    report = run(tmp_path, PLAIN + "sys.exit(3)\n", processes=[1])
-    assert verdicts(report) == ["failed"]
-    assert "SystemExit: 3" in report.runs[0].error
-    report = run(tmp_path, PLAIN + "import os\nos.abort()\n", processes=[1])
-    assert verdicts(report) == ["failed"]
-    assert "rank 0 of 1 died" in report.runs[0].error
-    assert verdicts(run(tmp_path, PLAIN + "sys.exit()\n", processes=[1])) == ["identical"]
-
-
-def test_original_that_fails_is_said_before_anything_is_compared(tmp_path: Path) -> None:
-    report = run(tmp_path, DISTRIBUTED, original="import torch\ntorch.zeros(2) @ torch.zeros(3)\n")
-    assert report.original.verdict.value == "failed"
-    assert "RuntimeError" in report.original.error
-    assert (report.runs, report.ok, report.exit_code) == ((), False, 1)
-
-
-def test_script_without_steps(tmp_path: Path) -> None:
-    assert run(tmp_path, DISTRIBUTED, original="print(1)\n").original.verdict.value == "no steps"
-    assert verdicts(run(tmp_path, "print(1)\n")) == ["no steps", "no steps"]
-
-
-def test_hang_is_ended_with_the_place_and_leaves_no_process(tmp_path: Path) -> None:
-    """One rank waits in a collective that the other never enters; it has also started a child."""
-    hang = (
-        "if rank == 0:\n    import subprocess; child = subprocess.Popen(['sleep', '600'])\n"
-        "    open(sys.argv[1], 'w').write(f'{os.getpid()} {child.pid}')\n    dist.barrier()\n"
-        "else:\n    import time; time.sleep(600)\n"
-    )
-    pids = tmp_path / "pids"
-    report = run(tmp_path, DISTRIBUTED + hang, processes=[2], timeout=4.0, args=[str(pids)], confined=False)
-    assert verdicts(report) == ["hung"]
-    error = report.runs[0].error
-    assert "rank 0 is at" in error and "in barrier" in error
-    assert "rank 1 is at" in error and "after.py" in error
-    for pid in pids.read_text().split():
-        assert not alive(int(pid))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists and is more than an entry waiting for its parent."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.02)
-    return True
 
 
 ACCUMULATING = """
@@ -350,121 +178,6 @@ def test_suppressed_step_is_not_recorded(tmp_path: Path) -> None:
     assert report.runs[0].steps == 3
 
 
-MANY_PATHS = """
-import random, sys
-import numpy as np, torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, TensorDataset
-
-data = TensorDataset(torch.randn(20, 6), torch.randn(20, 1))
-net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
-table = nn.Embedding(5, 6, sparse=True)
-first = torch.optim.AdamW(net.parameters(), lr=torch.tensor(0.01))
-second = torch.optim.SparseAdam(list(table.parameters()), lr=0.1)
-for x, y in DataLoader(data, batch_size=4, shuffle=True):
-    noise = random.random() + float(np.random.rand())
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=noise > 1):
-        out = checkpoint(net, x + table(torch.randint(5, (4,))), use_reentrant=True)
-        losses = [(out.float() - y).square().mean(), out.float().abs().mean() * noise]
-    torch.autograd.backward(losses)
-    for optimizer in (first, second):
-        optimizer.step(), optimizer.zero_grad()
-torch.save([*net.state_dict().values(), table.weight.detach(), torch.get_rng_state()], "end.pt")
-print(repr(random.random()), repr(np.random.rand()), flush=True)
-import shutil; shutil.copy("end.pt", sys.argv[1])
-"""
-
-
-def test_tracing_changes_no_bit(tmp_path: Path) -> None:
-    """Weights, buffers and every random stream of a traced run are those of `python script.py`."""
-    import torch
-
-    (tmp_path / "plain").mkdir()
-    seeded = "import random, numpy, torch\nrandom.seed(5), numpy.random.seed(5), torch.manual_seed(5)\n"
-    script = seeded + MANY_PATHS
-    report = run(
-        tmp_path, script, original=script, processes=[1], args=[str(tmp_path / "traced.pt")], confined=False
-    )
-    assert verdicts(report) == ["identical"], report
-    assert report.original.steps == 10
-    subprocess.run(
-        [sys.executable, str(tmp_path / "after.py"), str(tmp_path / "untraced.pt")],
-        cwd=tmp_path / "plain",
-        env=clean_environment(os.environ),
-        check=True,
-        capture_output=True,
-    )
-    traced, untraced = torch.load(tmp_path / "traced.pt"), torch.load(tmp_path / "untraced.pt")
-    assert len(traced) == len(untraced)
-    assert all(torch.equal(a, b) for a, b in zip(traced, untraced, strict=True))
-
-
-def test_runs_start_alike_when_the_script_seeds_nothing(tmp_path: Path) -> None:
-    assert verdicts(run(tmp_path, MANY_PATHS, original=MANY_PATHS, processes=[1], args=["copy.pt"])) == [
-        "identical"
-    ]
-
-
-def test_script_runs_as_main_with_its_folder_arguments_and_exit_handlers(tmp_path: Path) -> None:
-    (tmp_path / "helper.py").write_text("VALUE = 'from helper'\n")
-    script = (
-        "import atexit, pathlib, pickle, sys, helper\n"
-        "class Thing: pass\n"
-        "atexit.register(lambda: print('bye', pickle.loads(pickle.dumps(Thing())).__class__ is Thing))\n"
-        "here = list(pathlib.Path().iterdir())\n"
-        "print(__name__, helper.VALUE, sys.argv[1:], pathlib.Path(sys.argv[0]).name, here)\n"
-    )
-    report = run(tmp_path, PLAIN + script, original=PLAIN, args=["a", "-b"], processes=[1])
-    difference = report.runs[0].difference
-    assert difference is not None
-    assert difference.migrated == repr("__main__ from helper ['a', '-b'] after.py []")
-    report = run(
-        tmp_path, PLAIN + script.replace("print(__name__", "(__name__"), original=PLAIN, processes=[1]
-    )
-    assert report.runs[0].difference is not None
-    assert report.runs[0].difference.migrated == repr("bye True")
-
-
-def test_folder_is_copied_for_every_run_and_never_written(tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    (project / "data").mkdir(parents=True)
-    (project / "data" / "scale.txt").write_text("0.5")
-    (project / "big").mkdir()
-    (project / "big" / "shift.txt").write_text("1.0")
-    extra = (
-        "assert not pathlib.Path('out').exists(), 'not fresh'\n"
-        "pathlib.Path('out').mkdir()\npathlib.Path('data/scale.txt').write_text('gone')\n"
-        "pathlib.Path(__file__).with_name('beside').write_text('x')\nprint(pathlib.Path().resolve())\n"
-    )
-    script = changed(
-        PLAIN,
-        (
-            "torch.manual_seed(1)",
-            "import pathlib\nscale = float(open('data/scale.txt').read())\ntorch.manual_seed(1)",
-        ),
-        ("X = torch.randn(96, 10)", "X = torch.randn(96, 10) * scale + float(open('big/shift.txt').read())"),
-    )
-    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    report = run(
-        project, script + extra, original=script + extra, processes=[1], folder=project, links=["big"]
-    )
-    assert verdicts(report) == ["identical"], report
-    after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-    del after[project / "before.py"], after[project / "after.py"]
-    assert after == before
-
-
-def test_devices_and_launchers_of_the_caller_are_invisible(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("RANK", "WORLD_SIZE", "ACCELERATE_USE_CPU", "CROSSTRAIN_CONFIG", "SLURM_PROCID"):
-        monkeypatch.setenv(name, "1")
-    kept = clean_environment(os.environ)
-    assert not {"RANK", "WORLD_SIZE", "ACCELERATE_USE_CPU", "CROSSTRAIN_CONFIG", "SLURM_PROCID"} & kept.keys()
-    assert kept["CUDA_VISIBLE_DEVICES"] == ""
-
-
 def test_two_processes_get_the_weighted_split(tmp_path: Path) -> None:
     show = "import os\nrank == 0 and print(os.environ['CROSSTRAIN_CONFIG'])\n"
     report = run(tmp_path, DISTRIBUTED + show, processes=[2])
@@ -483,30 +196,3 @@ def test_ignored_lines(tmp_path: Path) -> None:
     timed = DISTRIBUTED + "rank == 0 and print('took 12 s')\n"
     assert differences(run(tmp_path, timed, processes=[1])) == [("printed line", None)]
     assert verdicts(run(tmp_path, timed, processes=[1], ignore=[r"^took .* s$"])) == ["identical"]
-
-
-def test_input_errors(tmp_path: Path) -> None:
-    script = tmp_path / "a.py"
-    script.write_text(PLAIN)
-    for arguments, options, message in [
-        ((script, tmp_path / "no.py"), {}, "no script"),
-        ((script, script), {"processes": [0]}, "processes"),
-        ((script, script), {"steps": 0}, "steps"),
-        ((script, script), {"folder": tmp_path / "no"}, "no folder"),
-        *((((script, script), {"backend": "xla"}, "torch_xla"),) if find_spec("torch_xla") is None else ()),
-    ]:
-        with pytest.raises(VerifyInputError, match=message):
-            verify(*arguments, **options)  # type: ignore[arg-type]
-
-
-def test_server_is_shared_and_survives_what_scripts_do(tmp_path: Path) -> None:
-    server = shared_server()
-    run(tmp_path, "import os\nos.kill(os.getpid(), 9)\n", processes=[1])
-    assert server is shared_server()
-    assert server.alive
-
-
-def test_closing_the_server_ends_it() -> None:
-    server = Server()
-    server.close()
-    assert not server.alive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import Case, Slots, converts, each, leaves
+from .support import Case, Slots, converts, each, leaves, refuses
 
 RULE, WHOLE = "CT601", "CT603"
 TEST_DATA = """\
@@ -51,7 +51,6 @@ def distributed(
     mode: str = "model.eval()",
     loop: str = "for x, y in test_loader:",
     told_end: str = "",
-    wrong: str = "",
     at: str = "",
     loop_after: str = "",
     **more: str,
@@ -67,7 +66,6 @@ def distributed(
         },
         at=at
         or next((line for line in body.split("\n") if line not in after.split("\n")), body.split("\n")[-1]),
-        wrong=wrong,
     )
 
 
@@ -82,7 +80,6 @@ def whole(
     after: Slots | None = None,
     body_after: str = "",
     findings: tuple[tuple[str, str], ...] = (),
-    wrong: str = "",
     **more: str,
 ) -> Case:
     """Evaluation that every process does for itself, and the finding that says why."""
@@ -92,7 +89,6 @@ def whole(
         {"test_data": TEST_DATA, "after_epoch": evaluation(body, start, end, mode, loop), **more},
         {"after_epoch": evaluation(body_after or body, start, told(end), mode, loop), **(after or {})},
         [(WHOLE, at), *findings],
-        wrong,
     )
 
 
@@ -296,13 +292,6 @@ NEGATIVE = [
         body_after="accelerator.print((model(x).argmax(1) == y).float().mean().item())",
     ),
     whole(
-        "the last batch is read afterwards",
-        "guess = model(x).argmax(1)",
-        "print((guess == y)",
-        end="print((guess == y).float().mean())",
-        wrong="the finding is there, and what is read is gathered nevertheless: a shape error on two processes",
-    ),
-    whole(
         "a library's score of each batch",
         "scores.append(f1_score(y.numpy(), model(x).argmax(1).numpy()))",
         "scores.append",
@@ -396,6 +385,28 @@ NEGATIVE = [
             "after_epoch": "model.eval()\nwith torch.no_grad():\n    probe = model(torch.ones(2, 8).to(device))"
         },
         {"device": DEVICE},
+    ),
+    refuses(  # `y` may be the training loop's where the evaluation loop had no batch
+        "CT602",
+        "the last batch is read afterwards, under a name that the training loop has, too",
+        {
+            "test_data": TEST_DATA,
+            "after_epoch": evaluation(
+                "guess = model(x).argmax(1)",
+                "right = 0",
+                "print((guess == y).float().mean())",
+                "model.eval()",
+                "for x, y in test_loader:",
+            ),
+        },
+        "print((guess == y)",
+    ),
+    whole(
+        "the last batch is read afterwards",
+        "guess = model(a).argmax(1)",
+        "print((guess == b)",
+        end="print((guess == b).float().mean())",
+        loop="for a, b in test_loader:",
     ),
     leaves(RULE, "a loader that nobody iterates", {"test_data": TEST_DATA}),
     leaves(

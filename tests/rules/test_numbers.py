@@ -263,9 +263,8 @@ POSITIVE = [
     step(
         "right answers where the label counts",
         "keep = y != 0\nprint((out[keep].argmax(1) == y[keep]).float().mean().item())",
-        "out, y = accelerator.gather_for_metrics((out, y))\nkeep = y != 0\n"
+        "keep = y != 0\nout, keep, y = accelerator.gather_for_metrics((out, keep, y))\n"
         "accelerator.print((out[keep].argmax(1) == y[keep]).float().mean().item())",
-        wrong="printed as this process's own",
     ),
     converts(
         RULE,

@@ -17,7 +17,7 @@ MOVED = "x, y = x.to(device), y.to(device)\n    "
 EMPTY = {"loss": "", "backward": "", "step": ""}
 
 
-def stepping(name: str, before: tuple[str, str], after: tuple[str, str], wrong: str = "") -> Case:
+def stepping(name: str, before: tuple[str, str], after: tuple[str, str]) -> Case:
     """A training step in a function: its parameters and its call, before and after."""
     return Case(
         RULE,
@@ -26,14 +26,11 @@ def stepping(name: str, before: tuple[str, str], after: tuple[str, str], wrong: 
         {**EMPTY, "definitions": STEP.format(after[0], "", "accelerator.backward(loss)"), "batch": after[1]},
         at="def step",
         main=True,
-        wrong=wrong,
     )
 
 
-def handed(name: str, before: Slots, after: Slots, at: str = "", wrong: str = "") -> Case:
-    return Case(
-        RULE, name, before, after, at=at or before["definitions"].split("\n")[0], main=True, wrong=wrong
-    )
+def handed(name: str, before: Slots, after: Slots, at: str = "") -> Case:
+    return Case(RULE, name, before, after, at=at or before["definitions"].split("\n")[0], main=True)
 
 
 def stays(name: str, before: Slots, after: Slots | None = None) -> Case:
@@ -86,13 +83,11 @@ POSITIVE = [
             "model: nn.Module, accelerator: Accelerator, optimizer, x, y",
             "loss = step(model, accelerator, optimizer, x, y)",
         ),
-        wrong="the annotation is lost",
     ),
     stepping(
         "in the place of a device with a default",
         ('model, optimizer, x, y, device="cuda"', "loss = step(model, optimizer, x, y)"),
         ("model, optimizer, x, y, accelerator", "loss = step(model, optimizer, x, y, accelerator)"),
-        wrong="a dead device parameter stays beside the accelerator",
     ),
     handed(
         "where there is no device",

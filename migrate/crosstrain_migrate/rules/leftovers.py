@@ -10,6 +10,7 @@ After:  (gone)
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
@@ -87,12 +88,22 @@ class Leftovers:
         self.gone = placement.gone
 
     def plan(self) -> None:
+        self.gone |= self._replaced()
         self._definitions()
         helpers = self._helpers()
         self._imports()
         for function in helpers:
             self.context.remove(function, RULE, "nothing asks it for a device any more")
         self._imports()
+
+    def _replaced(self) -> set[ast.AST]:
+        """What no longer stands in the script because another expression takes its place."""
+        found: set[ast.AST] = set()
+        for edit in self.context.edits:
+            if isinstance(edit, e.Replace):
+                kept = {n for hole in edit.holes.values() for n in ast.walk(hole)}
+                found |= set(ast.walk(edit.node)) - kept
+        return found
 
     def _definitions(self) -> None:
         """Top-level devices of other files that nothing uses now."""
@@ -180,11 +191,12 @@ class Leftovers:
         """Whether nothing is done when what `node` imports is run: no call that may register or set something."""
         interp = self.facts.interp
         if isinstance(node, ast.ImportFrom):
-            paths = [interp.linked(node, node.level, node.module or "")]
-        elif [alias.name for alias in node.names] == ["torch"]:
-            return True
+            names, level = [node.module or ""], node.level
         else:
-            paths = [interp.linked(node, 0, alias.name) for alias in node.names]
+            names, level = [alias.name for alias in node.names], 0
+        if not level and all(name.split(".")[0] == "torch" for name in names):
+            return True
+        paths = [interp.linked(node, level, name) for name in names]
         files = [interp.links.region(path) for path in paths]
         return all(file is not None and not any(_calls(s) for s in file.body) for file in files)
 
@@ -201,13 +213,20 @@ class Leftovers:
             for n in ast.walk(scope.node)
             if isinstance(n, ast.Name) and n.id == name and self.facts.table.of_node[n].resolve(name) is scope
         ]
-        return bool(uses) and all(n in self.gone for n in uses)
+        return bool(uses) and all(n in self.gone for n in uses) and not self._is_written(name)
+
+    def _is_written(self, name: str) -> bool:
+        """Whether new code says `name`."""
+        texts = (
+            text for x in self.context.edits for text in (getattr(x, "template", ""), getattr(x, "code", ""))
+        )
+        return any(re.search(rf"(?<![.\w]){re.escape(name)}\b", text) for text in texts)
 
     def _may_go(self, alias: ast.alias) -> bool:
         values = self.facts.interp.definitions.get(alias, ())
         return any(
             isinstance(v, Function | External)
-            or (isinstance(v, Symbol) and (v.path.startswith(LOCAL) or v.path == "torch"))
+            or (isinstance(v, Symbol) and (v.path.startswith((LOCAL, "torch.")) or v.path == "torch"))
             for v in values
         )
 

@@ -51,7 +51,7 @@ def _rows_are_shared(context: Context, node: ast.AST) -> None:
             node,
             f"this gets batches of loaders that are shared among the processes and of one that is not (line {line}): gathered, "
             "the rows of the latter would count once for each process",
-            "use one function for each, or make the other loader one that is proven to be shared",
+            "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
         )
     loop = facts.batch_loop_around(node)
     if shared and isinstance(loop, ast.For) and any(_is_list(v) for v in facts.of(loop.iter)):

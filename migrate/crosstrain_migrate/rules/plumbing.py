@@ -91,9 +91,10 @@ class Plumbing:
             if not sites or not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for argument in (*function.args.args, *function.args.kwonlyargs):
-                passed = [argument_for(self.context, site, function, argument.arg) for site in sites]
-                if passed and all(
-                    p is not None and self.devices.is_device(p) and not is_cpu(p) for p in passed
+                default = _default(function, argument)
+                given = [argument_for(self.context, s, function, argument.arg) or default for s in sites]
+                if all(
+                    p is not None and self.devices.is_device(p) and not is_cpu(p) for p in given
                 ):
                     found[function] = argument.arg
         return found
@@ -132,8 +133,8 @@ class Plumbing:
                 changed = True
                 for site in self.facts.callers[function]:
                     passed = argument_for(self.context, site, function, name)
-                    assert passed is not None
-                    self.gone.update(ast.walk(passed))
+                    if passed is not None:
+                        self.gone.update(ast.walk(passed))
         for function in list(parameters):
             if function not in settled:
                 del parameters[function]
@@ -188,18 +189,26 @@ class Plumbing:
 
     def _swap(self, function: FunctionNode, name: str) -> None:
         reason = "the accelerator takes the place of the device"
-        self.context.edits.append(e.ReplaceParameter(function, RULE, reason, name=name, code="accelerator"))
+        code = self._declared(function, name)
+        self.context.edits.append(e.ReplaceParameter(function, RULE, reason, name=name, code=code))
         for site in self.facts.callers[function]:
             passed = argument_for(self.context, site, function, name)
-            assert passed is not None
             accelerator = self.context.accelerator(site)
-            if any(k.value is passed for k in site.keywords):
-                self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
-                self.context.edits.append(
-                    e.InsertArgument(site, RULE, position=-1, code=f"accelerator={accelerator}")
-                )
-            else:
+            if passed is not None and passed in site.args:
                 self.context.edits.append(e.Replace(passed, RULE, template=accelerator))
+                continue
+            if passed is not None:
+                self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
+            next_in_line = passed is None and _is_next(self.context, site, function, name)
+            code = accelerator if next_in_line else f"accelerator={accelerator}"
+            self.context.edits.append(e.InsertArgument(site, RULE, position=-1, code=code))
+
+    def _declared(self, function: FunctionNode, name: str) -> str:
+        """The parameter that takes the place of `name`, annotated where that one was and the class is imported."""
+        arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        annotated = any(a.arg == name and a.annotation is not None for a in arguments)
+        imported = self.facts.table.scopes[function].file is self.context.home.scope.file
+        return "accelerator: Accelerator" if annotated and imported else "accelerator"
 
     def _drop(self, function: FunctionNode, name: str) -> None:
         self.context.edits.append(
@@ -207,7 +216,8 @@ class Plumbing:
         )
         for site in self.facts.callers[function]:
             passed = argument_for(self.context, site, function, name)
-            self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
+            if passed is not None:
+                self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
 
     def _insert(self, function: ast.AST) -> None:
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -406,6 +416,24 @@ def _may_be_required(function: FunctionNode, name: str) -> bool:
     positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     required = len(positional) - len(function.args.defaults)
     return name not in positional or positional.index(name) <= required
+
+
+def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg) -> ast.expr | None:
+    """The default of a parameter."""
+    declared = function.args
+    positional = [*declared.posonlyargs, *declared.args]
+    defaults = dict(zip(reversed(positional), reversed(declared.defaults), strict=False))
+    named = {a: d for a, d in zip(declared.kwonlyargs, declared.kw_defaults, strict=True) if d is not None}
+    return {**defaults, **named}.get(argument)
+
+
+def _is_next(context: Context, site: ast.Call, function: FunctionNode, name: str) -> bool:
+    """Whether one more positional argument at the end of `site` is parameter `name`."""
+    if site.keywords or any(isinstance(a, ast.Starred) for a in site.args):
+        return False
+    method = isinstance(context.facts.table.parents.get(function), ast.ClassDef)
+    positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][method:]
+    return positional[len(site.args) : len(site.args) + 1] == [name]
 
 
 def _makes_object(call: ast.Call) -> bool:

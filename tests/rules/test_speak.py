@@ -54,7 +54,32 @@ POSITIVE = [
 ]
 
 BAR = "disable=not accelerator.is_local_main_process"
+ONCE = "accelerator.on_local_main_process"
 SPEAKERS = [
+    said("pretty printing", "pprint.pprint({1: 2})", ONCE + "(pprint.pprint)({1: 2})"),
+    said(
+        "a line above a bar",
+        'tqdm.tqdm.write(f"epoch {epoch}")',
+        ONCE + '(tqdm.tqdm.write)(f"epoch {epoch}")',
+        "after_epoch",
+    ),
+    said(
+        "a line above a bar, by the bar itself",
+        'tqdm.tqdm(range(3)).write("a")',
+        f'{ONCE}(tqdm.tqdm(range(3), {BAR}).write)("a")',
+    ),
+    said(
+        "what all processes compute and one says",
+        "pprint.pprint(loss.item())",
+        ONCE + '(pprint.pprint)(accelerator.reduce(loss, reduction="mean").item())',
+        "after_step",
+    ),
+    said(
+        "a logger's level",
+        'logging.getLogger("a").setLevel(logging.INFO)',
+        'logging.getLogger("a").setLevel(logging.INFO if accelerator.is_local_main_process else logging.WARNING)',
+        "setup",
+    ),
     said(
         "a bar around the loader",
         "for x, y in tqdm.tqdm(train_loader):  # one epoch",
@@ -122,7 +147,7 @@ SPEAKERS = [
         "setup",
     ),
 ]
-SPOKEN = "import logging\nimport os\nimport tempfile\n\nimport tqdm\nimport visdom\nimport wandb\nfrom torch.utils.tensorboard import SummaryWriter\n\nquiet = False"
+SPOKEN = "import logging\nimport os\nimport pprint\nimport tempfile\n\nimport tqdm\nimport visdom\nimport wandb\nfrom torch.utils.tensorboard import SummaryWriter\n\nquiet = False"
 SILENT = [
     said(
         "a bar that is never shown",
@@ -222,7 +247,7 @@ NEGATIVE = [
         },
         findings=[(RULE, "print(word)")],
     ),
-    leaves(RULE, "pretty printing", {"imports": "from pprint import pprint", "end": "pprint({1: 2})"}),
+    leaves(RULE, "a file's own write", {"imports": "import io", "end": 'io.StringIO().write("a")'}),
     leaves(RULE, "print in a string", {"end": 'note = "print(1)"'}),
     leaves(
         RULE,

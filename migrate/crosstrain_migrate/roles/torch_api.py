@@ -7,6 +7,7 @@ import re
 OPTIMIZER_PREFIX = "torch.optim."
 SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
 NO_OPTIMIZERS = frozenset({"AveragedModel", "SWALR"})  # of torch.optim.swa_utils
+AVERAGED = "torch.optim.AveragedModel"  # as `canonical` spells it
 SCHEDULER_BASES = frozenset({"torch.optim.lr_scheduler.LRScheduler", "torch.optim.lr_scheduler._LRScheduler"})
 MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.Sequential"})
 OTHER_OPTIMIZERS = (  # of libraries that keep to torch.optim.Optimizer
@@ -416,7 +417,7 @@ def is_module_class(path: str) -> bool:
         ("torch.nn.functional", "torch.nn.utils", "torch.nn.init", "torch.nn.parallel")
     ):
         return False
-    return (
+    return path == AVERAGED or (
         path.startswith("torch.nn.")
         and last(path)[:1].isupper()
         and last(path) not in {"Parameter", "ParameterList"}

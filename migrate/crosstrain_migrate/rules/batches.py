@@ -1,7 +1,7 @@
 """CT605: what depends on how a batch is shared between processes.
 
 What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
-        batches of two loaders in one step.
+        batches of two loaders in one step; statistics of an averaged model (`update_bn`) taken from a shared loader.
 Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
 Before: `hidden = model.init_hidden(BATCH_SIZE)`
 After:  (untouched; the finding names the size)
@@ -31,6 +31,7 @@ def plan(context: Context) -> None:
     _sizes(context)
     _single_rows(context)
     _two_loaders(context)
+    _averaged_statistics(context)
 
 
 # -- tensors made for one batch size ---------------------------------------------------------------------------
@@ -187,3 +188,20 @@ def _two_loaders(context: Context) -> None:
                 Severity.NOTE,
             )
             return
+
+
+# -- an averaged model's statistics ------------------------------------------------------------------------------
+
+
+def _averaged_statistics(context: Context) -> None:
+    """`update_bn(loader, swa_model)` communicates nothing: every process measures its own share."""
+    for call in context.facts.calls_to("torch.optim.update_bn"):
+        given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
+        if given & context.subject.loaders:
+            context.note(
+                RULE,
+                call,
+                "the loader is shared among processes, so each of them takes the averaged model's batch statistics "
+                "from its own share, and the main process's are saved",
+                "give `update_bn` a loader of its own, which is not prepared",
+            )

@@ -25,7 +25,7 @@ from .prepare import argument_for
 from .subject import stores
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
-COPIES = frozenset({"copy.deepcopy", "torch.optim.swa_utils.AveragedModel"})
+COPIES = frozenset({"copy.deepcopy", api.AVERAGED})
 
 
 class Placement:

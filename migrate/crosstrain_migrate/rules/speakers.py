@@ -10,6 +10,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.values import External
 
 from .base import Context
 
@@ -31,6 +32,22 @@ LOG_FILES = frozenset(
         "logging.handlers.WatchedFileHandler",
     }
 )
+
+ECHOES = frozenset(
+    {
+        *(f"{bar}.write" for bar in BARS),
+        "click.echo",
+        "click.secho",
+        "typer.echo",
+        "typer.secho",
+        "rich.print",
+        "pprint.pp",
+        "pprint.pprint",
+        "termcolor.cprint",
+        "sys.stdout.write",
+    }
+)
+LOGGERS = frozenset({"logging.getLogger", "logging.StreamHandler"})
 
 MADE = WRITERS | LOG_FILES | {"logging.basicConfig", "wandb.init", "visdom.Visdom"}
 
@@ -56,7 +73,13 @@ def plan(context: Context) -> None:
         _log_file(context, call, _argument(call, "filename", 0))
     for call in context.facts.calls_to("logging.basicConfig"):
         _log_file(context, call, _argument(call, "filename", None))
-        _level(context, call)
+        _level(context, call, _argument(call, "level", None))
+    for call in context.facts.method_calls("setLevel"):
+        if _made_by(context, call) & LOGGERS:
+            _level(context, call, _argument(call, "level", 0))
+    for call in context.facts.calls:
+        if context.facts.paths(call.func) & ECHOES or _is_a_bars_write(context, call):
+            _echo(context, call)
 
 
 def _argument(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
@@ -142,9 +165,8 @@ def _log_file(context: Context, call: ast.Call, path: ast.expr | None) -> None:
     import_module(context, call, RULE, "os")
 
 
-def _level(context: Context, call: ast.Call) -> None:
+def _level(context: Context, call: ast.Call, level: ast.expr | None) -> None:
     """What is worth a warning is said by all, everything else once."""
-    level = _argument(call, "level", None)
     if level is None or not isinstance(level, ast.Attribute) or level.attr not in {"INFO", "DEBUG", "NOTSET"}:
         return
     accelerator = _reached(context, call)
@@ -152,6 +174,33 @@ def _level(context: Context, call: ast.Call) -> None:
         module = context.source(level.value)
         template = "{x} if " + accelerator + f".is_local_main_process else {module}.WARNING"
         context.replace(level, RULE, "logged once, by the main process", template, x=level)
+    elif accelerator is not None:
+        _said_by_all(context, call)
+
+
+def _made_by(context: Context, call: ast.Call) -> set[str]:
+    """What made the object whose method `call` calls."""
+    if not isinstance(call.func, ast.Attribute):
+        return set()
+    return {v.path for v in context.facts.of(call.func.value) if isinstance(v, External)}
+
+
+def _is_a_bars_write(context: Context, call: ast.Call) -> bool:
+    """`bar.write(...)` prints even where the bar itself is silent."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "write":
+        return False
+    made = (getattr(v, "site", None) for v in context.facts.of(call.func.value))
+    return any(isinstance(site, ast.Call) and context.facts.paths(site.func) & BARS for site in made)
+
+
+def _echo(context: Context, call: ast.Call) -> None:
+    """A function that prints: what it is given is computed by all processes, and one of them calls it."""
+    accelerator = _reached(context, call)
+    if accelerator:
+        template = accelerator + ".on_local_main_process({x})"
+        context.replace(call.func, RULE, "printed once, by the main process", template, x=call.func)
+    elif accelerator is not None:
+        _said_by_all(context, call)
 
 
 def import_module(context: Context, call: ast.Call, rule: str, module: str) -> None:
@@ -165,7 +214,7 @@ def _said_by_all(context: Context, call: ast.Call) -> None:
     context.note(
         RULE,
         call,
-        f"every process makes this `{ast.unparse(call.func)}`: the accelerator cannot be reached from here",
-        "make it after the Accelerator, in a function that its callers call directly",
+        f"every process calls this `{ast.unparse(call.func)}`: the accelerator cannot be reached from here",
+        "call it after the Accelerator, in a function that its callers call directly",
         Severity.NOTE,
     )

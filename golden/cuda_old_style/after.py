@@ -7,7 +7,6 @@ import torch.optim as optim
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from torch.autograd import Variable
-from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, TensorDataset
 
 use_cuda = torch.cuda.is_available()

@@ -68,7 +68,7 @@ def make_data(seed: int) -> tuple[Dataset, Dataset]:
     return train, test
 
 
-def fit(model: nn.Module, loader: DataLoader, optimizer: Optimizer, accelerator) -> None:
+def fit(model: nn.Module, loader: DataLoader, optimizer: Optimizer, accelerator: Accelerator) -> None:
     model.train()
     criterion: nn.Module = nn.MSELoss()
     for rows, target in loader:
@@ -79,7 +79,7 @@ def fit(model: nn.Module, loader: DataLoader, optimizer: Optimizer, accelerator)
 
 
 @torch.inference_mode()
-def score(model: nn.Module, loader: DataLoader, accelerator) -> Score:
+def score(model: nn.Module, loader: DataLoader, accelerator: Accelerator) -> Score:
     model.eval()
     total: float = 0.0
     count: int = 0

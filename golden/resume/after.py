@@ -25,7 +25,7 @@ def get_parser():
 
 
 def setup_logging(accelerator, workdir):
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if accelerator.is_local_main_process else logging.WARNING)
     fmt = logging.Formatter("%(levelname)s %(message)s")
     for handler in (logging.StreamHandler(), logging.FileHandler(os.path.join(workdir, "train.log") if accelerator.is_main_process else os.devnull)):
         handler.setFormatter(fmt)

@@ -80,7 +80,7 @@ def main():
         y_true, y_pred = predict(model, test_loader, accelerator)
         f1 = f1_score(y_true, y_pred, average="macro", zero_division=0)
         writer.add_scalar("test/f1", f1, epoch)
-        tqdm.write(f"epoch {epoch}: macro F1 {f1:.4f}")
+        accelerator.on_local_main_process(tqdm.write)(f"epoch {epoch}: macro F1 {f1:.4f}")
 
     accelerator.print(classification_report(y_true, y_pred, zero_division=0))
     writer.close()

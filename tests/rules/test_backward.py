@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .support import Case, Slots, converts, each, leaves, refuses
 
-BACKWARD, SUM, SEARCH = "CT202", "CT204", "CT903"
+BACKWARD, SUM = "CT202", "CT204"
 SUMMING = {"device": 'accelerator = Accelerator(loss_reduction="sum")  # the fastest there is'}
 WEIGHTED = {"device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is"}
 ROWS = 'out = model(x)\nrows = F.cross_entropy(out, y, reduction="none")'
@@ -177,17 +177,6 @@ NEGATIVE = [
             "backward": "torch.autograd.backward([loss, penalty])",
         },
         at="torch.autograd.backward",
-    ),
-    refuses(
-        SEARCH,
-        "a line search",
-        {
-            "optimizer": "optimizer = torch.optim.LBFGS(model.parameters())",
-            "loss": "",
-            "backward": CLOSURE.format("loss.backward()"),
-            "step": "optimizer.step(closure)",
-        },
-        at="LBFGS",
     ),
     refuses(
         BACKWARD,

@@ -6,7 +6,7 @@ import pytest
 
 from .support import CONVERTED, SLOTS, Case, each, leaves, migrate, refuses, script
 
-FOREIGN, APEX, NO_LOADER, SEARCH = "CT901", "CT307", "CT902", "CT903"
+FOREIGN, APEX, NO_LOADER = "CT901", "CT307", "CT902"
 
 
 def foreign(name: str, imports: str, at: str = "", **more: str) -> Case:
@@ -44,21 +44,6 @@ REFUSED = [
         end="mp.Process(target=print).start()",
         at="mp.Process",
     ),
-    refuses(
-        SEARCH,
-        "a line search by another name",
-        {
-            "imports": "from torch.optim import LBFGS as Search",
-            "optimizer": "optimizer = Search(model.parameters())",
-            "loss": "",
-            "backward": (
-                "def closure():\n    optimizer.zero_grad()\n    loss = F.cross_entropy(model(x), y)\n"
-                "    loss.backward()\n    return loss\n"
-            ),
-            "step": "optimizer.step(closure)",
-        },
-        at="Search(model",
-    ),
 ]
 
 OURS = [
@@ -80,11 +65,6 @@ OURS = [
     ours("a local module named accelerate", imports="from .accelerate import faster"),
     ours("apex in a comment", APEX, options="# from apex import amp"),
     ours("a variable named amp", APEX, options="amp = 3"),
-    leaves(
-        SEARCH,
-        "a closure that is evaluated once a step",
-        {"step": "optimizer.step(lambda: loss)"},
-    ),
     ours(
         "a loader behind a bar",
         NO_LOADER,

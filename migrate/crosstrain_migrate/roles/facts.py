@@ -12,6 +12,7 @@ from crosstrain_migrate.results import RoleFact
 from . import containers
 from . import torch_api as api
 from .arguments import argument_of, parameters_in
+from .calls.methods import closure_of
 from .infer import Interpreter
 from .memory import ANY
 from .program import modules_of
@@ -19,6 +20,7 @@ from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
 from .values import (
     External,
+    Function,
     FunctionNode,
     Instance,
     Member,
@@ -88,6 +90,40 @@ class Facts:
             elif not any(isinstance(v, Instance | External) for v in self.of(call.func.value)):
                 found.append((call, call.func.value))
         return found
+
+    @cached_property
+    def steps_with_closure(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
+        """Every `optimizer.step(closure)`, with the functions of the script that the closure may be."""
+        found = []
+        for call in self.method_calls("step"):
+            assert isinstance(call.func, ast.Attribute)
+            given = closure_of(call)
+            if given is not None and self.of(call.func.value) & set(self.optimizers):
+                found.append((call, [v.node for v in self.of(given) if isinstance(v, Function)]))
+        return found
+
+    @cached_property
+    def line_searches(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
+        """The steps that decide by what the closure returns."""
+        return [
+            (call, closures)
+            for call, closures in self.steps_with_closure
+            if isinstance(call.func, ast.Attribute)
+            and any(isinstance(v, External) and api.searches(v.path) for v in self.of(call.func.value))
+        ]
+
+    @cached_property
+    def search_closures(self) -> set[ast.AST]:
+        """The functions whose loss a line search decides by."""
+        return {closure for _, closures in self.line_searches for closure in closures}
+
+    def returned(self, function: FunctionNode) -> list[ast.expr]:
+        """What the script says after `return` in a function itself, nested ones apart."""
+        return [
+            n.value
+            for n in ast.walk(function)
+            if isinstance(n, ast.Return) and n.value is not None and self.enclosing_function(n) is function
+        ]
 
     @property
     def trains(self) -> bool:

@@ -424,6 +424,11 @@ def is_module_class(path: str) -> bool:
     )
 
 
+def searches(path: str) -> bool:
+    """Whether an optimizer searches along a line, by the loss that its closure returns."""
+    return last(path) == "LBFGS"
+
+
 def is_optimizer_class(path: str) -> bool:
     named = path.startswith(OPTIMIZER_PREFIX) and path.count(".") == 2 and last(path)[:1].isupper()
     return (named and last(path) not in NO_OPTIMIZERS) or path.startswith(OTHER_OPTIMIZERS)

@@ -26,6 +26,7 @@ from . import (
     gate,
     home,
     lengths,
+    line_search,
     marks,
     meeting,
     numbers,
@@ -53,6 +54,7 @@ PAGES = (
     plumbing,
     prepare,
     backward,
+    line_search,
     clipping,
     schedulers,
     speak,
@@ -130,6 +132,7 @@ def _core(context: Context) -> None:
     evaluation.plan(context)
     numbers.plan(context)
     shapes.plan(context)
+    line_search.plan(context)
     backward.plan(context)
     clipping.plan(context)
     batches.plan(context)
@@ -182,5 +185,5 @@ def _codes(module: object, title: str) -> list[str]:
         if k.isupper() and isinstance(v, str) and re.fullmatch(r"CT\d{3}", v)
     ]
     if module is gate:
-        constants += [rule for rule, _ in gate.HAND_MADE.values()] + ["CT901", "CT902", "CT903"]
+        constants += [rule for rule, _ in gate.HAND_MADE.values()] + ["CT901", "CT902"]
     return sorted(set(constants + re.findall(r"CT\d{3}", title)))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import External, site_of
 
 from .base import Context, refuse
 
@@ -20,7 +19,6 @@ GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
 
 
 def plan(context: Context) -> None:
-    _refuse_line_search(context)
     for call, given in context.facts.backward_calls:
         accelerator = context.accelerator(call)
         loss = _only(call, given)
@@ -92,19 +90,6 @@ def _only(call: ast.Call, given: ast.expr) -> ast.expr:
             "add the losses up, or call backward for each",
         )
     return given.elts[0]
-
-
-def _refuse_line_search(context: Context) -> None:
-    """An optimizer that calls the loss itself takes decisions by one rank's loss."""
-    for optimizer in context.facts.optimizers:
-        path = optimizer.path if isinstance(optimizer, External) else getattr(optimizer, "cls", None)
-        if isinstance(path, str) and path.endswith("LBFGS"):
-            raise refuse(
-                "CT903",
-                site_of(optimizer),
-                "LBFGS evaluates the loss several times a step, by a line search on this process's share: processes would part ways",
-                "train it on one process, or use another optimizer",
-            )
 
 
 def _scale(context: Context, accelerator: str, loss: ast.expr) -> str:

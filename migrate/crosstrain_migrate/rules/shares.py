@@ -91,9 +91,15 @@ class SinkFinder:
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
                 for part in node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]:
                     self._add(part, "print", node)
+            elif isinstance(node, ast.Return) and node.value is not None and self._decides(node):
+                self._add(node.value, "host", node)
             elif isinstance(node, ast.Yield) and node.value is not None and not self._is_followed(node):
                 self._add(node.value, "call", node)
         return sorted(self.found, key=lambda s: (s.node.lineno, s.node.col_offset))
+
+    def _decides(self, node: ast.Return) -> bool:
+        """Whether a line search decides by what is returned."""
+        return self.facts.enclosing_function(node) in self.facts.search_closures
 
     def _is_followed(self, node: ast.Yield) -> bool:
         """Whether who gets what is yielded is known: a generator function that is only called."""

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.lifetimes import kept
+from crosstrain_migrate.roles.lifetimes import as_kept, kept
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import (
     NOTHING,
@@ -67,13 +67,25 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
             )
         return of_unknown(interp, node)
     if isinstance(owner, External) and api.is_optimizer_class(owner.path):
-        closures = [v.node for a in node.args for v in interp.of(a) if isinstance(v, Function)]
-        if name == "step" and closures:
-            return frozenset(v for closure in closures for v in interp.returns[closure])
-        return UNKNOWN
+        return _step(interp, owner.path, node) if name == "step" else UNKNOWN
     if name == "parse_args":
         return frozenset({External("argparse.Namespace", node)})
     return None
+
+
+def closure_of(node: ast.Call) -> ast.expr | None:
+    """What a call of `step` is given to evaluate."""
+    return next((k.value for k in node.keywords if k.arg == "closure"), node.args[0] if node.args else None)
+
+
+def _step(interp: Interpreter, path: str, node: ast.Call) -> Values:
+    """`optimizer.step(closure)` returns what the closure does: a global number, where a line search decides by it."""
+    given = closure_of(node)
+    closures = [v.node for v in interp.of(given) if isinstance(v, Function)] if given is not None else []
+    if not closures:
+        return UNKNOWN
+    found = frozenset(v for closure in closures for v in interp.returns[closure])
+    return as_kept(found) if api.searches(path) else found
 
 
 def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) -> Values:

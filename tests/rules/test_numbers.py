@@ -40,7 +40,39 @@ def summed(name: str, start: str, before: str, after: str, told: str, wrong: str
     )
 
 
+STEP = """\
+def run(model, batch, device):
+    x, y = (t.to(device) for t in batch)
+    out = model(x)
+    return F.cross_entropy(out, y), len(x), (out.argmax(1) == y).sum().item()
+"""
 POSITIVE = [
+    converts(
+        RULE,
+        "a function that returns the loss, the rows and the right answers",
+        {
+            "definitions": STEP,
+            "epoch": "total, n, right = 0.0, 0, 0",
+            "loop": "for batch in train_loader:",
+            "batch": "",
+            "loss": "loss, count, hits = run(model, batch, device)",
+            "after_step": "total += loss.item() * count\nn += count\nright += hits",
+            "after_epoch": "print(total / n, right / n)",
+        },
+        {
+            "definitions": """\
+def run(model, batch, accelerator):
+    x, y = batch
+    out = model(x)
+    return F.cross_entropy(out, y), len(accelerator.gather_for_metrics(y)), accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()
+""",
+            "loss": "loss, count, hits = run(model, batch, accelerator)",
+            "after_step": f"total += {LOSS}.item() * count\nn += count\nright += hits",
+            "after_epoch": "accelerator.print(total / n, right / n)",
+        },
+        at="return F.cross",
+        main=True,
+    ),
     step("a loss printed", "print(loss.item())", f"accelerator.print({LOSS}.item())"),
     step(
         "a batch drawn for its size alone",
@@ -99,7 +131,8 @@ POSITIVE = [
     step(
         "written",
         'log.write(f"{loss.item()}")',
-        "log.write(f\"{accelerator.reduce(loss, reduction='mean').item()}\")",
+        "accelerator.on_local_main_process(log.write)"
+        "(f\"{accelerator.reduce(loss, reduction='mean').item()}\")",
         imports="import sys",
         setup="log = sys.stdout",
     ),

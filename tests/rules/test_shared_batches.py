@@ -55,6 +55,17 @@ POSITIVE = [
         },
         "torch.full",
     ),
+    says(  # both models stay on one device from the start
+        SHARED,
+        "statistics of an averaged model",
+        {
+            "imports": "from torch.optim.swa_utils import AveragedModel, update_bn",
+            "optimizer": f"averaged = AveragedModel(model)\n{SLOTS['optimizer']}",
+            "end": "update_bn(train_loader, averaged)",
+        },
+        "update_bn(train_loader",
+        {"device": PLACED, "model": SLOTS["model"]},
+    ),
     says(
         SHARED,
         "batch normalisation of what may be one row",
@@ -115,6 +126,16 @@ NEGATIVE = [
         "a tensor of one batch's size that meets no batch",
         {"data": SIZED, "setup": "fixed = torch.zeros(batch_size, 8)\nprint(fixed.sum())"},
         {"setup": "fixed = torch.zeros(batch_size, 8)\naccelerator.print(fixed.sum())"},
+    ),
+    leaves(
+        SHARED,
+        "statistics from a loader of their own",
+        {
+            "imports": "from torch.optim.swa_utils import AveragedModel, update_bn",
+            "optimizer": f"averaged = AveragedModel(model)\n{SLOTS['optimizer']}",
+            "end": "update_bn(DataLoader(train_set, batch_size=8), averaged)",
+        },
+        {"device": PLACED, "model": SLOTS["model"]},
     ),
     leaves(
         SHARED,

@@ -13,7 +13,31 @@ def said(name: str, before: str, after: str, slot: str = "end") -> Case:
     return converts(RULE, name, {slot: before}, {slot: after})
 
 
+TELLING = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def epoch_end(self, epoch, loss):
+        print(f"epoch {epoch}: {loss}")
+"""
+TOLD = {"definitions": TELLING, "model": "model = Net().to(device)"}
 POSITIVE = [
+    converts(
+        RULE,
+        "a method of the model that only prints",
+        {**TOLD, "after_epoch": "model.epoch_end(epoch, loss.item())"},
+        {
+            "model": "model = Net()",
+            "after_epoch": "accelerator.on_local_main_process(model.epoch_end)"
+            '(epoch, accelerator.reduce(loss, reduction="mean").item())',
+        },
+        at="model.epoch_end",
+    ),
     said("at the end of a script", 'print("done")', 'accelerator.print("done")'),
     said(
         "in the epoch loop", 'print(f"epoch {epoch}")', 'accelerator.print(f"epoch {epoch}")', "after_epoch"

@@ -11,7 +11,7 @@ from crosstrain_migrate.results import RoleFact
 
 from . import containers
 from . import torch_api as api
-from .arguments import argument_of, parameters_in
+from .arguments import argument_of, arguments_of, parameters_in
 from .calls.methods import closure_of
 from .infer import Interpreter
 from .memory import ANY
@@ -152,7 +152,7 @@ class Facts:
     def loss_slice(self) -> frozenset[ast.AST]:
         """Every use of a variable that what `backward` gets is computed from, the script's own functions included."""
         found: set[ast.AST] = set()
-        entered: set[ast.AST] = set()
+        entered: set[tuple[ast.AST, int | None]] = set()
         work: list[ast.AST] = [loss for _, loss in self.backward_calls]
         while work:
             for name in ast.walk(work.pop()):
@@ -164,15 +164,25 @@ class Facts:
                 for definition in self.interp.reaching.get(name, frozenset()):
                     if isinstance(definition, ast.arg):
                         work.extend(self._given(definition))
-                        continue
-                    statement = self.table.statement_of(definition)
-                    value = getattr(statement, "value", None)
-                    if (
-                        isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign)
-                        and value is not None
-                    ):
-                        work.append(value)
+                    else:
+                        work.extend(self._assigned_to(definition, entered))
         return frozenset(found)
+
+    def _assigned_to(self, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
+        """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
+        statement = self.table.statement_of(target)
+        value = getattr(statement, "value", None)
+        if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign) or value is None:
+            return []
+        targets = self.table.parents.get(target)
+        if not isinstance(targets, ast.Tuple) or any(isinstance(t, ast.Starred) for t in targets.elts):
+            return [value]
+        position = next(i for i, t in enumerate(targets.elts) if t is target)
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(targets.elts):
+            return [value.elts[position]]
+        if not isinstance(value, ast.Call) or not self._returned_by(value, set()):
+            return [value]
+        return [value.func, *arguments_of(value), *self._returned_by(value, entered, position)]
 
     def _given(self, argument: ast.arg) -> list[ast.expr]:
         """What the calls of its function pass for a parameter."""
@@ -189,17 +199,21 @@ class Facts:
         bound = method and first is not None and first.arg in {"self", "cls"}
         return argument_of(site, function, name, bound)
 
-    def _returned_by(self, call: ast.Call, entered: set[ast.AST]) -> list[ast.AST]:
-        """What the script's own functions that `call` may run return; each function once."""
+    def _returned_by(
+        self, call: ast.Call, entered: set[tuple[ast.AST, int | None]], position: int | None = None
+    ) -> list[ast.AST]:
+        """What the script's own functions that `call` may run return, or that `position` of it; each function once."""
         found: list[ast.AST] = []
         for value in self.of(call.func):
             function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function in entered:
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
-            entered.add(function)
-            found.extend(
-                n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None
-            )
+            if (function, position) in entered:
+                continue
+            entered.add((function, position))
+            for statement in ast.walk(function):
+                if isinstance(statement, ast.Return) and statement.value is not None:
+                    found.append(_part(statement.value, position))
         return found
 
     @cached_property
@@ -427,6 +441,13 @@ class Facts:
                     RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, ""))
                 )
         return tuple(found)
+
+
+def _part(node: ast.expr, position: int | None) -> ast.expr:
+    """The element of a tuple as it is written; anything else is whole."""
+    if position is None or not isinstance(node, ast.Tuple) or position >= len(node.elts):
+        return node
+    return node if any(isinstance(e, ast.Starred) for e in node.elts) else node.elts[position]
 
 
 def _position(value: Value) -> tuple[int | str, ...]:

@@ -40,6 +40,7 @@ from .values import (
     Values,
 )
 from .widening import CROWD, WIDEN_ABOVE, covered, is_attribute, widen
+from .wrappers import moving_wrappers
 
 MAX_PASSES = 40
 
@@ -65,6 +66,7 @@ class Interpreter:
         self.copies = Copies()
         self.stars = star_names(tree)
         self.movers = moving_functions(table)
+        self.wrappers = moving_wrappers(table, self.movers)
         self.generators = containers.generator_functions(tree, table)
         self.tensor_targets = tensor_targets(table, self.reaching)
         self.modules_by_evidence = Cell()

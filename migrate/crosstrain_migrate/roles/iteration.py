@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import torch_api as api
@@ -35,15 +36,10 @@ def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
             yielded = frozenset(interp.heap[value.site, ANY])
             interp.merge(interp.iterations.cell(node), interp.loaders_of(yielded))
             found |= yielded
+        elif isinstance(value, Shard) and value.kind == "batch":
+            found.add(replace(value, kind="rows"))
         elif isinstance(value, Shard):
-            found.add(
-                Shard(
-                    "rows" if value.kind == "batch" else "other",
-                    value.loader,
-                    value.origins | {node},
-                    value.host,
-                )
-            )
+            found.add(replace(value, kind="other", origins=value.origins | {node}))
         elif isinstance(value, Instance):
             found |= _over_instance(interp, value, node)
         elif isinstance(value, External) and interp.is_module(value):

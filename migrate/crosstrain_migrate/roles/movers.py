@@ -22,16 +22,18 @@ def moving_functions(table: ScopeTable) -> dict[ast.AST, str]:
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
             method = isinstance(table.parents.get(node), ast.ClassDef)
             moved = names[1:2] if method else names[:1]
-            if moved and _Reader(node, moved[0]).moves():
+            if moved and Reader(node, moved[0]).moves():
                 found[node] = moved[0]
     return found
 
 
-class _Reader:
-    """Reads one function. `copies` are the names that hold the argument, a part of it, or a copy that is being made."""
+class Reader:
+    """Reads one function. `copies` are the names that hold the argument, a part of it, or a copy that is being made;
+    `helpers` the names of functions that are known to move what they are given first."""
 
-    def __init__(self, function: Function, parameter: str) -> None:
+    def __init__(self, function: Function, parameter: str, helpers: frozenset[str] = frozenset()) -> None:
         self.function = function
+        self.helpers = helpers
         self.copies = {parameter}
         self.moved = False
         self.returned = False
@@ -116,6 +118,9 @@ class _Reader:
             self.moved = True
             converts = len(node.args) > 1 or any(k.arg == "dtype" for k in node.keywords)
             return not converts and self.copy(function.value)
+        if isinstance(function, ast.Name) and function.id in self.helpers:
+            self.moved = True
+            return bool(node.args) and self.copy(node.args[0])
         if isinstance(function, ast.Name | ast.Attribute) and _last(function) == self.function.name:
             return bool(node.args) and self.copy(node.args[0])
         if isinstance(function, ast.Call):  # type(batch)(...)

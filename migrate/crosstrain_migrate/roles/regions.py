@@ -30,8 +30,13 @@ def in_module(interp: Interpreter, node: ast.AST) -> bool:
 
 
 def in_mover(interp: Interpreter, node: ast.AST) -> bool:
-    """Whether `node` stands in a function that moves what it is given, and does nothing else with it."""
-    return bool(interp.movers) and interp.table.function_around(node) in interp.movers
+    """Whether `node` stands in a function that moves what it is given, and does nothing else with it, or in a class
+    that wraps a loader to do so."""
+    if not interp.movers and not interp.wrappers:
+        return False
+    function = interp.table.function_around(node)
+    cls = interp.table.parents.get(function) if function is not None else None
+    return function in interp.movers or (cls is not None and cls in interp.wrappers)
 
 
 def loop_of(interp: Interpreter, node: ast.AST) -> ast.AST | None:

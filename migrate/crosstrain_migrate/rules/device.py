@@ -14,6 +14,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import argument_of
 from crosstrain_migrate.roles.regions import in_mover
 from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symbol, Unknown, Value
 
@@ -61,7 +62,8 @@ class Placement:
         if call.func.attr == "to" and (device is None or is_cpu(device)):
             return
         owner = call.func.value
-        rule = self._strippable(owner)
+        # A helper that moves what it is given does so for others, too, unless it goes as a whole.
+        rule = None if in_mover(self.facts.interp, call) else self._strippable(owner)
         if rule is not None:
             self._strip(call, device, rule)
         elif call.func.attr == "cuda":
@@ -69,18 +71,47 @@ class Placement:
 
     def _moving_helpers(self) -> None:
         """`batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
-        movers = self.facts.interp.movers
-        for helper, name in movers.items():
-            sites = [s for s in self.facts.callers.get(helper, ()) if not in_mover(self.facts.interp, s)]
+        interp = self.facts.interp
+        for wrapper in interp.wrappers:
+            self._unwrap(wrapper)
+        for helper, name in interp.movers.items():
+            callers = self.facts.callers.get(helper, ())
+            used = [s for s in callers if self.facts.enclosing_function(s) not in interp.movers]
+            sites = [s for s in used if s not in self.gone]
             for site in sites:
                 moved = argument_for(self.context, site, helper, name)
                 rule = self._strippable(moved) if moved is not None else None
                 if moved is not None and rule is not None:
                     self._strip_helper(site, moved, rule)
-            if sites and all(s in self.stripped for s in sites) and helper not in self.facts.interp.escaped:
+            if used and all(s in self.stripped for s in sites) and helper not in interp.escaped:
                 assert isinstance(helper, ast.stmt)
                 self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
                 self.gone.update(ast.walk(helper))
+
+    def _unwrap(self, wrapper: ast.AST) -> None:
+        """`DeviceLoader(loader, device)` becomes the loader; the class goes once nothing needs it."""
+        assert isinstance(wrapper, ast.ClassDef)
+        init = self.facts.interp.method(wrapper, "__init__")
+        assert init is not None  # a wrapper has one
+        sites = [c for c in self.facts.calls if Class(wrapper) in self.facts.of(c.func)]
+        for site in sites:
+            moved = argument_of(site, init, self.facts.interp.wrappers[wrapper], True)
+            if moved is not None and self._is_shared_loader(moved):
+                self._strip_helper(site, moved, BATCH)
+        uses = [
+            n
+            for n in self.facts.nodes
+            if isinstance(n, ast.Name | ast.Attribute)
+            and isinstance(n.ctx, ast.Load)
+            and Class(wrapper) in self.facts.of(n)
+        ]
+        if sites and all(site in self.stripped for site in sites) and len(uses) == len(sites):
+            self.context.remove(wrapper, BATCH, "nothing needs to be moved by hand any more")
+            self.gone.update(ast.walk(wrapper))
+
+    def _is_shared_loader(self, node: ast.expr) -> bool:
+        values = {v for v in self.facts.of(node) if not _is_nothing(v)}
+        return bool(values) and values <= self.context.subject.loaders
 
     def _strip_helper(self, site: ast.Call, moved: ast.expr, rule: str) -> None:
         self.stripped.add(site)

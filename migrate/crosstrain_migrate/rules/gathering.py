@@ -306,7 +306,8 @@ class Gatherer:
             return None
         if any(self._has_collate(shard.loader) for shard in shards(self.facts, operand)):
             return None
-        leaves = [name for name in self._leaves_around(operand) if name.strip("_") or name == operand.id]
+        around = self._leaves_around(operand) or self._unpacked_with(operand)
+        leaves = [name for name in around if name.strip("_") or name == operand.id]
         if operand.id not in leaves or len(leaves) < 2:
             return None
         return leaves[-1]
@@ -317,6 +318,22 @@ class Gatherer:
         if not isinstance(loop, ast.For | ast.AsyncFor):
             return []
         return [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name) and self._is_leaf(n)]
+
+    def _unpacked_with(self, name: ast.Name) -> list[str]:
+        """The names that `x, y = batch` gives the parts of a batch, where `name` is one of them."""
+        definitions = self.facts.interp.reaching.get(name, frozenset())
+        around = {self.facts.table.parents.get(d) for d in definitions}
+        target = around.pop() if len(around) == 1 else None
+        if not isinstance(target, ast.Tuple) or not self._is_whole_batch(
+            self.facts.table.statement_of(target)
+        ):
+            return []
+        return [n.id for n in target.elts if isinstance(n, ast.Name) and self._is_leaf(n)]
+
+    def _is_whole_batch(self, statement: ast.stmt) -> bool:
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        found = shards(self.facts, value) if value is not None else []
+        return bool(found) and all(s.kind == "batch" for s in found)
 
     @staticmethod
     def _has_collate(loader: Value) -> bool:

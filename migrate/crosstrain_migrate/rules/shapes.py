@@ -41,9 +41,37 @@ def _speaks(call: ast.Call) -> bool:
     return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) in SPEAKING
 
 
+def said_once(context: Context, call: ast.Call) -> list[ast.Call]:
+    """Where a method of a module that only prints is called with global numbers: one process can call it alone."""
+    facts = context.facts
+    function = facts.enclosing_function(call)
+    sites = facts.callers.get(function, []) if function is not None else []
+    if function is None or function in facts.interp.escaped or not _only_prints(context, function):
+        return []
+    reads = (n for n in ast.walk(function) if isinstance(n, ast.Name | ast.Subscript | ast.Attribute))
+    if any(isinstance(v, Shard) and not v.host for n in reads for v in facts.of(n)):
+        return []
+    alone = all(
+        isinstance(facts.table.parents.get(site), ast.Expr) and context.reachable(site) for site in sites
+    )
+    return sites if alone else []
+
+
+def _only_prints(context: Context, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    return bool(body) and all(
+        isinstance(s, ast.Expr)
+        and isinstance(s.value, ast.Call)
+        and context.facts.paths(s.value.func) == {"builtins.print"}
+        for s in body
+    )
+
+
 def _of_modules(context: Context, calls: list[ast.Call]) -> None:
     loaders = context.subject.loaders
     for call in calls:
+        if said_once(context, call):
+            continue
         values = {v for part in ast.walk(call) for v in context.facts.of(part)}
         if any(isinstance(v, Shard) and v.kind != "shape" and v.loader in loaders for v in values):
             context.note(

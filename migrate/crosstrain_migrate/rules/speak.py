@@ -14,7 +14,7 @@ import ast
 
 from crosstrain_migrate.results import Severity
 
-from . import speakers
+from . import shapes, speakers
 from .base import Context, Refusal
 
 RULE = "CT401"
@@ -29,7 +29,7 @@ def plan(context: Context) -> None:
         if _in_callback(context, call):
             continue
         if not context.reachable(call):
-            _report(context, call)
+            _unreachable(context, call)
             continue
         if not context.allows(RULE, call):
             continue
@@ -40,6 +40,19 @@ def plan(context: Context) -> None:
         except Refusal:
             continue
         context.replace(call.func, RULE, "printed once, by the main process", f"{accelerator}.print")
+
+
+def _unreachable(context: Context, call: ast.Call) -> None:
+    """A print where the accelerator cannot be: one process calls the method that does nothing else, or it is said."""
+    inside = context.facts.in_module(call) and context.allows(RULE, call)
+    sites = shapes.said_once(context, call) if inside else []
+    for site in sites:
+        if any(x.node is site.func for x in context.edits):
+            continue  # another print of the same method
+        template = context.accelerator(site) + ".on_local_main_process({x})"
+        context.replace(site.func, RULE, "printed once, by the main process", template, x=site.func)
+    if not sites:
+        _report(context, call)
 
 
 def _in_callback(context: Context, call: ast.Call) -> bool:

@@ -102,6 +102,9 @@ def construct(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> Values:
         return containers.record(interp, node, containers.fields_of(cls))  # what the model returns, made anew
     instance = Instance(cls, node)
     init = interp.method(cls, "__init__")
+    moved = argument_of(node, init, interp.wrappers.get(cls, ""), True) if init is not None else None
+    if moved is not None:
+        return interp.of(moved)
     if init is not None:
         bind_arguments(interp, init, node, instance)
     else:

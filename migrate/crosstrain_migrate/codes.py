@@ -50,7 +50,7 @@ TITLES: dict[str, str] = {
     "CT801": "a notebook's training goes through notebook_launcher",
     "CT901": "built on something that distributes training itself",
     "CT902": "training without a DataLoader",
-    "CT903": "a line search decides by the global loss",
+    "CT903": "a line search on a rank's own loss",
     "CT904": "random numbers drawn alike",
 }
 

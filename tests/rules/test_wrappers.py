@@ -105,6 +105,27 @@ NEGATIVE = [
     ),
     leaves(
         RULE,
+        "a class around a list of the script's own",
+        {
+            "definitions": MOVE + WRAPPER,
+            "end": "for b in DeviceDataLoader([torch.ones(2, 8)], device):\n    model(b)",
+        },
+        {"device": KEPT},
+    ),
+    leaves(
+        RULE,
+        "a helper for a tensor of the script's own",
+        {"definitions": MOVE, "end": "model(to_device(torch.ones(2, 8), device))"},
+        {"device": KEPT},
+    ),
+    leaves(
+        RULE,
+        "a class that is asked for by name",
+        {"definitions": MOVE + WRAPPER, "end": "known = [DeviceDataLoader]"},
+    ),
+    leaves(RULE, "a class that takes parts apart, and that nobody uses", {"definitions": PARTS}),
+    leaves(
+        RULE,
         "a class that nobody uses",
         {"definitions": MOVE + WRAPPER},
     ),

@@ -259,3 +259,24 @@ def test_a_library_around_the_script_is_not_its_project(tmp_path: Path) -> None:
     )
     outcome = migrate(tmp_path / "examples" / "train.py")
     assert changed(outcome, tmp_path) == {"examples/train.py", "examples/loop.py"}
+
+
+def test_a_module_is_still_run_when_what_was_imported_from_it_goes(tmp_path: Path) -> None:
+    helper = """
+        import random
+        import torch
+
+        random.seed(0)
+
+        def to_device(data, device):
+            if isinstance(data, (list, tuple)):
+                return [to_device(x, device) for x in data]
+            return data.to(device)
+        """
+    script = TRAIN.replace("from loop import fit", "from moving import to_device\n" + LOOP)
+    script = script.replace("x, y = x.to(device), y.to(device)", "x, y = to_device((x, y), device)")
+    write(tmp_path, {"moving.py": helper, "train.py": "import torch.nn.functional as F\n" + dedent(script)})
+    outcome = migrate(tmp_path / "train.py")
+    assert changed(outcome, tmp_path) == {"moving.py", "train.py"}
+    assert "def to_device" not in (tmp_path / "moving.py").read_text(encoding="utf-8")
+    assert "\nimport moving\n" in (tmp_path / "train.py").read_text(encoding="utf-8")

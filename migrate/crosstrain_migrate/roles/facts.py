@@ -211,9 +211,8 @@ class Facts:
             if (function, position) in entered:
                 continue
             entered.add((function, position))
-            for statement in ast.walk(function):
-                if isinstance(statement, ast.Return) and statement.value is not None:
-                    found.append(_part(statement.value, position))
+            returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return))
+            found.extend(_part(value, position) for value in returned if value is not None)
         return found
 
     @cached_property

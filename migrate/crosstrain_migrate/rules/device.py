@@ -132,6 +132,8 @@ class Placement:
 
     def _strippable(self, owner: ast.expr) -> str | None:
         """The rule by which a move of `owner` is done by the runtime; None when it is not."""
+        if isinstance(owner, ast.Tuple | ast.List):  # to_device((x, y), device)
+            return BATCH if {self._strippable(part) for part in owner.elts} == {BATCH} else None
         values = {v for v in self.facts.of(owner) if not _is_nothing(v)}
         if not values:
             return None

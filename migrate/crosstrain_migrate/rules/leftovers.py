@@ -17,7 +17,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import LOCAL
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import External, Function, Symbol
+from crosstrain_migrate.roles.values import Class, External, Function, Symbol
 
 from .base import Context, refuse
 from .device import Placement
@@ -177,15 +177,23 @@ class Leftovers:
                 continue
             forgotten = [a for a in node.names if a not in self.gone and self._is_forgotten(a)]
             self.gone.update(forgotten)
-            if forgotten and all(a in self.gone for a in node.names) and self._only_binds(node):
-                self.context.edits[:] = [x for x in self.context.edits if x.node is not node]
+            if not forgotten:
+                continue
+            if not all(a in self.gone for a in node.names):
+                for alias in forgotten if isinstance(node, ast.ImportFrom) else ():
+                    self.context.edits.append(e.RemoveImport(node, RULE, name=alias.asname or alias.name))
+                continue
+            self.context.edits[:] = [x for x in self.context.edits if x.node is not node]
+            if self._only_binds(node):
                 self.context.remove(node, RULE)
                 self.gone.add(node)
-                continue
-            for alias in (
-                forgotten if isinstance(node, ast.ImportFrom) and len(forgotten) < len(node.names) else ()
-            ):
-                self.context.edits.append(e.RemoveImport(node, RULE, name=alias.asname or alias.name))
+            elif isinstance(node, ast.ImportFrom) and any(self._is_removed(a) for a in node.names):
+                self.context.edits.append(e.ReplaceStatement(node, RULE, code=_for_its_effects(node)))
+
+    def _is_removed(self, alias: ast.alias) -> bool:
+        """Whether the function or class that is imported has gone."""
+        values = self.facts.interp.definitions.get(alias, ())
+        return any(isinstance(v, Function | Class) and v.node in self.gone for v in values)
 
     def _only_binds(self, node: ast.Import | ast.ImportFrom) -> bool:
         """Whether nothing is done when what `node` imports is run: no call that may register or set something."""
@@ -225,7 +233,7 @@ class Leftovers:
     def _may_go(self, alias: ast.alias) -> bool:
         values = self.facts.interp.definitions.get(alias, ())
         return any(
-            isinstance(v, Function | External)
+            isinstance(v, Function | Class | External)
             or (isinstance(v, Symbol) and (v.path.startswith((LOCAL, "torch.")) or v.path == "torch"))
             for v in values
         )
@@ -244,6 +252,14 @@ class Leftovers:
                 if any(file is scope.file for file in files):
                     return True
         return False
+
+
+def _for_its_effects(node: ast.ImportFrom) -> str:
+    """The import of a module that is still run, of which nothing is used any more."""
+    package, _, name = ("." * node.level + (node.module or "")).rpartition(".")
+    if not node.level:
+        return f"import {node.module}"
+    return f"from {package if package.strip('.') else package + '.'} import {name}"
 
 
 def _calls(statement: ast.stmt) -> bool:

@@ -93,9 +93,7 @@ class Plumbing:
             for argument in (*function.args.args, *function.args.kwonlyargs):
                 default = _default(function, argument)
                 given = [argument_for(self.context, s, function, argument.arg) or default for s in sites]
-                if all(
-                    p is not None and self.devices.is_device(p) and not is_cpu(p) for p in given
-                ):
+                if all(p is not None and self.devices.is_device(p) and not is_cpu(p) for p in given):
                     found[function] = argument.arg
         return found
 

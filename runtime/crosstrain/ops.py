@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
+from crosstrain.containers import same_mapping, same_sequence
 from crosstrain.frames import DistributedOperationException
 from crosstrain.state import RUN
 
@@ -23,18 +23,11 @@ def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | N
     """
     if isinstance(data, Tensor):
         return function(data)
-    if isinstance(data, tuple):
-        items = [map_tensors(function, item, strict=strict) for item in data]
-        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
-    if isinstance(data, list):
-        return type(data)(map_tensors(function, item, strict=strict) for item in data)
+    if isinstance(data, (tuple, list)):
+        return same_sequence(data, [map_tensors(function, item, strict=strict) for item in data])
     if isinstance(data, Mapping):
         mapped = {key: map_tensors(function, value, strict=strict) for key, value in data.items()}
-        if type(data) is dict or not isinstance(data, MutableMapping):
-            return mapped if type(data) is dict else type(data)(mapped)  # type: ignore[call-arg]
-        same = copy.copy(data)  # keeps what else a model output or a default dict carries
-        same.update(mapped)
-        return same
+        return same_mapping(data, mapped)
     if strict is not None:
         raise TypeError(
             f"{strict} takes tensors in tuples, lists and dicts; it found a {type(data).__name__}. Use "
@@ -70,8 +63,7 @@ def send_to_device(data: Any, device: Any, non_blocking: bool = False, skip_keys
     skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
     if isinstance(data, Mapping) and skipped:
         kept = {key: value for key, value in data.items() if key in skipped}
-        moved = send_to_device(dict(data), device, non_blocking) | kept
-        return moved if type(data) is dict else type(data)(moved)  # type: ignore[call-arg]
+        return same_mapping(data, send_to_device(dict(data), device, non_blocking) | kept)
     if isinstance(data, (tuple, list, Mapping)) and not hasattr(data, "to"):
         return _move_nested(data, device, non_blocking)
     if not hasattr(data, "to"):
@@ -83,16 +75,11 @@ def send_to_device(data: Any, device: Any, non_blocking: bool = False, skip_keys
 
 
 def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(send_to_device(item, device, non_blocking) for item in data))
     if isinstance(data, (tuple, list)):
-        return type(data)(send_to_device(item, device, non_blocking) for item in data)
-    mapped = {key: send_to_device(value, device, non_blocking) for key, value in data.items()}
-    if type(data) is dict:
-        return mapped
-    same = copy.copy(data)
-    same.update(mapped)
-    return same
+        return same_sequence(data, [send_to_device(item, device, non_blocking) for item in data])
+    return same_mapping(
+        data, {key: send_to_device(value, device, non_blocking) for key, value in data.items()}
+    )
 
 
 def gather(data: T) -> T:
@@ -105,7 +92,8 @@ def gather(data: T) -> T:
     if comm.world == 1:
         return data
     rows = comm.all_gather_several(leaves(data, strict="gather"))
-    return refill(data, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])  # type: ignore[no-any-return]
+    gathered: T = refill(data, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])
+    return gathered
 
 
 def gather_object(obj: Any) -> Any:
@@ -181,7 +169,8 @@ def reduce(data: T, reduction: str = "mean", scale: float = 1.0) -> T:
         out = tensor if comm.world == 1 or reduction == "none" else comm.all_reduce(tensor, reduction)
         return out if scale == 1.0 else out * scale
 
-    return map_tensors(one, data, strict="reduce")  # type: ignore[no-any-return]
+    reduced: T = map_tensors(one, data, strict="reduce")
+    return reduced
 
 
 def pad_across_processes(data: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
@@ -201,7 +190,8 @@ def pad_across_processes(data: T, dim: int = 0, pad_index: float = 0, pad_first:
         size = next(longest)
         return pad_to(tensor, size, dim, pad_index, pad_first)
 
-    return map_tensors(pad, data, strict="pad_across_processes")  # type: ignore[no-any-return]
+    padded: T = map_tensors(pad, data, strict="pad_across_processes")
+    return padded
 
 
 def _longest(shapes: list[list[tuple[int, ...]]], dim: int) -> list[int]:
@@ -299,7 +289,8 @@ def convert_to_fp32(data: T) -> T:
     def up(tensor: Tensor) -> Tensor:
         return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
-    return map_tensors(up, data)  # type: ignore[no-any-return]
+    converted: T = map_tensors(up, data)
+    return converted
 
 
 def find_device(data: Any) -> torch.device | None:
@@ -323,11 +314,10 @@ def recursively_apply(
         return func(data, *args, **kwargs)
     more: dict[str, Any] = {"test_type": test_type, "error_on_other_type": error_on_other_type, **kwargs}
     if isinstance(data, (tuple, list)):
-        items = [recursively_apply(func, item, *args, **more) for item in data]
-        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
+        return same_sequence(data, [recursively_apply(func, item, *args, **more) for item in data])
     if isinstance(data, Mapping):
         mapped = {key: recursively_apply(func, value, *args, **more) for key, value in data.items()}
-        return mapped if type(data) is dict else type(data)(mapped)  # type: ignore[call-arg]
+        return same_mapping(data, mapped)
     if error_on_other_type:
         raise TypeError(f"{getattr(func, '__name__', func)} cannot be applied to a {type(data).__name__}")
     return data

@@ -55,7 +55,7 @@ class Gate:
 
         if hasattr(self._raw_step, "_wrapped_by_lr_sched"):
             # A scheduler made before `prepare` counts the steps under us; it looks for its mark here.
-            step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+            vars(step)["_wrapped_by_lr_sched"] = True
         optimizer: Any = self.optimizer
         optimizer.step = MethodType(step, optimizer)
         optimizer.zero_grad = MethodType(zero_grad, optimizer)

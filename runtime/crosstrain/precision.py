@@ -104,11 +104,11 @@ class Precision:
         target = compiled_inner(model)
         if "forward" in target.__dict__:  # the user replaced it on the instance
             if not hasattr(target.__dict__["forward"], "_crosstrain_plain"):
-                wrapped = self.wrap(target.__dict__["forward"])
-                wrapped._crosstrain_plain = target.__dict__["forward"]  # type: ignore[attr-defined]
+                wrapped: Any = self.wrap(target.__dict__["forward"])
+                wrapped._crosstrain_plain = target.__dict__["forward"]
                 target.forward = wrapped
             return
-        adopt(target, {"forward": self.wrap(original_class(target).forward)})  # type: ignore[attr-defined]
+        adopt(target, {"forward": self.wrap(original_class(target).forward)})
 
 
 def remove_precision(model: nn.Module) -> None:

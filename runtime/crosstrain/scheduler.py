@@ -24,7 +24,7 @@ def prepare_scheduler(
     script's own size were consumed), none inside an accumulation window or after a step that the scaler
     skipped; a `total_steps` is never exceeded. Otherwise every call is one step.
     """
-    raw = original_class(scheduler).step  # type: ignore[attr-defined]
+    raw = original_class(scheduler).step
     calls_too_many = 0
 
     def step(self: LRScheduler, *args: Any, **kwargs: Any) -> None:

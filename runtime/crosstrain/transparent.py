@@ -17,7 +17,7 @@ _NEWOBJ = vars(copyreg)["__newobj__"]
 _RECONSTRUCTOR = vars(copyreg)["_reconstructor"]
 
 
-def original_class(obj: object) -> type:
+def original_class(obj: object) -> type[Any]:
     """The class the object had before `adopt`."""
     return getattr(type(obj), _ORIGINAL, type(obj))
 
@@ -34,7 +34,7 @@ def restore(obj: Any, *names: str) -> None:
 
 
 def _dress(obj: Any, methods: dict[str, Any]) -> None:
-    base = original_class(obj)
+    base: type = original_class(obj)
     if not methods:
         obj.__class__ = base
         return

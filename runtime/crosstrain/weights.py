@@ -142,7 +142,7 @@ def _load_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as opened:
         metadata = dict(opened.metadata() or {})
         metadata.pop("format", None)
-        return {name: opened.get_tensor(name) for name in opened.keys()}, metadata  # noqa: SIM118
+        return {name: opened.get_tensor(name) for name in opened.keys()}, metadata  # noqa: SIM118 - it is no dict
 
 
 def load_into(model: nn.Module, path: Path, strict: bool = True) -> Any:

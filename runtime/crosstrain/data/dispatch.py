@@ -26,7 +26,7 @@ from .loader import Pass, PreparedLoader, Read
 from .place import host
 from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
-from .samplers import samples
+from .samplers import known_length, samples
 from .shard import Counts, Dealing, cut, groups, steps
 from .wire import aligned, pack, pack_objects, unpack, unpack_object
 
@@ -287,16 +287,14 @@ class DispatchFeed:
             return steps(len(batches), self.how, samples(batches))
         if self.how.size is None:
             return steps(len(self._raw), self.how)
-        rows = len(self._raw.dataset)  # type: ignore[arg-type]
+        dataset: Any = self._raw.dataset
+        rows = len(dataset)
         return steps(-(-rows // self.how.size), self.how, rows)
 
     def _known_steps(self) -> int | None:
         if self._raw.num_workers and isinstance(self._raw.dataset, IterableDataset):
             return None  # workers may split the stream into more batches
-        try:
-            return len(self)
-        except (TypeError, NotImplementedError):
-            return None
+        return known_length(self)
 
 
 class DispatchPass(Pass):

@@ -15,16 +15,8 @@ from crosstrain.comm import Comm
 from .loader import Pass, PreparedLoader, Read
 from .rng import OrderRng, State
 from .rows import NotByRow, cut_rows, join_rows, rows_of
-from .samplers import Dealer, Drawn, RowRequests, own_rows, samples
+from .samplers import Dealer, Drawn, RowRequests, known_length, own_rows, samples
 from .shard import Counts, Dealing, deal, groups, steps
-
-
-def known_length(loader: DataLoader[Any]) -> int | None:
-    """len(loader), None where it has none."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 class MapFeed:
@@ -54,10 +46,7 @@ class MapFeed:
 
     def length(self) -> int | None:
         # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
-        try:
-            return len(self)
-        except (TypeError, NotImplementedError):
-            return None
+        return known_length(self)
 
     def __len__(self) -> int:
         return len(self._raw if self.how.alone else self.index_sampler)
@@ -208,13 +197,11 @@ class StreamShardFeed(StreamFeed):
             self.index_sampler = RowRequests(own_rows(how))
 
     def length(self) -> int | None:
-        try:
-            return len(self) if self._raw.num_workers == 0 else None
-        except (TypeError, NotImplementedError):
-            return None
+        return known_length(self) if self._raw.num_workers == 0 else None
 
     def __len__(self) -> int:
-        rows = len(self._raw.dataset)  # type: ignore[arg-type]
+        dataset: Any = self._raw.dataset
+        rows = len(dataset)
         return steps(-(-rows // (self.how.size or 1)), self.how, rows if self.how.size else None)
 
 

@@ -288,7 +288,8 @@ class PreparedLoader(DataLoader[Any]):
     @property
     def total_dataset_length(self) -> int:
         """Samples of the data set; TypeError where it has no length."""
-        return len(self.dataset)  # type: ignore[arg-type]
+        dataset: Any = self.dataset
+        return len(dataset)
 
     @property
     def epoch(self) -> int:

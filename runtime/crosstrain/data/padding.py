@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from crosstrain.containers import same_sequence
 from crosstrain.state import RUN
 
 IGNORED = -100  # what cross_entropy leaves out
@@ -42,7 +43,7 @@ class PadCollate:
         columns = {place: list(column) for place, column in enumerate(zip(*samples, strict=True))}
         self._check(columns)
         values = list(self._collate(columns).values())
-        return type(first)(*values) if hasattr(first, "_fields") else type(first)(values)
+        return same_sequence(first, values)
 
     def _check(self, columns: Mapping[Any, Any]) -> None:
         missing = [field for field in self._fields if field not in columns and field != MASK]

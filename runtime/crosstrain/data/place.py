@@ -7,11 +7,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from crosstrain.containers import same_mapping, same_sequence
 
 
 def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
@@ -24,14 +26,12 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
         return fn(batch)
     if isinstance(batch, Mapping):
         new = {key: map_leaves(fn, value, is_leaf) for key, value in batch.items()}
-        return batch if all(new[key] is batch[key] for key in new) else _refill(batch, new)
+        return batch if all(new[key] is batch[key] for key in new) else same_mapping(batch, new)
     if isinstance(batch, (list, tuple)):
         values = [map_leaves(fn, value, is_leaf) for value in batch]
         if all(value is old for value, old in zip(values, batch, strict=True)):
             return batch
-        if hasattr(batch, "_fields"):
-            return type(batch)(*values)
-        return type(batch)(values)
+        return same_sequence(batch, values)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         fields = {f.name: map_leaves(fn, getattr(batch, f.name), is_leaf) for f in dataclasses.fields(batch)}
         if all(getattr(batch, name) is value for name, value in fields.items()):
@@ -41,18 +41,6 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
             object.__setattr__(new_batch, name, value)
         return new_batch
     return fn(batch)
-
-
-def _refill(batch: Mapping[Any, Any], new: dict[Any, Any]) -> Any:
-    """A mapping of the batch's own type with new values: a copy, since its constructor may want anything."""
-    if type(batch) is dict:
-        return new
-    if isinstance(batch, MutableMapping):
-        filled = copy.copy(batch)
-        for key, value in new.items():
-            filled[key] = value
-        return filled
-    return type(batch)(new)  # type: ignore[call-arg]
 
 
 class Placer:
@@ -86,9 +74,9 @@ def _can_move(value: Any) -> bool:
     return callable(getattr(type(value), "to", None))
 
 
-def _takes_non_blocking(kind: type) -> bool:
+def _takes_non_blocking(kind: type[Any]) -> bool:
     try:
-        parameters = inspect.signature(kind.to).parameters  # type: ignore[attr-defined]
+        parameters = inspect.signature(kind.to).parameters
     except (TypeError, ValueError):  # written in C: it does not say
         return False
     return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -165,7 +165,8 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
         return StreamFeed(raw, how, rng)
     if shards:
         _seed_workers(twin, comm, plan)
-        twin["dataset"] = raw.dataset.shard(num_shards=comm.world, index=comm.rank)  # type: ignore[attr-defined]
+        dataset: Any = raw.dataset
+        twin["dataset"] = dataset.shard(num_shards=comm.world, index=comm.rank)
         return NodeShardFeed(raw, how, rng, comm)
     # Every rank reads the same stream: its workers must draw the same numbers everywhere, so no SeedByRank
     # here.

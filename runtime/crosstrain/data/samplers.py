@@ -223,9 +223,14 @@ def samples(batches: Any) -> int | None:
     """Rows in one pass over a batch sampler, None where only the pass itself could tell."""
     if type(batches) is not BatchSampler:
         return None
+    return known_length(batches.sampler)
+
+
+def known_length(owner: Any) -> int | None:
+    """len(owner), None where it has none."""
     try:
-        return len(batches.sampler)  # type: ignore[arg-type]
-    except TypeError:
+        return len(owner)
+    except (TypeError, NotImplementedError):
         return None
 
 

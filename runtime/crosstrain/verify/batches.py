@@ -28,7 +28,7 @@ _MASK = (1 << 64) - 1
 class Watched:
     """An iterator over a loader that hands every batch on and tells `seen` of it."""
 
-    def __init__(self, batches: Iterator[Any], watch: Watch, loader: Any) -> None:
+    def __init__(self, batches: Any, watch: Watch, loader: Any) -> None:
         self._batches = batches
         self._watch = watch
         self._loader = loader
@@ -38,7 +38,7 @@ class Watched:
         return self
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
+        return len(self._batches)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)

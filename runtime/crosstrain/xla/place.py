@@ -42,8 +42,9 @@ class Spread:
                 f"several hosts. Keep even_batches=True, or drop_last=True in the loader."
             )
         plain = tensor.detach().as_subclass(Tensor)
-        [placed] = xla_model.send_cpu_data_to_device(plain, self._device, self._spec(tensor.dim()))
-        return placed  # type: ignore[no-any-return]
+        parts: list[Tensor] = xla_model.send_cpu_data_to_device(plain, self._device, self._spec(tensor.dim()))
+        (placed,) = parts
+        return placed
 
 
 class SpreadPlacer(Placer):

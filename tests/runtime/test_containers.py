@@ -1,0 +1,55 @@
+"""Containers keep their type and what else they carry, whatever their constructor and methods allow."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from crosstrain.ops import convert_to_fp32, recursively_apply, send_to_device
+
+
+class Output(OrderedDict[str, torch.Tensor]):
+    """Like the outputs of the models of transformers: made from fields, and never updated."""
+
+    loss: torch.Tensor
+
+    def update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError("an output is not updated")
+
+
+def output() -> Output:
+    made = Output()
+    made["logits"] = torch.ones(2, dtype=torch.float16)
+    made.loss = torch.zeros(())
+    return made
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        convert_to_fp32,
+        lambda data: recursively_apply(torch.Tensor.float, data),
+        lambda data: send_to_device(convert_to_fp32(data), "cpu"),
+    ],
+    ids=["map_tensors", "recursively_apply", "send_to_device"],
+)
+def test_the_output_of_a_model_stays_one(convert: Any) -> None:
+    given = output()
+    got = convert(given)
+    assert type(got) is Output and got.loss is given.loss
+    assert got["logits"].dtype is torch.float32 and given["logits"].dtype is torch.float16
+
+
+def test_keys_that_are_skipped_leave_a_mapping_what_it_is() -> None:
+    batch: defaultdict[str, Any] = defaultdict(list, x=torch.ones(1), names=["a"])
+    moved = send_to_device(batch, "meta", skip_keys="names")
+    assert type(moved) is defaultdict and moved["later"] == []
+    assert moved["x"].is_meta and moved["names"] is batch["names"]
+
+
+def test_a_mapping_that_cannot_be_changed_is_made_anew() -> None:
+    frozen = MappingProxyType({"x": torch.ones(1, dtype=torch.float16)})
+    assert type(convert_to_fp32(frozen)) is MappingProxyType

@@ -69,6 +69,21 @@ POSITIVE = [
         {"definitions": 'def report(epoch):\n    accelerator.print("epoch", epoch)\n'},
         at='print("epoch", epoch)',
     ),
+    converts(
+        RULE,
+        "to the standard output by name",
+        {"imports": "import sys", "end": 'print("done", file=sys.stdout)'},
+        {"end": 'accelerator.print("done", file=sys.stdout)'},
+    ),
+    converts(
+        RULE,
+        "written to the standard output, in place",
+        {
+            "imports": "import sys",
+            "after_epoch": 'sys.stdout.write("\\r%d" % epoch)  # no new line\nsys.stdout.flush()',
+        },
+        {"after_epoch": 'accelerator.print("\\r%d" % epoch, end="")  # no new line\nsys.stdout.flush()'},
+    ),
     said(
         "over several lines",
         'print(\n    "epoch",  # which\n    epoch,\n)',
@@ -217,6 +232,18 @@ NEGATIVE = [
         findings=[(RULE, "reading the options")],
     ),
     leaves(RULE, "to a file", {"imports": "import sys", "end": 'print("oh no", file=sys.stderr)'}),
+    leaves(RULE, "written to standard error", {"imports": "import sys", "end": 'sys.stderr.write("oh no")'}),
+    leaves(
+        RULE,
+        "the number of characters written",
+        {"imports": "import sys", "end": 'width = sys.stdout.write("done")'},
+    ),
+    leaves(
+        RULE,
+        "written before the Accelerator exists",
+        {"imports": "import sys", "options": 'sys.stdout.write("reading the options")'},
+        findings=[(RULE, "reading the options")],
+    ),
     leaves(
         RULE,
         "inside a module, which a library calls",

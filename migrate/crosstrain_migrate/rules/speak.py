@@ -1,17 +1,19 @@
 """CT401: one process speaks.
 
-What:   `print` becomes `accelerator.print` wherever the accelerator is at hand or its callers can pass it on; progress
-        bars, TensorBoard writers, wandb and visdom, log levels and log files are silent on the other processes.
+What:   `print` and `sys.stdout.write` become `accelerator.print` wherever the accelerator is at hand or its callers can
+        pass it on; progress bars, TensorBoard writers, wandb and visdom, log levels and log files are silent on the
+        other processes.
 Why:    Every process runs the script; the terminal needs each line once.
 Before: `print(f"epoch {epoch}")`
 After:  `accelerator.print(f"epoch {epoch}")`
-Leaves: prints to a file, prints inside modules and data sets, prints before the Accelerator exists.
+Leaves: prints to a file or to standard error, prints inside modules and data sets, prints before the Accelerator exists.
 """
 
 from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 
 from . import shapes, speakers
@@ -23,23 +25,36 @@ RULE = "CT401"
 def plan(context: Context) -> None:
     speakers.plan(context)
     for call in context.facts.calls_to("builtins.print"):
-        named = isinstance(call.func, ast.Name) and call.func.id == "print"
-        if not named:
-            continue
-        if _in_callback(context, call):
-            continue
-        if not context.reachable(call):
-            _unreachable(context, call)
-            continue
-        if not context.allows(RULE, call):
-            continue
-        if any(k.arg == "file" for k in call.keywords) or _evaluated_on_one(context, call):
-            continue
-        try:
-            accelerator = context.accelerator(call)
-        except Refusal:
-            continue
-        context.replace(call.func, RULE, "printed once, by the main process", f"{accelerator}.print")
+        if isinstance(call.func, ast.Name) and call.func.id == "print" and not _elsewhere(context, call):
+            _speaks(context, call)
+    for call in context.facts.calls_to("sys.stdout.write"):
+        # Its value, the number of characters, is not what `print` returns.
+        if len(call.args) == 1 and isinstance(context.facts.table.parents.get(call), ast.Expr):
+            _speaks(context, call, end='end=""')
+
+
+def _elsewhere(context: Context, call: ast.Call) -> bool:
+    """Whether a print goes somewhere else than to the terminal's standard output."""
+    file = next((k.value for k in call.keywords if k.arg == "file"), None)
+    return file is not None and "sys.stdout" not in context.facts.paths(file)
+
+
+def _speaks(context: Context, call: ast.Call, end: str = "") -> None:
+    """Makes `call` the main process's, with one more argument if `end` says one."""
+    if _in_callback(context, call):
+        return
+    if not context.reachable(call):
+        _unreachable(context, call)
+        return
+    if not context.allows(RULE, call) or _evaluated_on_one(context, call):
+        return
+    try:
+        accelerator = context.accelerator(call)
+    except Refusal:
+        return
+    context.replace(call.func, RULE, "printed once, by the main process", f"{accelerator}.print")
+    if end:
+        context.edits.append(e.InsertArgument(call, RULE, position=-1, code=end))
 
 
 def _unreachable(context: Context, call: ast.Call) -> None:
@@ -64,7 +79,7 @@ def _in_callback(context: Context, call: ast.Call) -> bool:
 def _report(context: Context, call: ast.Call) -> None:
     """A print that is left alone is said by every process: never without a word."""
     inside = [a for a in context.facts.table.ancestors(call) if isinstance(a, ast.ClassDef)]
-    if not context.allows(RULE, call) or any(k.arg == "file" for k in call.keywords):
+    if not context.allows(RULE, call):
         return
     if any(context.is_library_class(cls) for cls in inside) or _evaluated_on_one(context, call):
         return

@@ -131,8 +131,7 @@ def run(model, batch, accelerator):
     step(
         "written",
         'log.write(f"{loss.item()}")',
-        "accelerator.on_local_main_process(log.write)"
-        "(f\"{accelerator.reduce(loss, reduction='mean').item()}\")",
+        "accelerator.print(f\"{accelerator.reduce(loss, reduction='mean').item()}\", end=\"\")",
         imports="import sys",
         setup="log = sys.stdout",
     ),

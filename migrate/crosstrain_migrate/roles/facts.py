@@ -150,13 +150,15 @@ class Facts:
 
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
-        """Every use of a variable that what `backward` gets is computed from, the script's own functions included."""
+        """Every use of a variable, and every call, that what `backward` gets is computed from, the script's own
+        functions included."""
         found: set[ast.AST] = set()
         entered: set[tuple[ast.AST, int | None]] = set()
         work: list[ast.AST] = [loss for _, loss in self.backward_calls]
         while work:
             for name in ast.walk(work.pop()):
                 if isinstance(name, ast.Call):
+                    found.add(name)
                     work.extend(self._returned_by(name, entered))
                 if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
                     continue

@@ -313,11 +313,22 @@ class Gatherer:
         return leaves[-1]
 
     def _leaves_around(self, node: ast.AST) -> list[str]:
-        """The names that the batch loop around `node` gives the parts of a batch."""
+        """The names that the batch loop around `node` gives the parts of a batch, at once or in a statement of its own."""
         loop = self.facts.batch_loop_around(node)
         if not isinstance(loop, ast.For | ast.AsyncFor):
             return []
-        return [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name) and self._is_leaf(n)]
+        unpacked = [
+            target
+            for statement in loop.body
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+            for target in statement.targets
+            if isinstance(target, ast.Tuple) and self._is_batch(statement.value)
+        ]
+        names = (n for target in (loop.target, *unpacked) for n in ast.walk(target))
+        return [n.id for n in names if isinstance(n, ast.Name) and self._is_leaf(n)]
+
+    def _is_batch(self, name: ast.Name) -> bool:
+        return any(isinstance(v, Shard) and v.kind == "batch" for v in self.facts.of(name))
 
     def _unpacked_with(self, name: ast.Name) -> list[str]:
         """The names that `x, y = batch` gives the parts of a batch, where `name` is one of them."""

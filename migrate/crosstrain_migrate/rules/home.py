@@ -142,7 +142,7 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
         first_store = min(_made_in(facts, subject, scope), key=lambda s: s.lineno, default=_first(scope))
         suite = suite_of(facts, _outermost(facts, first_store, scope))
     else:
-        suite = scope.file.body
+        suite = suite_of(facts, _outermost(facts, mine[0], scope))
     anchor = next((_in_suite(facts, d, suite) for d in mine), None)
     draw = next((s for s in suite if may_draw(facts, s)), None)
     marked = next((s for s in suite if mentions_accelerator(s)), None)

@@ -210,9 +210,15 @@ class SinkFinder:
         return not (self.facts.interp.is_module(receiver) or receiver in self.facts.optimizers)
 
     def _test(self, test: ast.expr, at: ast.AST) -> None:
-        if isinstance(test, (ast.BoolOp, ast.UnaryOp)):
-            return
-        self._add(test, "test", at)
+        if not isinstance(test, (ast.BoolOp, ast.UnaryOp)) and not self._compares_sizes(test):
+            self._add(test, "test", at)
+
+    def _compares_sizes(self, test: ast.expr) -> bool:
+        """`pred.size() == target.size()`: of one share, so each process finds what all of them would."""
+        if not isinstance(test, ast.Compare):
+            return False
+        sides = [shards(self.facts, side) for side in (test.left, *test.comparators)]
+        return all(side and all(s.kind in {"count", "shape"} for s in side) for side in sides)
 
     def _stays_in_batch(self, node: ast.Call) -> bool:
         """`outputs.append(x)` to a list that is made anew for every batch."""
@@ -284,9 +290,9 @@ class SinkFinder:
 
 
 def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
-    """A call of one of the script's own functions that measures: it gets a share and runs no model, and its result is
-    no loss. Its arguments are made global, so what happens inside is too."""
-    if call in facts.loss_origins or not isinstance(call, ast.Call):
+    """A call of one of the script's own functions that measures: it gets a share and runs no model, and no loss is its
+    result or computed from it. Its arguments are made global, so what happens inside is too."""
+    if call in facts.loss_origins or call in facts.loss_slice or not isinstance(call, ast.Call):
         return False
     targets = _targets(facts, call)
     if any(s.kind in PER_SAMPLE and not s.host for s in _returned(facts, call)):

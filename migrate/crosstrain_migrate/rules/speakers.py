@@ -44,7 +44,6 @@ ECHOES = frozenset(
         "pprint.pp",
         "pprint.pprint",
         "termcolor.cprint",
-        "sys.stdout.write",
     }
 )
 LOGGERS = frozenset({"logging.getLogger", "logging.StreamHandler"})

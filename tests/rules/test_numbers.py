@@ -79,6 +79,31 @@ def run(model, batch, accelerator):
         "size = len(next(iter(train_loader))[0])\nprint(size)",
         "size = len(accelerator.gather_for_metrics(next(iter(train_loader))[0]))\naccelerator.print(size)",
     ),
+    converts(
+        RULE,
+        "a loss from elsewhere",
+        {
+            "imports": "from losses import DiceLoss",
+            "setup": "criterion = DiceLoss(smooth=1.0)",
+            "loss": "loss = criterion(model(x), y)",
+            "after_step": "print(loss.item())",
+        },
+        {"after_step": f"accelerator.print({LOSS}.item())"},
+        at="print(loss.item())",
+        findings=(("CT202", "loss.backward()"), (RULE, "print(loss.item())")),
+    ),
+    converts(
+        RULE,
+        "a loss whose class is chosen by name",
+        {
+            "setup": 'criterion = getattr(nn, "Cross" + "EntropyLoss")()',
+            "loss": "loss = criterion(model(x), y)",
+            "after_step": "print(loss.item())",
+        },
+        {"after_step": f"accelerator.print({LOSS}.item())"},
+        at="print(loss.item())",
+        findings=(("CT202", "loss.backward()"), (RULE, "print(loss.item())")),
+    ),
     step("a tensor printed", "print(loss)", f"accelerator.print({LOSS})"),
     step(
         "its data printed",
@@ -131,7 +156,7 @@ def run(model, batch, accelerator):
     step(
         "written",
         'log.write(f"{loss.item()}")',
-        "accelerator.print(f\"{accelerator.reduce(loss, reduction='mean').item()}\", end=\"\")",
+        'accelerator.print(f"{accelerator.reduce(loss, reduction=\'mean\').item()}", end="")',
         imports="import sys",
         setup="log = sys.stdout",
     ),
@@ -319,6 +344,16 @@ def run(model, batch, accelerator):
 ]
 
 NEGATIVE = [
+    leaves(
+        RULE,
+        "a loss from elsewhere that nothing reads",
+        {
+            "imports": "from losses import DiceLoss",
+            "setup": "criterion = DiceLoss(smooth=1.0)",
+            "loss": "loss = criterion(model(x), y)",
+        },
+        findings=[("CT202", "loss.backward()")],
+    ),
     leaves(
         "CT602",
         "a shape that is printed",

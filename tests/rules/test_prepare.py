@@ -45,6 +45,18 @@ MOVING = "def moved(loader{}):\n    for x, y in loader:\n        yield {}\n"
 POSITIVE = [
     optimizer("one of each", SLOTS["optimizer"]),
     optimizer(
+        "its class chosen by name",
+        'optimizer = getattr(torch.optim, {"a": "SGD", "b": "Adam"}["b"])(model.parameters(), lr=0.1)',
+    ),
+    prepared(
+        "a model whose class is chosen by name",
+        {
+            "imports": "import torchvision.models as zoo",
+            "model": 'model = getattr(zoo, "resnet" + str(18))().to(device)',
+        },
+        {"model": 'model = getattr(zoo, "resnet" + str(18))()'},
+    ),
+    optimizer(
         "parameters filtered",
         "optimizer = torch.optim.SGD(filter(lambda p: p.requires_grad, model.parameters()), lr=0.1)",
     ),

@@ -41,6 +41,10 @@ def per_epoch(
 
 POSITIVE = [
     per_epoch("each epoch", f"scheduler = {NAMES}StepLR(optimizer, 1)"),
+    per_epoch(
+        "its class chosen by name",
+        'scheduler = getattr(torch.optim.lr_scheduler, "Step" + "LR")(optimizer, step_size=1)',
+    ),
     per_epoch("in one chain", f"scheduler = {NAMES}ChainedScheduler([{NAMES}LinearLR(optimizer)])"),
     per_epoch(
         "one after the other",
@@ -138,6 +142,11 @@ POSITIVE = [
 
 NEGATIVE = [
     leaves(RULE, "no scheduler", {}),
+    leaves(
+        RULE,
+        "something of torch.optim chosen by name, and not made",
+        {"setup": 'rates = getattr(torch.optim, "lr_" + "scheduler")'},
+    ),
     leaves(RULE, "a scheduler that is never stepped", {"setup": f"scheduler = {NAMES}StepLR(optimizer, 1)"}),
     leaves(
         RULE,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def attribute(interp: Interpreter, owner: Value, name: str, node: ast.AST) -> Values:
     if isinstance(owner, Symbol):
-        if owner.path.startswith(LOCAL):
+        if owner.path.startswith(LOCAL) and name != "__dict__":
             return of_file(interp, owner.path.removeprefix(LOCAL), name)
         return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
     if isinstance(owner, Instance):
@@ -78,6 +78,20 @@ def _of_shard(owner: Shard, name: str, node: ast.AST) -> Values:
     if owner.kind == "batch":
         return frozenset({Member(owner, name), Shard("rows", owner.loader, owner.origins, owner.host)})
     return frozenset({Member(owner, name)})
+
+
+def chosen(interp: Interpreter, owner: Value) -> Values:
+    """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when only the running script knows the name."""
+    if not isinstance(owner, Symbol):
+        return UNKNOWN
+    if not owner.path.startswith(LOCAL):
+        return frozenset({Symbol(f"{owner.path}.{api.CHOSEN}")})
+    region = interp.links.region(owner.path.removeprefix(LOCAL))
+    if region is None:
+        return UNKNOWN
+    scope = interp.table.scopes[region]
+    bound = (value for name in sorted(scope.names) for value in interp.env[scope, name])
+    return frozenset(value for value in bound if isinstance(value, Function | Class)) or UNKNOWN
 
 
 def of_file(interp: Interpreter, path: str, name: str) -> Values:

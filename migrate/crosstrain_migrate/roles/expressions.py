@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import calls, containers, tensors
 from . import torch_api as api
 from .assignment import assign
-from .attributes import attribute
+from .attributes import attribute, chosen
 from .iteration import iterate
 from .memory import ANY, key_of
 from .values import (
@@ -78,7 +78,7 @@ def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
             shard = tensors.subscript(owner, node.slice, node, row_index)
             found |= {shard} if shard is not None else UNKNOWN
         elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
-            found.add(Symbol(f"{owner.path.removesuffix('.__dict__')}.{api.CHOSEN}"))
+            found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
         elif isinstance(owner, External) and interp.is_module(owner):
             found.add(External(api.SUBMODULE, owner.site))
         elif row_index and not isinstance(owner, Sequence | Instance | External):

@@ -371,7 +371,8 @@ FACTORIES = frozenset(
 FROM_DATA = frozenset(
     {"tensor", "as_tensor", "from_numpy", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"}
 )
-CHOSEN = "chosen_by_name"  # the last part of a path that the script looks up: `models.__dict__[args.arch]`
+# The last part of a path that the script looks up: `models.__dict__[args.arch]`, `getattr(optim, args.optimizer)`.
+CHOSEN = "ChosenByName"
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
 # What only a tensor is asked for (a batch that is a dictionary has `.to` as well, but none of the others).
 TENSOR_MEMBERS = frozenset(
@@ -420,7 +421,7 @@ def is_module_class(path: str) -> bool:
     return path == AVERAGED or (
         path.startswith("torch.nn.")
         and last(path)[:1].isupper()
-        and last(path) not in {"Parameter", "ParameterList"}
+        and last(path) not in {"Parameter", "ParameterList", CHOSEN}
     )
 
 

@@ -29,6 +29,7 @@ from . import (
     line_search,
     marks,
     meeting,
+    metrics,
     numbers,
     plain,
     plumbing,
@@ -63,6 +64,7 @@ PAGES = (
     evaluation,
     numbers,
     batches,
+    metrics,
     alike,
     replicas,
     distribution,
@@ -131,6 +133,7 @@ def _core(context: Context) -> None:
     schedulers.plan(context)
     evaluation.plan(context)
     numbers.plan(context)
+    metrics.plan(context)
     shapes.plan(context)
     line_search.plan(context)
     backward.plan(context)

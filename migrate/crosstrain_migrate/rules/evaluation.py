@@ -19,6 +19,7 @@ from crosstrain_migrate.roles.values import Length, Member, Shard, Value, site_o
 from .base import Context, Refusal
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
+from .metrics import is_updated
 from .numbers import Globaliser, place_of
 from .shares import SinkFinder, inside_opaque, shards
 from .subject import stores
@@ -182,6 +183,8 @@ class _Evaluation(Globaliser):
         if how == "store" and kinds <= {"sum", "count"}:
             return
         if how == "collect" and kinds <= {"rows"} and self._is_append(at):
+            return
+        if kinds <= {"rows"} and is_updated(self.context, at):
             return
         if how == "store" and "mean" in kinds:
             raise NotProven(node, "it adds up batch means, which depend on how the data is cut into batches")

@@ -159,9 +159,15 @@ class SinkFinder:
                 self._arguments(node, "print")
         elif self._sizes_an_array(node):
             return
-        elif self._is_foreign(node) and not self._stays_in_batch(node):
+        elif self._is_foreign(node) and not self._stays_in_batch(node) and not self._is_trained(node):
             how = "collect" if isinstance(function, ast.Attribute) and function.attr in _TAKES else "call"
             self._arguments(node, how)
+
+    def _is_trained(self, node: ast.Call) -> bool:
+        """A loss from elsewhere: it is given rows, and what is trained is computed from its result."""
+        arguments = (*node.args, *(k.value for k in node.keywords))
+        given = [s for a in arguments for s in local_shards(self.facts, a, self.loaders, self.host)]
+        return node in self.facts.loss_slice and all(s.kind in PER_SAMPLE for s in given)
 
     def _measures_sizes(self, node: ast.Call) -> bool:
         """`min(len(x), 8)`: arithmetic with the size of this share, a bound of a slice more often than a number to show."""

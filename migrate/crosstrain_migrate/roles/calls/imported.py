@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from crosstrain_migrate.roles import containers, context, tensors
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import keywords_of, note_parameters, shards_of
-from crosstrain_migrate.roles.attributes import attribute
+from crosstrain_migrate.roles.attributes import attribute, chosen
 from crosstrain_migrate.roles.iteration import iterate
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.regions import in_module
@@ -153,13 +153,25 @@ def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
         return UNKNOWN
     if name == "dict":
         return _dict(interp, node)
-    if name in {"getattr"} and len(node.args) >= 2 and isinstance(node.args[1], ast.Constant):
-        return frozenset(
-            v for o in interp.of(node.args[0]) for v in attribute(interp, o, str(node.args[1].value), node)
-        )
+    if name == "getattr" and len(node.args) >= 2:
+        return _getattr(interp, node)
     if name in {"sum", "max", "min", "abs", "round", "pow"}:
         return _host_reduction(interp, name, node)
     return of_unknown(interp, node)
+
+
+def _getattr(interp: Interpreter, node: ast.Call) -> Values:
+    name, default = node.args[1], node.args[2:]
+    found = {v for part in default for v in interp.of(part)}
+    for owner in interp.of(node.args[0]):
+        if isinstance(name, ast.Constant):
+            found |= attribute(interp, owner, str(name.value), node)
+        else:
+            found |= chosen(interp, owner)
+    parent = interp.table.parents.get(node)
+    if not (isinstance(parent, ast.Call) and parent.func is node):
+        interp.escaped.update(v.node for v in found if isinstance(v, Function))
+    return frozenset(found)
 
 
 def _dict(interp: Interpreter, node: ast.Call) -> Values:

@@ -38,7 +38,7 @@ TITLES: dict[str, str] = {
     "CT603": "evaluation that stays whole on every process",
     "CT604": "one loop that trains and evaluates",
     "CT605": "what depends on how a batch is shared",
-    "CT606": "metric objects hold the rows of all processes",
+    "CT606": "metric objects count every row once",
     "CT701": "shapes that depend on values",
     "CT702": "branches on a tensor's value",
     "CT703": "values read in every step",

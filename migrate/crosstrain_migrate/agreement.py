@@ -14,7 +14,7 @@ from crosstrain_migrate.imports import Project, is_script
 from crosstrain_migrate.outcome import Migrated, display_name
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.roles.program import is_main_test
-from crosstrain_migrate.sources import Source, Unusable, decode, read_bytes
+from crosstrain_migrate.sources import UNPARSABLE, Source, Unusable, decode, read_bytes
 
 RULE = "CT004"
 # So many files around a script are asked whether they use what changes.
@@ -148,9 +148,10 @@ def _signatures(text: str) -> dict[str, str]:
 
 
 def _mentioned(text: str) -> set[str]:
+    """Every name in a text; none where it is no Python, which nothing can be run of."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except UNPARSABLE:
         return set()
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -183,7 +184,7 @@ def _neighbours(changed: dict[Path, Migrated]) -> Iterator[Source]:
             if target in changed or not any(name in data for name in names):
                 continue
             source = decode(found.path, data, target)
-        except Unusable:
+        except Unusable:  # nobody asked for it by name, and Python cannot import it either
             continue
         if any(file.target in changed for file in Project(source, known).files):
             yield source

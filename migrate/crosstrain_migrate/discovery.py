@@ -158,7 +158,7 @@ def _patterns_in(directory: str) -> list[_Patterns]:
 def _patterns_from(file: Path, base: str) -> list[_Patterns]:
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
-    except OSError:
+    except OSError:  # there is none, or none that git could read
         return []
     return [_Patterns(base, _spec(lines))]
 

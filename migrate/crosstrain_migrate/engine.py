@@ -21,7 +21,7 @@ from .rules.plain import Plain, gone_with_code
 from .rules.tidy import comments, tidy
 from .rules.wish import Wish
 from .rules.xla import advise, one_of_each
-from .sources import may_train, syntax_problem
+from .sources import UNPARSABLE, may_train, syntax_problem
 from .suppress import skips_file, suppressions
 
 XLA_ADVICE = "CT7"
@@ -52,7 +52,7 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
 def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     try:
         tree = parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except UNPARSABLE as error:
         if skips_file(text):
             return FileResult(path, text, text)
         return FileResult(path, text, text, error=syntax_problem(path, text, error))

@@ -16,7 +16,7 @@ from crosstrain_migrate.imports import Project, is_script
 from crosstrain_migrate.outcome import Migrated
 from crosstrain_migrate.results import FileResult
 from crosstrain_migrate.roles import program
-from crosstrain_migrate.sources import Source, may_train
+from crosstrain_migrate.sources import UNPARSABLE, Source, may_train
 from crosstrain_migrate.suppress import skips_file
 
 # Beyond these a script is understood without its imports: a library's internals are not what trains.
@@ -101,7 +101,7 @@ def _parses(text: str) -> bool:
         return False
     try:
         ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNPARSABLE:
         return False
     return True
 

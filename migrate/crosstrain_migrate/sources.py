@@ -285,6 +285,9 @@ def _bad_encoding(path: Path, data: bytes, error: SyntaxError | LookupError) -> 
     return InputError(path, f"is not text: {error}", "Save it as UTF-8.")
 
 
+# What `ast.parse` raises for what is no Python: null bytes are a ValueError, deep nesting the last two.
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
 _NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
     ((3, 11), re.compile(r"\s*except\s*\*")),
     ((3, 12), re.compile(r"\s*type\s+\w+\s*(\[.*\])?\s*=")),

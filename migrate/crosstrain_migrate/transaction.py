@@ -237,9 +237,8 @@ def _stage(one: Replacement, temporary: Path) -> None:
     _expect(one)
     _write_synced(temporary, one.after, stat.S_IMODE(status.st_mode))
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-        with contextlib.suppress(
-            PermissionError
-        ):  # only root may give files away; the file is then the writer's
+        # Only root may give files away; the file is then the writer's.
+        with contextlib.suppress(PermissionError):
             os.chown(temporary, status.st_uid, status.st_gid)
 
 
@@ -287,11 +286,12 @@ def _journals() -> list[Path]:
     """Every transaction's directory, oldest first (their names begin with the time)."""
     try:
         return sorted(place for place in state_directory().iterdir() if place.is_dir())
-    except OSError:
+    except OSError:  # there are none yet, or they may not be read: a write that needs them says so
         return []
 
 
 def _read_journal(directory: Path) -> _Transaction | None:
+    """None where it was not finished, or was damaged: then no file had been touched, or nothing can be said of it."""
     try:
         saved = json.loads((directory / _JOURNAL).read_bytes())
         entries = tuple(_Entry(**entry) for entry in saved["entries"])

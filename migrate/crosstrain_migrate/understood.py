@@ -14,7 +14,7 @@ from crosstrain_migrate.results import RoleFact
 from crosstrain_migrate.roles.facts import Facts, understand
 from crosstrain_migrate.roles.program import parse, parts
 from crosstrain_migrate.roles.values import External, Shard
-from crosstrain_migrate.sources import Unusable, read, syntax_problem
+from crosstrain_migrate.sources import UNPARSABLE, Unusable, read, syntax_problem
 
 KINDS = {
     "mean": "a mean over the rows of the batch",
@@ -36,7 +36,7 @@ def _of_unit(unit: Unit) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are the author's
             facts = understand(parse(whole.text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except UNPARSABLE as error:
         raise Unusable(syntax_problem(whole.path, whole.text, error)) from error
     rows = [(_place(unit, r.line), r.name, r.role, _evidence(unit, r.evidence)) for r in all_roles(facts)]
     if not rows:

@@ -22,8 +22,9 @@ def resolver(
     def resolve(name: str) -> Any:
         if name not in homes:
             for module in others:
+                home = import_module(f"crosstrain.{module}")
                 with suppress(AttributeError):
-                    return getattr(import_module(f"crosstrain.{module}"), name)
+                    return getattr(home, name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             value = getattr(import_module(f"crosstrain.{homes[name]}"), name)

@@ -162,7 +162,7 @@ def recover(directory: Path) -> None:
         return
     try:
         manifest = Manifest.read(former)
-    except CorruptCheckpointError:
+    except CorruptCheckpointError:  # which files were the checkpoint's cannot be told: none is thrown away
         manifest = None
     ours = {MANIFEST, *(PurePosixPath(name).parts[0] for name in (manifest.files if manifest else ()))}
     for path in former.iterdir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from crosstrain import checkpoint_dir
 
 from tests.faults import journal, training
+from tests.support.processes import is_running
 from tests.support.ranks import run_ranks
 
 DEADLINE = 180.0  # seconds until something that should happen is given up
@@ -91,11 +93,9 @@ class Place:
 
 def kill(pid: int) -> bool:
     """SIGKILL; whether the process was there and running."""
-    try:
-        running = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    running = is_running(pid)
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except (FileNotFoundError, ProcessLookupError):
-        return False
     return running
 
 

@@ -21,6 +21,7 @@ from crosstrain.checkpoint_dir import MANIFEST, CorruptCheckpointError, verify
 from tests.faults import journal
 from tests.faults.journal import Reference
 from tests.faults.place import Place, Strike, kill, wait_for
+from tests.support.processes import is_running
 
 Fault = Callable[[Place, random.Random, float], bool]
 
@@ -150,7 +151,7 @@ def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
     agent.communicate(timeout=300)
     struck = strike.result()
     pids = [journal.last_pid(place.folder, rank) for rank in range(journal.WORLD)]
-    if not wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids)):
+    if not wait_for(lambda: not any(map(is_running, pids))):
         raise FaultError(f"ranks {pids} live on without their launcher")
     judge_survivors(place)
     _, stderr = (again := place.launch()).communicate(timeout=300)

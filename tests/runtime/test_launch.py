@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from crosstrain.launch.options import usable_cores
 
+from tests.support.processes import is_running, remaining
+
 COMMAND = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch"]
 
 
@@ -30,22 +32,6 @@ def launch(folder: Path, *arguments: str, **environ: str) -> subprocess.Complete
         text=True,
         timeout=120,
     )
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def remaining(pids: list[int]) -> list[int]:
-    """Those that are still there after as long as ending them may take."""
-    deadline = time.monotonic() + 20
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return [pid for pid in pids if alive(pid)]
 
 
 # Ranks without torch start at once; what the launcher does for them is the same.
@@ -200,7 +186,7 @@ def test_killing_the_launcher_ends_the_ranks(tmp_path: Path) -> None:
     try:
         assert remaining(pids[::2]) == []
     finally:
-        for pid in filter(alive, pids):  # what a rank has started itself is not the launcher's to end
+        for pid in filter(is_running, pids):  # what a rank has started itself is not the launcher's to end
             os.kill(pid, signal.SIGKILL)
         agent.communicate()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from crosstrain.verify import VerifyInputError, verify
 from crosstrain.verify.client import Server, clean_environment, shared_server
 
 from tests.runtime.verify_scripts import DISTRIBUTED, PLAIN, changed, differences, run, verdicts
+from tests.support.processes import remaining
 
 
 def test_steps_end_the_runs_early(tmp_path: Path) -> None:
@@ -83,22 +83,7 @@ def test_hang_is_ended_with_the_place_and_leaves_no_process(tmp_path: Path) -> N
     error = report.runs[0].error
     assert "rank 0 is at" in error and "in barrier" in error
     assert "rank 1 is at" in error and "after.py" in error
-    for pid in pids.read_text().split():
-        assert not alive(int(pid))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process exists and is more than an entry waiting for its parent."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.02)
-    return True
+    assert remaining([int(pid) for pid in pids.read_text().split()]) == []
 
 
 MANY_PATHS = """

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import remaining
 
 _RUN = """
 import os, sys, time, types
@@ -28,13 +29,6 @@ workers._BYTES_PER_PROCESS, workers._processors = 1, lambda: 2
 sys.argv = ["migrate", *sys.argv[1:], "--check"]
 cli.main()
 """
-
-
-def _gone(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
@@ -60,7 +54,4 @@ def test_workers_end_with_the_run(tmp_path: Path, end: signal.Signals) -> None:
     else:
         run.send_signal(end)
         assert run.wait(30) == -end
-    deadline = time.monotonic() + 30
-    while not all(_gone(int(child)) for child in children):
-        assert time.monotonic() < deadline, "a worker stayed"
-        time.sleep(0.1)
+    assert remaining([int(child) for child in children], seconds=30) == []

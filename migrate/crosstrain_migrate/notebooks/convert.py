@@ -13,7 +13,7 @@ from crosstrain_migrate.policy import Policy
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact, Severity
 from crosstrain_migrate.roles import program
 from crosstrain_migrate.rules.plain import Lines
-from crosstrain_migrate.sources import syntax_problem
+from crosstrain_migrate.sources import UNPARSABLE, syntax_problem
 from crosstrain_migrate.suppress import UNUSED, Region, suppressions
 
 from . import MARK
@@ -94,7 +94,7 @@ def _broken_cell(path: Path, text: str) -> InputError | None:
         source = "\n".join(lines[start + 1 : end])
         try:
             ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except UNPARSABLE as error:
             problem = syntax_problem(path, source, error)
             cell, line = Cells(text)(start + 1 + (problem.line or 1))
             reason = f"cell {cell}, line {line}: {problem.reason}"

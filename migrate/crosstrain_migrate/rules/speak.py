@@ -17,7 +17,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 
 from . import shapes, speakers
-from .base import Context, Refusal
+from .base import Context
 
 RULE = "CT401"
 
@@ -48,10 +48,7 @@ def _speaks(context: Context, call: ast.Call, end: str = "") -> None:
         return
     if not context.allows(RULE, call) or _evaluated_on_one(context, call):
         return
-    try:
-        accelerator = context.accelerator(call)
-    except Refusal:
-        return
+    accelerator = context.accelerator(call)
     context.replace(call.func, RULE, "printed once, by the main process", f"{accelerator}.print")
     if end:
         context.edits.append(e.InsertArgument(call, RULE, position=-1, code=end))

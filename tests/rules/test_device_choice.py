@@ -20,13 +20,9 @@ import argparse
 parser = argparse.ArgumentParser()
 parser.add_argument("--cuda", action="store_true")
 args = parser.parse_args()"""
-ORDINAL = "a string that is put together is not known to be a device"
-NOT_SAID = "left without a finding"
 
 
-def chosen(
-    name: str, before: str, findings: tuple[tuple[str, str], ...] = (), wrong: str = "", **more: str
-) -> Case:
+def chosen(name: str, before: str, findings: tuple[tuple[str, str], ...] = (), **more: str) -> Case:
     """A spelling of which nothing is left but the Accelerator."""
     return Case(
         CONSTRUCT,
@@ -35,7 +31,6 @@ def chosen(
         {"device": "accelerator = Accelerator()"},
         at=next(line for line in before.split("\n") if "device = " in line and line != 'device = "cpu"'),
         findings=findings,
-        wrong=wrong,
     )
 
 
@@ -58,8 +53,9 @@ POSITIVE = [
         ((OTHER, 'f"cuda'),),
         options=GPU,
     ),
-    chosen("format", 'device = "cuda:{}".format(args.gpu)', ((OTHER, '"cuda:{}"'),), ORDINAL, options=GPU),
-    chosen("joined", 'device = "cuda:" + str(args.gpu)', ((OTHER, '"cuda:"'),), ORDINAL, options=GPU),
+    chosen("format", 'device = "cuda:{}".format(args.gpu)', ((OTHER, '"cuda:{}"'),), options=GPU),
+    chosen("joined", 'device = "cuda:" + str(args.gpu)', ((OTHER, '"cuda:"'),), options=GPU),
+    chosen("percent", 'device = "cuda:%d" % args.gpu', ((OTHER, '"cuda:%d"'),), options=GPU),
     chosen("an ordinal apart", 'device = torch.device("cuda", 1)', ((OTHER, "device("),)),
     chosen("the first GPU", 'device = torch.device("cuda:0")'),
     chosen(

@@ -207,6 +207,8 @@ def _unary_operation(interp: Interpreter, node: ast.UnaryOp) -> Values:
 
 def _binary_operation(interp: Interpreter, node: ast.BinOp) -> Values:
     left, right = interp.eval(node.left), interp.eval(node.right)
+    if api.names_a_device(node):
+        return frozenset({External("torch.device", node)})
     if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
         return containers.concatenated(interp, node) or left | right
     if (
@@ -248,7 +250,8 @@ def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast
 
 
 def _call(interp: Interpreter, node: ast.Call) -> Values:
-    return calls.evaluate(interp, node)
+    found = calls.evaluate(interp, node)
+    return frozenset({External("torch.device", node)}) if api.names_a_device(node) else found
 
 
 def _constant(interp: Interpreter, node: ast.Constant) -> Values:
@@ -259,10 +262,7 @@ def _constant(interp: Interpreter, node: ast.Constant) -> Values:
 
 def _joined_string(interp: Interpreter, node: ast.JoinedStr) -> Values:
     _parts(interp, node)
-    first = node.values[0] if node.values else None
-    if isinstance(first, ast.Constant) and str(first.value) in api.DEVICE_F_STRINGS:
-        return frozenset({External("torch.device", node)})
-    return UNKNOWN
+    return frozenset({External("torch.device", node)}) if api.names_a_device(node) else UNKNOWN
 
 
 def _formatted_value(interp: Interpreter, node: ast.FormattedValue) -> Values:

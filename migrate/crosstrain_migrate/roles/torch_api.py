@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 OPTIMIZER_PREFIX = "torch.optim."
@@ -24,7 +25,7 @@ JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", 
 PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 DEVICE_STRING = re.compile(r"^(cuda|cpu|mps|xpu|gpu)(:\d+)?$")
-DEVICE_F_STRINGS = frozenset({"cuda:", "xpu:"})
+DEVICE_START = re.compile(r"^(cuda|xpu):([{%].*)?$")  # of a text that a number is put into
 ITERATORS = frozenset(
     {
         "tqdm.tqdm",
@@ -383,6 +384,19 @@ _REEXPORTS = {
     "torch.nn.functional.": "torch.nn.functional.",
     "torch.nn.modules.loss.": "torch.nn.",
 }
+
+
+def names_a_device(node: ast.expr) -> bool:
+    """Whether a text is put together that names a device: `f"cuda:{gpu}"`, `"cuda:" + gpu`, `"cuda:{}".format(gpu)`."""
+    if isinstance(node, ast.JoinedStr) and node.values:
+        start: ast.expr = node.values[0]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+        start = node.left
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        start = node.func.value
+    else:
+        return False
+    return isinstance(start, ast.Constant) and bool(DEVICE_START.match(str(start.value)))
 
 
 def canonical(path: str) -> str:

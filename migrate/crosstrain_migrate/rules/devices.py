@@ -60,7 +60,8 @@ class Devices:
         if isinstance(value, ast.Name | ast.Attribute) and not self.is_option(value):
             return False
         if not isinstance(
-            value, ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.Attribute | ast.BoolOp
+            value,
+            ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.BinOp | ast.Attribute | ast.BoolOp,
         ):
             return False
         if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):

@@ -15,6 +15,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.torch_api import names_a_device
 from crosstrain_migrate.roles.values import External, Function, Symbol
 
 from . import mixed, speakers
@@ -75,7 +76,7 @@ def _above(facts: Facts, home: Home, early: Place, definitions: list[ast.Assign]
 
 def _asks(facts: Facts, value: ast.expr) -> bool:
     """Whether a choice of a device reads variables; a number put into its name does not count."""
-    if isinstance(value, ast.JoinedStr):
+    if names_a_device(value):
         return False
     if isinstance(value, ast.Name):
         return not any(isinstance(v, Symbol) for v in facts.of(value))
@@ -246,7 +247,7 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
             "`exec` or `globals()` in this script may set this choice of a device by its name, which does nothing any more",
             "choose the device where the script is launched: `crosstrain launch --cpu`",
         )
-    if isinstance(value, ast.Call) and value.args:
+    if isinstance(value, ast.Call) and value.args and not names_a_device(value):
         value = value.args[0]
     if isinstance(value, ast.IfExp):
         return _cpu_from_test(context, value)

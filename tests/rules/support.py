@@ -136,7 +136,6 @@ class Case:
     findings: tuple[tuple[str, str], ...] = ()  # (code, part of its line): all of them
     refused: bool = False
     main: bool = False  # everything but the definitions stands in `main`
-    wrong: str = ""  # what the tool does today, where that is not this
 
     @property
     def script(self) -> str:
@@ -219,29 +218,20 @@ def leaves(
     before: Slots,
     after: Slots | None = None,
     findings: Iterable[tuple[str, str]] = (),
-    wrong: str = "",
     main: bool = False,
 ) -> Case:
     """Code that looks like the rule's and is not, or must not be touched: the script is converted around it."""
-    return Case(rule, name, before, after or {}, False, findings=tuple(findings), main=main, wrong=wrong)
+    return Case(rule, name, before, after or {}, False, findings=tuple(findings), main=main)
 
 
-def refuses(rule: str, name: str, before: Slots, at: str, main: bool = False, wrong: str = "") -> Case:
+def refuses(rule: str, name: str, before: Slots, at: str, main: bool = False) -> Case:
     """The whole script stays as it is, and a finding at the line that holds `at` says why."""
-    return Case(rule, name, before, {}, False, findings=((rule, at),), refused=True, main=main, wrong=wrong)
+    return Case(rule, name, before, {}, False, findings=((rule, at),), refused=True, main=main)
 
 
 def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:
-    """Parametrizes a test with the cases of `tables`, by name; a known fault is expected to fail."""
+    """Parametrizes a test with the cases of `tables`, by name."""
     return pytest.mark.parametrize(
         "case",
-        [
-            pytest.param(
-                case,
-                id=f"{case.rule}-{case.name}",
-                marks=[pytest.mark.xfail(strict=True, reason=case.wrong)] if case.wrong else [],
-            )
-            for table in tables
-            for case in table
-        ],
+        [pytest.param(case, id=f"{case.rule}-{case.name}") for table in tables for case in table],
     )

@@ -19,8 +19,8 @@ def closure():
 """
 
 
-def passes(name: str, before: str, after: str, wrong: str = "", **more: str) -> Case:
-    return converts(BACKWARD, name, {"backward": before, **more}, {"backward": after}, wrong=wrong)
+def passes(name: str, before: str, after: str, **more: str) -> Case:
+    return converts(BACKWARD, name, {"backward": before, **more}, {"backward": after})
 
 
 def mean(name: str, loss: str, **more: str) -> Case:
@@ -33,9 +33,9 @@ def summed(name: str, loss: str, **more: str) -> Case:
     return Case(SUM, f"a sum {name}", {"loss": loss, **more}, SUMMING, at="device = torch.device")
 
 
-def unclear(name: str, loss: str, after: Slots | None = None, wrong: str = "", **more: str) -> Case:
+def unclear(name: str, loss: str, after: Slots | None = None, **more: str) -> Case:
     """Neither a mean nor a sum: converted, and reported."""
-    return leaves(BACKWARD, name, {"loss": loss, **more}, after, [(BACKWARD, "loss.backward()")], wrong)
+    return leaves(BACKWARD, name, {"loss": loss, **more}, after, [(BACKWARD, "loss.backward()")])
 
 
 POSITIVE = [

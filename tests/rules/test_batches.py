@@ -60,9 +60,9 @@ HELPERS = [
 ]
 
 
-def batch(name: str, before: str, after: str = "", wrong: str = "", **more: str) -> Case:
+def batch(name: str, before: str, after: str = "", **more: str) -> Case:
     """A way to move a batch, and what is left of it."""
-    return converts(RULE, name, {"batch": before, **more}, {"batch": after}, wrong=wrong)
+    return converts(RULE, name, {"batch": before, **more}, {"batch": after})
 
 
 def of_dict(
@@ -80,9 +80,9 @@ def of_dict(
     return converts(RULE, name, slots, changed, at=moved or before.split("\n")[0])
 
 
-def of_tuple(name: str, before: str, after: str, wrong: str = "") -> Case:
+def of_tuple(name: str, before: str, after: str) -> Case:
     slots = {"batch": before, "loop": "for batch in train_loader:"}
-    return converts(RULE, name, slots, {"batch": after}, wrong=wrong)
+    return converts(RULE, name, slots, {"batch": after})
 
 
 POSITIVE = [

@@ -79,7 +79,6 @@ POSITIVE = [
             )
         },
         at="torch.save",
-        wrong="",
     ),
     converts(
         LOAD,
@@ -209,7 +208,6 @@ NEGATIVE = [
         MODEL,
         "a save before there is an Accelerator",
         {"options": 'torch.save(torch.ones(3), "start.pt")'},
-        wrong="",
     ),
     leaves(
         MODEL,

@@ -14,10 +14,8 @@ with open("h.json", "w") as file:
     history = json.load(file)"""
 
 
-def directory(
-    name: str, before: str, after: str, slot: str = "setup", imports: str = "import os", wrong: str = ""
-) -> Case:
-    return converts(DIRECTORY, name, {slot: before, "imports": imports}, {slot: after}, wrong=wrong)
+def directory(name: str, before: str, after: str, slot: str = "setup", imports: str = "import os") -> Case:
+    return converts(DIRECTORY, name, {slot: before, "imports": imports}, {slot: after})
 
 
 def guarded(name: str, code: str, imports: str = "") -> Case:
@@ -101,7 +99,6 @@ POSITIVE = [
         "a file that stays open",
         {**OS, "setup": 'log = open("log.txt", "a")', "after_epoch": 'log.write("done")'},
         {"setup": 'log = open("log.txt" if accelerator.is_main_process else os.devnull, "a")'},
-        wrong="",
     ),
     converts(
         FILE,

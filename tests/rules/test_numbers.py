@@ -21,12 +21,12 @@ class Meter:
 ENUMERATED = {"loop": "for i, (x, y) in enumerate(train_loader):"}
 
 
-def step(name: str, before: str, after: str, wrong: str = "", **more: str) -> Case:
+def step(name: str, before: str, after: str, **more: str) -> Case:
     """Something measured after each step."""
-    return converts(RULE, name, {"after_step": before, **more}, {"after_step": after}, wrong=wrong)
+    return converts(RULE, name, {"after_step": before, **more}, {"after_step": after})
 
 
-def summed(name: str, start: str, before: str, after: str, told: str, wrong: str = "", **more: str) -> Case:
+def summed(name: str, start: str, before: str, after: str, told: str, **more: str) -> Case:
     """Something summed up over an epoch and told after it."""
     return converts(
         RULE,
@@ -36,7 +36,6 @@ def summed(name: str, start: str, before: str, after: str, told: str, wrong: str
         at=next(line for line in before.split("\n") if line not in after.split("\n"))
         if before != after
         else "",
-        wrong=wrong,
     )
 
 

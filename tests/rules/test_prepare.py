@@ -22,27 +22,89 @@ def prepared(
     before: Slots,
     after: Slots | None = None,
     at: str = "optimizer = torch",
-    wrong: str = "",
     findings: tuple[tuple[str, str], ...] = (),
 ) -> Case:
-    return converts(RULE, name, before, after or {}, at=at, wrong=wrong, findings=findings)
+    return converts(RULE, name, before, after or {}, at=at, findings=findings)
 
 
-def optimizer(name: str, code: str, at: str = "optimizer = ", wrong: str = "", **more: str) -> Case:
+def optimizer(name: str, code: str, at: str = "optimizer = ", **more: str) -> Case:
     """An optimizer in another spelling: the ordinary prepare."""
-    return prepared(name, {"optimizer": code, **more}, at=at, wrong=wrong)
+    return prepared(name, {"optimizer": code, **more}, at=at)
 
 
-def stepwise(name: str, setup: str, batch: str, after: str, wrong: str = "", **more: str) -> Case:
+def stepwise(name: str, setup: str, batch: str, after: str, **more: str) -> Case:
     """Batches that are asked for one by one."""
     before = {"setup": setup, "loop": "for _ in range(4):", "batch": batch, **more}
-    return prepared(name, before, {"batch": after}, wrong=wrong)
+    return prepared(name, before, {"batch": after})
 
 
 FOREVER = "def forever(loader):\n    while True:\n        yield from loader\n"
 MOVING = "def moved(loader{}):\n    for x, y in loader:\n        yield {}\n"
 
+LISTED = {
+    "model": "models = [nn.Linear(8, 3).to(device) for _ in range(3)]",
+    "optimizer": "optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)",
+    "epoch": "",
+    "loss": "loss = F.cross_entropy(sum(m(x) for m in models), y)",
+}
+PREPARED_LIST = "*models, optimizer, train_loader = accelerator.prepare(*models, optimizer, train_loader)"
 POSITIVE = [
+    prepared(
+        "models in a list",
+        {
+            **LISTED,
+            "model": "models = [nn.Linear(8, 3).to(device), nn.Linear(8, 3).to(device)]",
+            "loss": "loss = F.cross_entropy(models[0](x) + models[1](x), y)",
+        },
+        {
+            "model": "models = [nn.Linear(8, 3), nn.Linear(8, 3)]",
+            "prepare": "models[0], models[1], optimizer, train_loader = accelerator.prepare(\n"
+            "    models[0], models[1], optimizer, train_loader\n)",
+        },
+    ),
+    prepared(
+        "models in a dict",
+        {
+            **LISTED,
+            "model": "nets = {'a': nn.Linear(8, 3).to(device)}",
+            "optimizer": "optimizer = torch.optim.SGD(nets['a'].parameters(), lr=0.1)",
+            "loss": "loss = F.cross_entropy(nets['a'](x), y)",
+        },
+        {
+            "model": "nets = {'a': nn.Linear(8, 3)}",
+            "prepare": 'nets["a"], optimizer, train_loader = accelerator.prepare(nets["a"], optimizer, train_loader)',
+        },
+    ),
+    prepared(
+        "models that a comprehension makes",
+        LISTED,
+        {"model": "models = [nn.Linear(8, 3) for _ in range(3)]", "prepare": PREPARED_LIST},
+    ),
+    prepared(
+        "models that a loop makes",
+        {
+            **LISTED,
+            "model": "models = []\nfor _ in range(3):\n    net = nn.Linear(8, 3).to(device)\n    models.append(net)",
+        },
+        {
+            "model": "models = []\nfor _ in range(3):\n    net = nn.Linear(8, 3)\n    models.append(net)",
+            "prepare": PREPARED_LIST,
+        },
+    ),
+    prepared(
+        "models and their optimizers",
+        {
+            **LISTED,
+            "optimizer": "optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]",
+            "batch": "x, y = x.to(device), y.to(device)\noptimizer = optimizers[0]",
+        },
+        {
+            "model": "models = [nn.Linear(8, 3) for _ in range(3)]",
+            "batch": "optimizer = optimizers[0]",
+            "prepare": "*_, train_loader = accelerator.prepare(*models, *optimizers, train_loader)",
+        },
+        at="optimizers = [",
+    ),
     optimizer("one of each", SLOTS["optimizer"]),
     optimizer(
         "its class chosen by name",
@@ -83,7 +145,6 @@ POSITIVE = [
     optimizer(
         "single weights",
         "optimizer = torch.optim.SGD([model.weight, model.bias], lr=0.1)",
-        wrong="refused: a weight by its name is not traced",
     ),
     optimizer(
         "one of two, by a switch",
@@ -328,15 +389,15 @@ NEGATIVE = [
     ),
     refuses(
         RULE,
-        "models in a list",
+        "models of a loop that only the last of has a name",
         {
-            "model": "models = [nn.Linear(8, 3).to(device), nn.Linear(8, 3).to(device)]",
-            "optimizer": "optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)",
-            "epoch": "",
-            "loss": "loss = F.cross_entropy(models[0](x) + models[1](x), y)",
+            **LISTED,
+            "model": "parameters = []\nfor _ in range(3):\n    net = nn.Linear(8, 3).to(device)\n"
+            "    parameters += list(net.parameters())",
+            "optimizer": "optimizer = torch.optim.SGD(parameters, lr=0.1)",
+            "loss": "loss = F.cross_entropy(net(x), y)",
         },
-        at="models = [",
-        wrong="the loop variable of a comprehension is taken for a variable that holds them (CT001)",
+        at="    net = nn.Linear",
     ),
     refuses(
         RULE,

@@ -21,22 +21,20 @@ def prepared(*names: str, broken: bool = True) -> str:
 
 
 def per_batch(
-    name: str, made: str, step: str = "scheduler.step()", slots: dict[str, str] | None = None, wrong: str = ""
+    name: str, made: str, step: str = "scheduler.step()", slots: dict[str, str] | None = None
 ) -> Case:
     before = {"setup": made, "after_step": step, **(slots or {})}
     broken = max(len(line) for line in made.split("\n")) < 108
     after = {"setup": f"{made}\n{prepared('scheduler', broken=broken)}", "prepare": ""}
-    return Case(RULE, name, before, after, at=made.split("\n")[-1], wrong=wrong)
+    return Case(RULE, name, before, after, at=made.split("\n")[-1])
 
 
-def per_epoch(
-    name: str, made: str, step: str = "scheduler.step()", after_epoch: str = "", wrong: str = ""
-) -> Case:
+def per_epoch(name: str, made: str, step: str = "scheduler.step()", after_epoch: str = "") -> Case:
     before = {"setup": made, "after_epoch": step}
     after = {"setup": f"{made}\n{prepared('scheduler')}", "prepare": "", "device": PER_EPOCH}
     if after_epoch:
         after["after_epoch"] = after_epoch
-    return Case(RULE, name, before, after, at="device = torch.device", wrong=wrong)
+    return Case(RULE, name, before, after, at="device = torch.device")
 
 
 POSITIVE = [

@@ -11,6 +11,8 @@ from .values import External, FunctionNode, Instance, Iterator, Member, Paramete
 if TYPE_CHECKING:
     from .infer import Interpreter
 
+WEIGHTS = frozenset({"weight", "bias"})
+
 
 def keywords_of(node: ast.Call) -> dict[str, ast.expr]:
     return {k.arg: k.value for k in node.keywords if k.arg is not None}
@@ -61,7 +63,14 @@ def parameters_in(interp: Interpreter, node: ast.Call) -> set[Value]:
             work.extend(interp.element(value))
         elif isinstance(value, Iterator):
             work.append(value.of)
+        elif isinstance(value, Member) and is_weight(interp, value):
+            found.add(value.receiver)
     return found
+
+
+def is_weight(interp: Interpreter, value: Value) -> bool:
+    """`layer.weight`: one of the parameters that torch's own layers have."""
+    return isinstance(value, Member) and value.name in WEIGHTS and interp.is_module(value.receiver)
 
 
 def note_parameters(interp: Interpreter, node: ast.Call) -> None:

@@ -14,7 +14,6 @@ from . import torch_api as api
 from .arguments import argument_of, arguments_of, parameters_in
 from .calls.methods import closure_of
 from .infer import Interpreter
-from .memory import ANY
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
@@ -395,20 +394,21 @@ class Facts:
     # -- where values are held -------------------------------------------------------------------------------
 
     @cached_property
-    def loader_items(self) -> dict[Value, list[tuple[ast.AST, str | int]]]:
-        """The dicts and lists that hold each loader, by where they are made, with its key or position."""
+    def items(self) -> dict[Value, list[tuple[ast.AST, str | int]]]:
+        """The dicts and lists that hold each model, optimizer or loader, by where they are made, with its key or
+        position; ANY in lists that are filled by a loop."""
         found: dict[Value, list[tuple[ast.AST, str | int]]] = defaultdict(list)
         for (site, key), values in self.interp.heap.items():
-            if (
-                not isinstance(key, int | str)
-                or key == ANY
-                or not containers.is_changeable(self.interp, site)
-            ):
+            if not isinstance(key, int | str) or not containers.is_changeable(self.interp, site):
                 continue
             for value in values:
-                if self.interp.is_loader(value):
+                if self._may_be_prepared(value):
                     found[value].append((site, key))
         return found
+
+    def _may_be_prepared(self, value: Value) -> bool:
+        optimizer = isinstance(value, External) and api.is_optimizer_class(value.path)
+        return optimizer or self.interp.is_loader(value) or self.interp.is_module(value)
 
     def holders(self, value: Value) -> list[tuple[Scope, str]]:
         """The variables that may hold `value`, by scope."""

@@ -21,9 +21,9 @@ from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symb
 from . import tensor_types
 from .base import Context
 from .devices import Devices, is_cpu
+from .holdings import stores
 from .identities import Identities
 from .prepare import argument_for
-from .subject import stores
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
 COPIES = frozenset({"copy.deepcopy", api.AVERAGED})

@@ -19,10 +19,10 @@ from crosstrain_migrate.roles.values import Length, Member, Shard, Value, site_o
 from .base import Context, Refusal
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
+from .holdings import stores
 from .metrics import is_updated
 from .numbers import Globaliser, place_of
 from .shares import SinkFinder, inside_opaque, shards
-from .subject import stores
 
 RULE = "CT601"
 UNPREPARED = "CT603"

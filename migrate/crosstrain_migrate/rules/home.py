@@ -22,7 +22,8 @@ from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
 from .defaults import default_of
 from .draws import Place, may_draw, unseeded_draw
-from .subject import stores, suite_of
+from .holdings import stores
+from .subject import suite_of
 from .wish import MARKED
 
 IMPORT, CONSTRUCT = "CT101", "CT102"

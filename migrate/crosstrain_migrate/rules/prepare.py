@@ -20,8 +20,9 @@ from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context, refuse
 from .bound import surely_bound
+from .holdings import Holding, holdings, stores
 from .home import only_definition
-from .subject import Holding, common_position, holdings, stores
+from .subject import common_position
 
 RULE = "CT201"
 ITEMS = frozenset({"items", "values"})
@@ -61,8 +62,7 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding]) -> N
         )
     _check_bound(context, held, position)
     names = list(dict.fromkeys(_written(context, h) for h in _ordered(context, held)))
-    targets = ", ".join(names)
-    code = f"{targets} = {context.accelerator(position)}.prepare({targets})"
+    code = _statement(context.accelerator(position), names)
     context.edits.append(
         e.InsertAfter(
             position,
@@ -73,6 +73,18 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding]) -> N
     )
     _check_aliases(context, held, position)
     _check_other_names(context, held, position)
+
+
+def _statement(accelerator: str, names: list[str]) -> str:
+    """The same names on both sides. Of several lists only one could be unpacked into again: what is prepared is the
+    script's own objects, so the lists hold it already."""
+    lists = [name for name in names if name.startswith("*")]
+    targets = ", ".join(names)
+    if len(lists) > 1:
+        others = [name for name in names if name not in lists]
+        names = [*lists, *others]
+        targets = ", ".join(["*_", *others]) if others else "_"
+    return f"{targets} = {accelerator}.prepare({', '.join(names)})"
 
 
 def _check_stages(context: Context, held: dict[Value, Holding]) -> None:
@@ -190,7 +202,16 @@ def _holding(context: Context, value: Value) -> Holding:
             "this is not held by a variable where everything is prepared",
             "give it a name there",
         )
-    holding = _that_loops_read(context, value, found)
+    loads = context.facts.interp.is_loader(value)
+    holding = _that_loops_read(context, value, found) if loads else found[0]
+    if holding.container is not None and not loads and context.runtime == "accelerate":
+        raise refuse(
+            RULE,
+            holding.last,
+            f"`{holding.variable}` holds models or optimizers, and Accelerate prepares other objects than those that "
+            "the script may hold elsewhere",
+            "migrate with --runtime crosstrain, or give each a variable",
+        )
     if holding.variable.count(".") > 1 or "[" in holding.variable:
         raise refuse(
             RULE,
@@ -359,7 +380,8 @@ def _other_name(node: ast.AST, holding: Holding) -> Exception:
 def _check_other_names(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """A loader whose item in a dict is prepared must not be read as a variable any more: that one is the author's."""
     facts = context.facts
-    items = {value: holding for value, holding in held.items() if holding.container is not None}
+    contained = (pair for pair in held.items() if pair[1].container is not None)
+    items = {value: holding for value, holding in contained if facts.interp.is_loader(value)}
     for node in facts.nodes if items else ():
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
             continue

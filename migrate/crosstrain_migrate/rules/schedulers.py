@@ -15,7 +15,7 @@ import ast
 from crosstrain_migrate.roles.values import Member, Value
 
 from .base import Context
-from .subject import stores
+from .holdings import stores
 
 RULE = "CT205"
 

@@ -176,10 +176,11 @@ class SinkFinder:
         return bounds and all(s.kind == "count" for s in found)
 
     def _adds_losses(self, node: ast.Call) -> bool:
-        """`sum(losses.values())` is a loss again, which leaves its batch where it is read."""
+        """`sum(losses.values())` is a loss again, and `sum(m(x) for m in models)` rows, which leave their batch where
+        they are read."""
         found = [s for s in shards(self.facts, node) if s.loader in self.loaders]
         adds = self.facts.paths(node.func) == {"builtins.sum"}
-        return adds and bool(found) and all(s.kind in {"mean", "sum"} and not s.host for s in found)
+        return adds and bool(found) and all(s.kind in {"mean", "sum", "rows"} and not s.host for s in found)
 
     def _sizes_an_array(self, node: ast.Call) -> bool:
         """`np.random.normal(0, 1, (len(x), 3))`: as many rows as this share has."""

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import is_weight
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
+from crosstrain_migrate.roles.scopes import Scope, suites
 from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value, site_of
 
 from .base import Subject, finding, refuse
+from .holdings import holdings, stores
 
 RULE, ALONE = "CT201", "CT902"
-
-
-@dataclass
-class Holding:
-    """A variable of the home scope that holds a prepared value: its name as written, and where it is bound.
-
-    A parameter is bound by no statement: `stores` is empty. `container` is where the dict or list is made whose item
-    this is: `loaders["train"]`.
-    """
-
-    name: str
-    value: Value
-    stores: list[ast.stmt]
-    scope: Scope
-    container: ast.AST | None = None
-
-    @property
-    def variable(self) -> str:
-        """The name itself, or that of the dict or list."""
-        return self.name if self.container is None else self.name.rsplit("[", 1)[0]
-
-    @property
-    def last(self) -> ast.stmt:
-        return max(self.stores, key=lambda s: (s.lineno, s.col_offset))
 
 
 def find_subject(facts: Facts) -> Subject:
@@ -133,7 +110,7 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
 
 
 def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:
-    if isinstance(value, Parameters) or value in seen:
+    if isinstance(value, Parameters) or value in seen or is_weight(facts.interp, value):
         return True
     if isinstance(value, Iterator):
         return _of_modules(facts, value.of, seen | {value})
@@ -159,72 +136,6 @@ def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
     while current is not None:
         depth, current = depth + 1, current.parent
     return (0 if made_here else 1, depth)
-
-
-def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
-    """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
-    found: dict[str, Holding] = {}
-    items = {Sequence(site): key for site, key in facts.loader_items.get(value, ())}
-    for node, values in facts.interp.values.items():
-        if facts.table.of_node.get(node) is not scope or not isinstance(
-            getattr(node, "ctx", None), ast.Store
-        ):
-            continue
-        statement = facts.table.statement_of(node)
-        if isinstance(statement, ast.For | ast.AsyncFor) or not isinstance(node, ast.Name | ast.Attribute):
-            continue  # a loop variable over models is no place to bind a prepared one
-        if value in values:
-            name = ast.unparse(node)
-            found.setdefault(name, Holding(name, value, [], scope)).stores.append(statement)
-        for container in values & set(items):
-            assert isinstance(container, Sequence)
-            name = f"{ast.unparse(node)}[{items[container]!r}]"
-            found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
-    for node, held in facts.interp.definitions.items():
-        if isinstance(node, ast.alias) and value in held and facts.table.of_node.get(node) is scope:
-            name = node.asname or node.name  # made by another file of the program
-            found.setdefault(name, Holding(name, value, [], scope)).stores.append(
-                facts.table.statement_of(node)
-            )
-    for holding in found.values():
-        if holding.container is not None:
-            holding.stores += _filled(facts, scope, holding)
-    return sorted(found.values(), key=lambda h: (h.container is not None, "." not in h.name, h.last.lineno))
-
-
-def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
-    """The statements that put the item into its container: `loaders["train"] = ...`"""
-    return [
-        n
-        for n in ast.walk(scope.node)
-        if isinstance(n, ast.Assign)
-        and facts.table.of_node.get(n) is scope
-        and any(ast.unparse(t) == holding.name for t in n.targets)
-    ]
-
-
-def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
-    """`stores`, or the parameters of a function that are given `value`: held from its first line on."""
-    found = stores(facts, scope, value)
-    copied = all(
-        h.name.isidentifier() and isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
-        for h in found
-        for s in h.stores
-    )
-    if (found and not copied) or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return found
-    names = [a.arg for a in all_arguments(scope.node)]
-    given = [
-        Holding(name, value, [], scope) for name in names if value in facts.interp.env.get((scope, name), ())
-    ]
-    if found:  # other names of what the function is given
-        return given or found
-    return given + [
-        Holding(f"{name}[{key!r}]", value, [], scope, site)
-        for name in names
-        for site, key in facts.loader_items.get(value, ())
-        if Sequence(site) in facts.interp.env.get((scope, name), ())
-    ]
 
 
 def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:

@@ -192,4 +192,9 @@ def _host_reduction(interp: Interpreter, name: str, node: ast.Call) -> Values:
         return frozenset(s if s.host else tensors.other(s, node) for s in shards)
     if name == "sum" and all(s.kind in {"mean", "sum"} for s in shards):
         return frozenset(shards)
+    if name == "sum" and isinstance(node.args[0], ast.GeneratorExp | ast.ListComp):
+        # of the tensors that several models make of one batch
+        return frozenset(
+            replace(s, kind="rows") if s.kind == "batch" else tensors.other(s, node) for s in shards
+        )
     return frozenset(tensors.other(s, node) for s in shards)

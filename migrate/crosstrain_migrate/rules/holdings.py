@@ -1,0 +1,150 @@
+"""Who holds what is prepared: the variables, attributes and containers of a scope."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.memory import ANY
+from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.roles.values import Sequence, Value, site_of
+
+
+@dataclass
+class Holding:
+    """A variable of the home scope that holds a prepared value: its name as written, and where it is bound.
+
+    A parameter is bound by no statement: `stores` is empty. `container` is where the dict or list is made whose item
+    this is, `loaders["train"]`; or all of it where a loop fills a list: `*models`.
+    """
+
+    name: str
+    value: Value
+    stores: list[ast.stmt]
+    scope: Scope
+    container: ast.AST | None = None
+
+    @property
+    def variable(self) -> str:
+        """The name itself, or that of the dict or list."""
+        return self.name if self.container is None else self.name.lstrip("*").rsplit("[", 1)[0]
+
+    @property
+    def is_whole_list(self) -> bool:
+        return self.name.startswith("*")
+
+    @property
+    def last(self) -> ast.stmt:
+        return max(self.stores, key=lambda s: (s.lineno, s.col_offset))
+
+
+def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
+    """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
+    found: dict[str, Holding] = {}
+    items = {Sequence(site): key for site, key in facts.items.get(value, ())}
+    for node, values in facts.interp.values.items():
+        if facts.table.of_node.get(node) is not scope or not isinstance(
+            getattr(node, "ctx", None), ast.Store
+        ):
+            continue
+        statement = facts.table.statement_of(node)
+        if not isinstance(node, ast.Name | ast.Attribute) or _is_loop_variable(facts, node):
+            continue  # a loop variable over models is no place to bind a prepared one
+        if value in values:
+            name = ast.unparse(node)
+            found.setdefault(name, Holding(name, value, [], scope)).stores.append(statement)
+        for container in values & set(items):
+            assert isinstance(container, Sequence)
+            if items[container] == ANY and not _is_list_of_its_own(facts, container, value):
+                continue
+            key = items[container]
+            name = f"*{ast.unparse(node)}" if key == ANY else f"{ast.unparse(node)}[{key!r}]"
+            found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
+    for node, held in facts.interp.definitions.items():
+        if isinstance(node, ast.alias) and value in held and facts.table.of_node.get(node) is scope:
+            name = node.asname or node.name  # made by another file of the program
+            found.setdefault(name, Holding(name, value, [], scope)).stores.append(
+                facts.table.statement_of(node)
+            )
+    for holding in found.values():
+        if holding.container is not None:
+            holding.stores += _filled(facts, scope, holding)
+    several = _is_made_repeatedly(facts, value)
+    return sorted(
+        found.values(),
+        key=lambda h: (
+            not (several and h.is_whole_list),
+            h.container is not None,
+            "." not in h.name,
+            h.last.lineno,
+        ),
+    )
+
+
+def _is_loop_variable(facts: Facts, node: ast.AST) -> bool:
+    for around in facts.table.ancestors(node):
+        if isinstance(around, ast.comprehension | ast.For | ast.AsyncFor):
+            return True
+        if isinstance(around, ast.stmt):
+            return False
+    return False
+
+
+def _is_list_of_its_own(facts: Facts, container: Sequence, value: Value) -> bool:
+    """Whether a list that a loop fills holds models alone, or optimizers alone."""
+    if not isinstance(container.site, ast.List | ast.ListComp):
+        return False
+    kinds = (facts.models, facts.optimizers)
+    return any(value in kind and facts.interp.element(container) <= set(kind) for kind in kinds)
+
+
+def _is_made_repeatedly(facts: Facts, value: Value) -> bool:
+    """Whether the place that makes `value` is in a loop, so that a variable holds the last one only."""
+    loops = ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp
+    return any(isinstance(around, loops) for around in facts.table.ancestors(site_of(value)))
+
+
+def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
+    """The statements that put the item into its container: `loaders["train"] = ...`, `models.append(...)`"""
+    return [
+        n
+        for n in ast.walk(scope.node)
+        if isinstance(n, ast.stmt) and facts.table.of_node.get(n) is scope and _fills(n, holding)
+    ]
+
+
+def _fills(statement: ast.stmt, holding: Holding) -> bool:
+    if isinstance(statement, ast.Assign):
+        return any(ast.unparse(t) == holding.name for t in statement.targets)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        holding.is_whole_list
+        and isinstance(call, ast.Call)
+        and ast.unparse(call.func)
+        in {f"{holding.variable}.{name}" for name in ("append", "extend", "insert")}
+    )
+
+
+def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
+    """`stores`, or the parameters of a function that are given `value`: held from its first line on."""
+    found = stores(facts, scope, value)
+    copied = all(
+        h.name.isidentifier() and isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
+        for h in found
+        for s in h.stores
+    )
+    if (found and not copied) or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return found
+    names = [a.arg for a in all_arguments(scope.node)]
+    given = [
+        Holding(name, value, [], scope) for name in names if value in facts.interp.env.get((scope, name), ())
+    ]
+    if found:  # other names of what the function is given
+        return given or found
+    return given + [
+        Holding(f"{name}[{key!r}]", value, [], scope, site)
+        for name in names
+        for site, key in facts.items.get(value, ())
+        if key != ANY and Sequence(site) in facts.interp.env.get((scope, name), ())
+    ]

@@ -387,6 +387,25 @@ NEGATIVE = [
         {"data": SET.rstrip("\n"), "loop": "for x, y in DataLoader(train_set, batch_size=8):"},
         at="optimizer = torch",
     ),
+    leaves(
+        RULE, "a model in a list that is only looked through", {"setup": "for m in [model]:\n    m.train()"}
+    ),
+    leaves(
+        RULE,
+        "a model in a dict beside its name",
+        {"setup": "parts = {'model': model}\nparts['model'].train()"},
+    ),
+    leaves(
+        RULE,
+        "a list that a loop fills with something else",
+        {"setup": "sizes = []\nfor p in model.parameters():\n    sizes.append(p.numel())"},
+    ),
+    leaves(
+        RULE,
+        "other models in a list",
+        {"setup": "others = [nn.Linear(8, 3) for _ in range(3)]\nprint(len(others))"},
+        {"setup": "others = [nn.Linear(8, 3) for _ in range(3)]\naccelerator.print(len(others))"},
+    ),
     refuses(
         RULE,
         "models of a loop that only the last of has a name",

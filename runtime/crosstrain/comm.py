@@ -74,8 +74,8 @@ class Comm(Protocol):
         """
         ...
 
-    def flush(self, *, briefly: bool = False) -> None:
-        """Wait until what this rank has scattered has arrived; ``briefly``: or some seconds, without an error."""
+    def flush(self, *, leaving: bool = False) -> None:
+        """Wait until what this rank has scattered has arrived; ``leaving``: ranks that are gone are no error."""
         ...
 
     def all_gather_object(self, obj: object) -> list[Any]: ...
@@ -304,8 +304,8 @@ class TorchComm:
         self._waiting(f"scatter from rank {src}", work)
         return out if _shares(buffer, out) else _overwrite(out, buffer)
 
-    def flush(self, *, briefly: bool = False) -> None:
-        work = self._outbox.leave if briefly else self._outbox.flush
+    def flush(self, *, leaving: bool = False) -> None:
+        work = self._outbox.leave if leaving else self._outbox.flush
         self._waiting(f"scatter from rank {self.rank}", work)
 
     def all_gather_object(self, obj: object) -> list[Any]:
@@ -382,6 +382,7 @@ class TorchComm:
         pass
 
     def close(self) -> None:
+        self._outbox.leave()
         if self._watch is not None:
             self._watch.close()
         if self._owns_group and dist.is_initialized():

@@ -154,8 +154,8 @@ class XlaComm:
         parts = None if tensors is None else [part.cpu() for part in tensors]
         return out.copy_(self._hosts.scatter(parts, torch.empty_like(out, device="cpu"), src))
 
-    def flush(self, *, briefly: bool = False) -> None:
-        self._hosts.flush(briefly=briefly)
+    def flush(self, *, leaving: bool = False) -> None:
+        self._hosts.flush(leaving=leaving)
 
     def start_average(self, tensor: Tensor) -> Pending:
         """Only of processes that are apart: on one mesh the compiled step has averaged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 TAG = 0x5CA7  # marks ours among the messages that a script may send itself
-_BRIEFLY = timedelta(seconds=10)
+BRIEFLY = timedelta(seconds=10)
 
 
 class Outbox:
@@ -23,11 +24,14 @@ class Outbox:
 
     def __init__(self) -> None:
         self._pending: list[tuple[Any, Tensor]] = []  # with the tensors, whose memory is still read
+        self._watches_exit = False
 
     def send(self, parts: dict[int, Tensor]) -> None:
         """Start sending each rank its tensor, once the last ones have been taken. They must not be changed."""
         self.flush()
-        atexit.register(self.leave)
+        if not self._watches_exit:
+            atexit.register(self._exit)
+            self._watches_exit = True
         self._pending = [(dist.isend(part, rank, tag=TAG), part) for rank, part in parts.items()]
 
     def flush(self) -> None:
@@ -35,15 +39,22 @@ class Outbox:
         pending, self._pending = self._pending, []
         for work, _ in pending:
             work.wait()
-        atexit.unregister(self.leave)
 
-    def leave(self) -> None:
-        """Wait a little: a process that ends takes its messages along, and those who are gone need none."""
+    def leave(self, patience: timedelta | None = None) -> None:
+        """`flush` for one who does not come back: those who are gone need no message.
+
+        A rank may be a whole batch behind, however long that takes, so only the group's own time-out ends the
+        wait. ``patience`` ends it earlier, and the group with it: gloo closes all connections then.
+        """
         pending, self._pending = self._pending, []
         for work, _ in pending:
             with suppress(RuntimeError):
-                work.wait(_BRIEFLY)
-        atexit.unregister(self.leave)
+                work.wait() if patience is None else work.wait(patience)
+
+    def _exit(self) -> None:
+        """A process that ends takes its messages along; one that has failed is not to keep the job waiting."""
+        failed = getattr(sys, "last_value", None) is not None
+        self.leave(BRIEFLY if failed else None)
 
 
 def receive(out: Tensor, source: int) -> None:

@@ -174,9 +174,9 @@ class Channel:
         self._scatter(_STOP)
         self.flush()
 
-    def flush(self, *, briefly: bool = False) -> None:
+    def flush(self, *, leaving: bool = False) -> None:
         """On process 0: return when the others have taken what was sent; see `Comm.flush`."""
-        self._comm.flush(briefly=briefly)
+        self._comm.flush(leaving=leaving)
 
     def fail(self, error: Exception) -> None:
         """On process 0: the next step cannot be read."""
@@ -315,7 +315,7 @@ class DispatchPass(Pass):
 
     def left(self) -> None:
         if self._rank == 0:  # the others are at the last batch that was sent, or will be
-            self._channel.flush(briefly=True)
+            self._channel.flush(leaving=True)
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:

@@ -6,8 +6,10 @@ collective returns its input at once.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -27,6 +29,7 @@ from crosstrain.watch import Watch, Watched
 from crosstrain.xla.chips import xla_wanted
 
 T = TypeVar("T")
+BRIEFLY = timedelta(seconds=10)
 
 
 class Pending(Protocol):
@@ -192,6 +195,7 @@ class TorchComm:
         self._watch: Watch | None = None
         if self.world > 1:
             self._watch = Watch(self.rank, self.world, lambda: self._frames.operation)
+            atexit.register(self._exit)
         if self.world > 1 and device.type == "cpu":
             self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
 
@@ -385,9 +389,21 @@ class TorchComm:
         self._outbox.leave()
         if self._watch is not None:
             self._watch.close()
+        self.gradient_group = None  # or its threads would outlive it
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
         self._owns_group = False
+        atexit.unregister(self._exit)
+
+    def _exit(self) -> None:
+        """The process ends. Threads of gloo that are still putting a collective away would want the interpreter when
+        it is gone, and abort: destroying the group waits for them. A process that failed waits for nobody, because
+        the ranks that it would wait for may be waiting for it.
+        """
+        if getattr(sys, "last_value", None) is None:
+            self.close()
+        else:
+            self._outbox.leave(BRIEFLY)
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
         if "cpu" in self._device_types:

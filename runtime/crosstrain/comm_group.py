@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from datetime import timedelta
 
@@ -43,6 +44,9 @@ def start_group(
         init_method = f"tcp://{place.master_addr}:{place.master_port}"
         if "RANK" in os.environ:
             init_method = "env://"
+    # Default arguments in this module are the group that exists when it is first imported. One that is held in them
+    # cannot end: its threads would live on while the interpreter is taken down.
+    importlib.import_module("torch.distributed.nn.functional")
     try:
         dist.init_process_group(
             backend, init_method=init_method, rank=place.rank, world_size=place.world, timeout=timeout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import sys
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 TAG = 0x5CA7  # marks ours among the messages that a script may send itself
-BRIEFLY = timedelta(seconds=10)
 
 
 class Outbox:
@@ -24,14 +21,10 @@ class Outbox:
 
     def __init__(self) -> None:
         self._pending: list[tuple[Any, Tensor]] = []  # with the tensors, whose memory is still read
-        self._watches_exit = False
 
     def send(self, parts: dict[int, Tensor]) -> None:
         """Start sending each rank its tensor, once the last ones have been taken. They must not be changed."""
         self.flush()
-        if not self._watches_exit:
-            atexit.register(self._exit)
-            self._watches_exit = True
         self._pending = [(dist.isend(part, rank, tag=TAG), part) for rank, part in parts.items()]
 
     def flush(self) -> None:
@@ -50,11 +43,6 @@ class Outbox:
         for work, _ in pending:
             with suppress(RuntimeError):
                 work.wait() if patience is None else work.wait(patience)
-
-    def _exit(self) -> None:
-        """A process that ends takes its messages along; one that has failed is not to keep the job waiting."""
-        failed = getattr(sys, "last_value", None) is not None
-        self.leave(BRIEFLY if failed else None)
 
 
 def receive(out: Tensor, source: int) -> None:

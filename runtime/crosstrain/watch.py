@@ -6,7 +6,6 @@ down there when the process ends, and take the process with it.
 
 from __future__ import annotations
 
-import atexit
 import sys
 import threading
 from collections.abc import Callable
@@ -39,11 +38,9 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._answer, name="crosstrain-watch", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
 
     def close(self) -> None:
         """Stop answering."""
-        atexit.unregister(self.close)
         self._over.set()
         self._thread.join()
 

@@ -253,6 +253,37 @@ def test_two_machines_of_one_rank_each_on_this_one(tmp_path: Path) -> None:
     assert [out for out, _ in outputs] == ["rank 0 local 0 sum 3\n", "rank 1 local 0 sum 3\n"]
 
 
+THREADS = """
+import atexit
+from pathlib import Path
+
+@atexit.register
+def last():
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    print("threads left:", sorted(name for name in names if "gloo" in name))
+
+import torch
+from crosstrain import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(2, 2)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+accelerator.backward(model(torch.ones(1, 2)).sum())
+optimizer.step()
+accelerator.wait_for_everyone()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_script_that_just_ends_leaves_no_thread_behind_in_the_interpreter(tmp_path: Path) -> None:
+    """A gloo thread that is late, on a busy machine, to put a finished collective away takes a process that is
+    already over with it: exit code 134 (SIGABRT) after a training that was complete."""
+    (tmp_path / "train.py").write_text(THREADS)
+    done = launch(tmp_path, "--cpu", "--num-processes", "2", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["threads left: []"] * 2
+
+
 def test_tee_keeps_each_ranks_output_and_shows_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os, sys\nprint('hello'); print('oh', file=sys.stderr)\n")
     done = launch(tmp_path, "--cpu", "--num-processes", "2", "--log-dir", "logs", "--tee", "3", "train.py")

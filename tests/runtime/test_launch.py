@@ -147,6 +147,9 @@ def test_exit_code_is_the_ranks_own(tmp_path: Path, name: str) -> None:
     lines = [
         "import os, sys, time",
         "rank = int(os.environ['RANK'])",
+        "open(f'here{rank}', 'w').close()",
+        "while not os.path.exists(f'here{1 - rank}'):",  # on a busy machine one may be ended before it begins
+        "    time.sleep(0.01)",
         "def main():",
         f"    {statement}",
         f"    {wait}",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
+from crosstrain.utils import pad_collate
 from torch import Tensor, nn
 
 from tests.xla.support import model, on_xla
@@ -16,21 +17,27 @@ from tests.xla.support import model, on_xla
 STEPS = 8
 
 
-def batches(accelerator: Accelerator) -> Iterator[Tensor]:
-    """Eight batches whose numbers of positive entries differ."""
+Collate = Callable[[list[Tensor]], Tensor]
+
+
+def batches(accelerator: Accelerator, collate: Collate | None) -> Iterator[Tensor]:
+    """Eight batches whose numbers of positive entries differ; or, to be collated, whose sequences get longer."""
     torch.manual_seed(0)
-    rows = torch.randn(STEPS * 8, 6) + torch.linspace(-2, 2, STEPS).repeat_interleave(8)[:, None]
-    yield from accelerator.prepare(torch.utils.data.DataLoader(rows, batch_size=2))  # type: ignore[arg-type]
+    rows: Any = torch.randn(STEPS * 8, 6) + torch.linspace(-2, 2, STEPS).repeat_interleave(8)[:, None]
+    if collate is not None:
+        rows = [torch.ones(3 + index // 8) for index in range(STEPS * 8)]
+    loader: Any = torch.utils.data.DataLoader(rows, batch_size=2, collate_fn=collate)
+    yield from accelerator.prepare(loader)
 
 
-def counted(step: Callable[[Tensor, int], Any]) -> tuple[int, int, int]:
+def counted(step: Callable[[Tensor, int], Any], collate: Collate | None = None) -> tuple[int, int, int]:
     """Graphs compiled after the second step, values read, operations on the CPU, over eight steps."""
     from crosstrain.xla.watch import count
 
     accelerator = Accelerator()
     warnings.simplefilter("ignore")  # the watch speaks, as it should
     start = before = accelerator._comm.watch.report()  # type: ignore[attr-defined]
-    for index, x in enumerate(batches(accelerator)):
+    for index, x in enumerate(batches(accelerator, collate)):
         result = step(x, index)  # what nobody keeps, XLA never computes
         accelerator._comm.step_done()
         del result
@@ -108,6 +115,23 @@ def test_the_flagged_form_keeps_compiling_and_the_fixed_one_does_not(
     settled, reads, fallbacks = on_xla(counted, fixed)
     assert compiled >= 3
     assert (settled, reads, fallbacks) == (0, 0, 0)
+
+
+def to_the_longest(rows: list[Tensor]) -> Tensor:
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+
+def to_multiples(rows: list[Tensor]) -> Tensor:
+    return pad_collate(multiple_of=16, fields=["x"])([{"x": row} for row in rows])["x"]
+
+
+def doubling(x: Tensor, _: int) -> Tensor:
+    return (x * 2).sum()
+
+
+def test_padding_to_the_longest_keeps_compiling_and_multiples_do_not() -> None:
+    assert on_xla(counted, doubling, to_the_longest)[0] == STEPS - 2
+    assert on_xla(counted, doubling, to_multiples) == (0, 0, 0)
 
 
 def branching(x: Tensor, _: int) -> Tensor:

@@ -42,6 +42,15 @@ REFUSED = {
     "cpu and gpu": (["--cpu", "--gpu-ids", "0", "train.py"], "exclude each other"),
     "two machines, no address": (["--num-machines", "2", "train.py"], "--main-process-ip"),
     "rank too high": (["--machine-rank", "1", "train.py"], "not in 0..0"),
+    "port": (["--main-process-port", "99999", "train.py"], "from 1 to 65535"),
+    "tee": (["--tee", "9", "train.py"], "--tee 9 (command line): write 1 for stdout"),
+    "tee in a job": (["--emit", "slurm", "--num-processes", "2", "--tee", "x", "train.py"], "--tee x"),
+    "log folder": (["--cpu", "--log-dir", "/proc/logs", "train.py"], "--log-dir /proc/logs: No such file"),
+    "folder as configuration": (["--config-file", ".", "train.py"], "--config-file .: is a directory"),
+    "restarts in a file": (
+        ["--config-file", "bad.yaml", "train.py"],
+        "--max-restarts -1 (--config-file bad.yaml)",
+    ),
 }
 
 
@@ -55,11 +64,19 @@ def test_refusal_is_one_message_and_exit_code_2(
         pytest.skip("this machine has an accelerator")
     arguments, message = REFUSED[name]
     (tmp_path / "train.py").write_text("")
+    (tmp_path / "bad.yaml").write_text("max_restarts: -1")
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["launch", *arguments])
     assert result.exit_code == 2, result.output
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+def test_config_that_is_not_answered_writes_nothing(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["config", "--config-file", str(tmp_path / "launch.yaml")], input="y\n")
+    assert result.exit_code == 2
+    assert "crosstrain config: stopped before the last answer: nothing was written" in result.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_script_options_are_not_the_launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

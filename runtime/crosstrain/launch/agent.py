@@ -38,8 +38,12 @@ def launch(resolved: Resolved, target: Target) -> int:
     """Run the target on every rank of this machine and return the exit code for the shell.
 
     0: every rank succeeded. A failure is told on stderr once and gives the code of the rank that failed
-    first; a signal n gives 128 + n. No rank is left when this returns, nor when this process is killed.
+    first; a signal n gives 128 + n; 2 if there is no place for the logs. No rank is left when this returns, nor
+    when this process is killed.
     """
+    if problem := _no_log_dir(resolved.options):
+        print(f"crosstrain launch: {problem}", file=sys.stderr)
+        return 2
     if not resolved.options.debug:
         quiet()
     os.environ.update(_between_machines(resolved.options) | resolved.environment)
@@ -74,6 +78,17 @@ def launch(resolved: Resolved, target: Target) -> int:
         print("crosstrain launch: stopped; every rank was ended.", file=sys.stderr)
         return 128 + number
     return 0
+
+
+def _no_log_dir(options: LaunchOptions) -> str | None:
+    """Why the folder for the logs cannot be made, None where it is there, or is not wanted."""
+    if options.log_dir is None:
+        return None
+    try:
+        Path(options.log_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"--log-dir {options.log_dir}: {error.strerror}"
+    return None
 
 
 @contextmanager

@@ -264,11 +264,13 @@ def config(
     from crosstrain.launch.layers import default_file, write_file
 
     path = config_file or default_file()
-    options = {"mixed_precision": "no"} if default else _questions()
     try:
+        options = {"mixed_precision": "no"} if default else _questions()
         write_file(path, options)
     except OSError as error:
         usage_error("config", f"{path}: {error.strerror}")
+    except typer.Abort:
+        usage_error("config", "stopped before the last answer: nothing was written (--default asks nothing)")
     typer.echo(f"wrote {path}")
 
 

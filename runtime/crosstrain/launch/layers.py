@@ -9,6 +9,7 @@ too (see `foreign`), wherever a file is.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,14 @@ from crosstrain.launch.options import LaunchOptions, UsageError, option_kinds, r
 
 FILE_NAME = "launch.yaml"
 KINDS = option_kinds()
+LEAST = {
+    "num_machines": 1,
+    "gradient_accumulation_steps": 1,
+    "max_restarts": 0,
+    "monitor_interval": 0.01,
+    "timeout": 1,
+}
+TEE = re.compile(r"[0-3]|(\d:[0-3],)*\d:[0-3]")  # as the agent reads it
 
 
 def default_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -37,7 +46,7 @@ def layered(
     """The options and, for each that is not built in, its origin.
 
     given: the command line's options by name; None was not given. Raises UsageError for a file that does not
-    exist, is not YAML, or holds what is not an option.
+    exist, is not YAML, or holds what is not an option, and for a value that cannot be meant.
     """
     layers = [("command line", {name: value for name, value in given.items() if value is not None})]
     layers += _environment(environ)
@@ -53,7 +62,23 @@ def layered(
     if values.get("num_machines", 1) > 1 and "machine_rank" not in values and "SLURM_NODEID" in environ:
         values["machine_rank"] = int(environ["SLURM_NODEID"])
         origin["machine_rank"] = "environment (SLURM_NODEID)"
+    for name, value in values.items():
+        if problem := _out_of_range(name, value):
+            raise UsageError(f"--{name.replace('_', '-')} {value} ({origin[name]}): {problem}")
     return LaunchOptions(**values), origin
+
+
+def _out_of_range(name: str, value: Any) -> str | None:
+    """What is wrong with a value of the right type, wherever it is from."""
+    if name in LEAST and value < LEAST[name]:
+        return f"must be at least {LEAST[name]}"
+    if name == "main_process_port" and not 0 <= value < 2**16:
+        return "a port is a number from 1 to 65535, or 0 for a free one"
+    if name == "tee" and not TEE.fullmatch(value):
+        return (
+            "write 1 for stdout, 2 for stderr, 3 for both, 0 for neither, or each rank's own, such as 0:3,1:1"
+        )
+    return None
 
 
 def _environment(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
@@ -71,7 +96,7 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]
 
 def _read_named(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise UsageError(f"--config-file {path}: no such file")
+        raise UsageError(f"--config-file {path}: {'is a directory' if path.is_dir() else 'no such file'}")
     return read_file(path)
 
 

@@ -5,24 +5,13 @@ Each case names what was wrong and says which lines the result must hold, must n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from crosstrain_migrate.engine import Options, migrate_text
 
+from tests.rules.faults import Fault
 from tests.rules.support import SLOTS, check_invariants, migrate, script
-
-
-@dataclass(frozen=True)
-class Fault:
-    name: str
-    slots: dict[str, str]
-    holds: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-    refused: str = ""
-    says: str = ""  # the code of a finding
-
 
 FAULTS = [
     Fault(
@@ -545,19 +534,7 @@ print(seen)
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault(fault: Fault) -> None:
-    text = script({**SLOTS, **fault.slots})
-    result = migrate(text)
-    check_invariants(text, result)
-    if fault.refused:
-        assert fault.refused in {f.rule for f in result.findings}
-        assert result.refused
-        return
-    assert result.changed or result.refused
-    assert not fault.says or fault.says in {f.rule for f in result.findings}
-    for line in fault.holds:
-        assert line in result.after
-    for line in fault.lacks:
-        assert line not in result.after
+    fault.check()
 
 
 def test_a_function_that_is_given_the_model_prepares_it() -> None:

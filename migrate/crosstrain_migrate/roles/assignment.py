@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .memory import key_of
-from .values import External, Instance, Member, Sequence, Shard, Value, Values
+from .values import Class, External, Instance, Member, Sequence, Shard, Value, Values
 
 if TYPE_CHECKING:
     from .infer import Interpreter
@@ -27,6 +27,8 @@ def assign(interp: Interpreter, target: ast.expr, values: Values | set[Value]) -
         for owner in interp.eval(target.value):
             if isinstance(owner, Instance):
                 interp.store(owner.cls, target.attr, values)
+            elif isinstance(owner, Class):
+                interp.store(owner.node, target.attr, values)
             elif isinstance(owner, Member | External):
                 interp.store(interp.tree, (owner, target.attr), values)
     elif isinstance(target, ast.Subscript):

@@ -9,7 +9,6 @@ from . import tensors
 from . import torch_api as api
 from .program import LOCAL
 from .values import (
-    NOTHING,
     UNKNOWN,
     Class,
     Function,
@@ -37,7 +36,10 @@ def attribute(interp: Interpreter, owner: Value, name: str, node: ast.AST) -> Va
         return _of_instance(interp, owner, name)
     if isinstance(owner, Class):
         method = interp.method(owner.node, name)
-        return frozenset({Function(method)}) if method is not None else UNKNOWN
+        if method is not None:
+            return frozenset({Function(method)})
+        found = _of_class(interp, owner.node, name)
+        return UNKNOWN if found is None else found
     if isinstance(owner, Shard):
         return _of_shard(owner, name, node)
     stored = interp.heap.get((interp.tree, (owner, name)))
@@ -55,16 +57,21 @@ def _of_instance(interp: Interpreter, owner: Instance, name: str) -> Values:
         if "staticmethod" in decorators:
             return frozenset({Function(method)})
         return frozenset({Method(owner, Function(method))})
-    found: set[Value] = set(interp.heap.get((owner.cls, name), ()))
-    for base in interp.bases(owner.cls):
-        if isinstance(base, Class):
-            found |= interp.heap.get((base.node, name), set())
-    if not found and name in interp.assigned_attributes:
-        return NOTHING
-    class_scope = interp.table.scopes.get(owner.cls)
-    if class_scope is not None and name in class_scope.names:
-        found |= interp.env[class_scope, name]
-    return frozenset(found) or frozenset({Member(owner, name)})
+    found = _of_class(interp, owner.cls, name)
+    return found if found is not None else frozenset({Member(owner, name)})
+
+
+def _of_class(interp: Interpreter, cls: ast.ClassDef, name: str) -> Values | None:
+    """`Config.device`: what the body of the class binds, or what is stored in it; None: nothing of that name."""
+    found: set[Value] = set()
+    classes = [cls, *(base.node for base in interp.bases(cls) if isinstance(base, Class))]
+    bodies = [scope for scope in map(interp.table.scopes.__getitem__, classes) if name in scope.names]
+    for node in classes:
+        found |= interp.heap.get((node, name), set())
+    for scope in bodies:
+        found |= interp.env[scope, name]
+    known = found or bodies or name in interp.assigned_attributes
+    return frozenset(found) if known else None
 
 
 def _of_shard(owner: Shard, name: str, node: ast.AST) -> Values:

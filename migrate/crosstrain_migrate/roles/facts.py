@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from .infer import Interpreter
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
+from .tensors import is_number
 from .values import (
     External,
     Function,
@@ -150,12 +152,15 @@ class Facts:
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
         """Every use of a variable, and every call, that what `backward` gets is computed from, the script's own
-        functions included."""
+        functions included.
+
+        A Python number that the loss is multiplied with or divided by is a constant, the same on every rank.
+        """
         found: set[ast.AST] = set()
         entered: set[tuple[ast.AST, int | None]] = set()
         work: list[ast.AST] = [loss for _, loss in self.backward_calls]
         while work:
-            for name in ast.walk(work.pop()):
+            for name in self._walk_without_factors(work.pop()):
                 if isinstance(name, ast.Call):
                     found.add(name)
                     work.extend(self._returned_by(name, entered))
@@ -184,6 +189,23 @@ class Facts:
         if not isinstance(value, ast.Call) or not self._returned_by(value, set()):
             return [value]
         return [value.func, *arguments_of(value), *self._returned_by(value, entered, position)]
+
+    def _walk_without_factors(self, node: ast.AST) -> Iterator[ast.AST]:
+        work = [node]
+        while work:
+            node = work.pop()
+            yield node
+            factors = self._number_factors(node) if isinstance(node, ast.BinOp) else ()
+            work.extend(child for child in ast.iter_child_nodes(node) if child not in factors)
+
+    def _number_factors(self, node: ast.BinOp) -> list[ast.expr]:
+        if not isinstance(node.op, ast.Mult | ast.Div):
+            return []
+        return [
+            side
+            for side in (node.left, node.right)
+            if any(isinstance(v, Shard) and is_number(v) for v in self.of(side))
+        ]
 
     def _given(self, argument: ast.arg) -> list[ast.expr]:
         """What the calls of its function pass for a parameter."""

@@ -233,6 +233,10 @@ def binary(
         return None
     if left is None or right is None:
         return _with_constant(op, left, right, node)
+    if is_number(right) and not left.host:
+        return _with_constant(op, left, None, node)
+    if is_number(left) and not right.host:
+        return _with_constant(op, None, right, node)
     origins = left.origins | right.origins
     host = left.host and right.host
     kinds = {left.kind, right.kind}
@@ -256,6 +260,11 @@ def binary(
     if isinstance(op, ast.Div) and left.kind == "sum" and right.kind == "count":
         return replace(base, kind="mean")
     return replace(base, kind="other", origins=origins or frozenset({node}))
+
+
+def is_number(shard: Shard) -> bool:
+    """A Python number: it is made global where it is read, so in what follows it is the same on every rank."""
+    return shard.host and shard.kind in SCALARS
 
 
 def _with_constant(

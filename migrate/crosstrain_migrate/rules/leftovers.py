@@ -17,7 +17,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import LOCAL
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, External, Function, Symbol
+from crosstrain_migrate.roles.values import Class, External, Function, Symbol, Unknown
 
 from .base import Context, refuse
 from .device import Placement
@@ -27,13 +27,14 @@ RULE = "CT105"
 
 
 def replace_imported(context: Context, placement: Placement) -> None:
-    """Uses of devices from the top level of files that see no accelerator become the accelerator's device."""
+    """Uses of devices from the top level of files that see no accelerator, and of those that the body of a class holds,
+    become the accelerator's device."""
     table = context.facts.table
     for definition in context.device_definitions:
         scope = table.of_node[definition]
-        if scope.parent is not None or context.home.is_global_in(scope):
+        if not in_class(scope) and (scope.parent is not None or context.home.is_global_in(scope)):
             continue
-        for use in _uses(context.facts, definition):
+        for use in uses_of(context.facts, definition):
             if use in placement.gone:
                 continue
             if not context.reachable(use):
@@ -60,12 +61,19 @@ def _keep(context: Context, definition: ast.Assign, use: ast.expr) -> None:
     )
 
 
-def _uses(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
+def in_class(scope: Scope) -> bool:
+    """Whether a variable of this scope is read as an attribute: `Config.device`."""
+    return isinstance(scope.node, ast.ClassDef)
+
+
+def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
     """Names and attributes that mean the variable itself, in any file; not what was passed on from it."""
     made = {v for v in facts.of(definition.value) if isinstance(v, External) and v.path == "torch.device"}
     target = definition.targets[0]
     if not isinstance(target, ast.Name):
         return []
+    if in_class(facts.table.of_node[definition]):
+        return _uses_in_class(facts, definition, target.id)
     found: list[ast.expr] = []
     for node in facts.nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and facts.of(node) & made:
@@ -77,6 +85,43 @@ def _uses(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
             if any(isinstance(v, Symbol) and v.path.startswith(LOCAL) for v in owner):
                 found.append(node)
     return found
+
+
+def _uses_in_class(facts: Facts, definition: ast.Assign, name: str) -> list[ast.expr]:
+    scope = facts.table.of_node[definition]
+    names = [
+        node
+        for node in ast.walk(scope.node)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+    ]
+    return [
+        *(node for node in _attributes(facts, name) if _means(facts, node, definition)),
+        *(node for node in names if facts.table.of_node[node].resolve(name) is scope),
+    ]
+
+
+def _means(facts: Facts, node: ast.Attribute, definition: ast.Assign) -> bool:
+    """Whether an attribute is what the definition made, and nothing else."""
+    found, made = facts.of(node), facts.of(definition.value)
+    return found <= made and any(isinstance(v, External) for v in found)
+
+
+def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
+    """Whether something that may be the class, and may be something else, is asked for the variable."""
+    target = definition.targets[0]
+    made = {v for v in facts.of(definition.value) if isinstance(v, External)}
+    return isinstance(target, ast.Name) and any(
+        Unknown() in facts.of(node.value) or (facts.of(node) & made and not _means(facts, node, definition))
+        for node in _attributes(facts, target.id)
+    )
+
+
+def _attributes(facts: Facts, name: str) -> list[ast.Attribute]:
+    return [
+        node
+        for node in facts.nodes
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+    ]
 
 
 class Leftovers:
@@ -111,7 +156,7 @@ class Leftovers:
             scope = self.facts.table.of_node[node]
             if node in self.gone or scope.parent is not None or self.context.home.is_global_in(scope):
                 continue
-            if all(use in self.gone for use in _uses(self.facts, node)):
+            if all(use in self.gone for use in uses_of(self.facts, node)):
                 self._say_options(node, node.value)
                 self.gone.update(ast.walk(node))
                 self.context.remove(node, RULE, "nothing uses this device any more")

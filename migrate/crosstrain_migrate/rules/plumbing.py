@@ -22,7 +22,7 @@ from .defaults import default_of
 from .device import Placement
 from .devices import is_cpu
 from .harmless import is_pure
-from .leftovers import Leftovers, replace_imported
+from .leftovers import Leftovers, in_class, is_read_by_others, replace_imported, uses_of
 from .prepare import argument_for
 
 RULE = "CT106"
@@ -282,7 +282,7 @@ class Plumbing:
                 else:
                     whole = default_of(self.facts, node) or node
                     self.context.remove(whole, "CT105", "nothing uses this device any more")
-            elif self.context.reachable(node):
+            elif self.context.reachable(node) and not in_class(self.facts.table.of_node[node]):
                 kind = ".type" if self._is_read_as_text(node) else ""
                 own = f"{self.context.accelerator(node)}.device{kind}"
                 self.context.replace(node.value, "CT105", "the process's own device", own)
@@ -352,6 +352,9 @@ class Plumbing:
         if not isinstance(target, ast.Name) or not is_pure_device(node.value):
             return False
         scope = self.facts.table.of_node[target].resolve(target.id)
+        if scope is not None and in_class(scope):
+            unread = all(use in self.gone for use in uses_of(self.facts, node))
+            return unread and not is_read_by_others(self.facts, node)
         return scope is not None and not self._residual(scope, target.id)
 
     def _is_mere_text(self, node: ast.Assign) -> bool:

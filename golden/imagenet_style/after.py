@@ -152,9 +152,8 @@ def validate(accelerator, val_loader, model, criterion, args):
 
     with torch.no_grad():
         for i, (images, target) in enumerate(val_loader):
-            if torch.cuda.is_available():
-                images = images.to(accelerator.device, non_blocking=True)
-                target = target.to(accelerator.device, non_blocking=True)
+            images = images.to(accelerator.device, non_blocking=True)
+            target = target.to(accelerator.device, non_blocking=True)
 
             # compute output
             output = model(images)

@@ -31,7 +31,6 @@ def adjust_learning_rate(optimizer, epoch):
 
 
 th.manual_seed(15)
-has_gpu = th.cuda.is_available()
 
 bunch = load_digits()
 images = th.tensor(bunch.data, dtype=th.float32).div_(16)
@@ -43,8 +42,7 @@ accelerator = Accelerator()
 body = nn.Sequential(nn.Linear(64, 32), nn.ReLU())
 head = nn.Linear(32, 10)
 net = nn.Sequential(body, head)
-if has_gpu:
-    net = net.to(accelerator.device)
+net = net.to(accelerator.device)
 optimizer = th.optim.SGD([{"params": body.parameters(), "lr_scale": 0.5}, {"params": head.parameters()}],
                          lr=hps.lr, momentum=0.9)
 body, head, optimizer, train_ld, test_ld = accelerator.prepare(body, head, optimizer, train_ld, test_ld)

@@ -35,7 +35,7 @@ for e in range(2):
     ok = 0
     with T.no_grad():
         for a, b in te:
-            if GPU: a, b = a.to(accelerator.device), b.to(accelerator.device)
+            a, b = a.to(accelerator.device), b.to(accelerator.device)
             ok += (m(a).argmax(1) == b).float().sum().item()  # right answers
     accelerator.print(e, '%.4f' % hist[-1], '%.4f' % (ok/len(te.dataset)))
 

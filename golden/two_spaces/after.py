@@ -5,7 +5,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from sklearn.datasets import load_digits
 
 EPOCHS, BATCH, LR = 2, 60, 0.3
-USE_CUDA = torch.cuda.is_available()
 torch.manual_seed(11)
 
 class Net(nn.Module):
@@ -37,7 +36,7 @@ def check():
   net.eval(); right = 0
   with torch.no_grad():
     for x, y in test_loader:
-      if USE_CUDA: x, y = x.to(accelerator.device), y.to(accelerator.device)
+      x, y = x.to(accelerator.device), y.to(accelerator.device)
       right += net(x).max(1)[1].eq(y).sum().item()
   return 100. * right / len(test_loader.dataset)
 

@@ -20,7 +20,7 @@ args.cuda = torch.cuda.is_available() and not args.no_cuda
 
 torch.manual_seed(args.seed)
 
-accelerator = Accelerator(cpu=not args.cuda, loss_reduction="sum")
+accelerator = Accelerator(cpu=args.no_cuda, loss_reduction="sum")
 device = accelerator.device
 
 pixels = torch.tensor(load_digits().data, dtype=torch.float32) / 16

@@ -80,7 +80,7 @@ def main():
 	)
 	test_loader = DataLoader(TensorDataset(x[1400:], y[1400:]), batch_size=70)
 
-	accelerator = Accelerator()
+	accelerator = Accelerator(cpu=args.no_cuda)
 	net = DigitNet(64, 32, 10)
 	criterion = nn.CrossEntropyLoss()
 	optimizer = optim.SGD(

@@ -75,7 +75,7 @@ def evaluate(model, loader, accelerator):
 def main():
     cfg = load_config(sys.argv[1:])
     torch.manual_seed(cfg.seed)
-    accelerator = Accelerator(step_scheduler_with_optimizer=False)
+    accelerator = Accelerator(cpu=cfg.device == "cpu", step_scheduler_with_optimizer=False)
     train_loader, test_loader = build_loaders(cfg.train)
     model = build_model(cfg.model)
     optimizer = optim.Adam(model.parameters(), lr=cfg.optimizer.lr)

@@ -14,7 +14,115 @@ OF_CONFIG = {
 }
 CHOICE = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
 
+OPTIONS = """\
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--no-cuda", action="store_true")
+parser.add_argument("--device", default="cuda")
+args = parser.parse_args()
+"""
+GUARDED = {
+    "options": OPTIONS + "args.cuda = not args.no_cuda and torch.cuda.is_available()",
+    "device": "",
+    "model": "model = nn.Linear(8, 3)\nif args.cuda:\n    model.cuda()",
+    "batch": "if args.cuda:\n    x, y = x.cuda(), y.cuda()",
+}
+SAMPLE = "z = torch.ones(1, 8)\n{}\nwith torch.no_grad():\n    print(model(z).sum().item())"
+
 FAULTS = [
+    Fault(
+        "the CPU is still chosen by a flag that only stood around moves",
+        GUARDED,
+        holds=("accelerator = Accelerator(cpu=args.no_cuda)\nmodel = nn.Linear(8, 3)\n",),
+        lacks=(".cuda()",),
+    ),
+    Fault(
+        "the CPU is still chosen by a flag that a trainer keeps",
+        {
+            "options": GUARDED["options"],
+            "definitions": "class Trainer:\n    def __init__(self, args, loader):\n        self.args = args\n"
+            "        self.loader = loader\n        self.model = nn.Linear(8, 3)\n"
+            "        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)\n"
+            "        if self.args.cuda:\n            self.model = self.model.cuda()\n\n"
+            "    def train(self):\n        for x, y in self.loader:\n            if self.args.cuda:\n"
+            "                x, y = x.cuda(), y.cuda()\n            loss = F.cross_entropy(self.model(x), y)\n"
+            "            self.optimizer.zero_grad()\n            loss.backward()\n            self.optimizer.step()\n",
+            "device": "",
+            "model": "trainer = Trainer(args, train_loader)",
+            "optimizer": "",
+            "epoch": "trainer.train()",
+            "loop": "if True:",
+            "batch": "pass",
+            **dict.fromkeys(("loss", "backward", "step"), ""),
+        },
+        holds=("self.accelerator = Accelerator(cpu=self.args.no_cuda)",),
+        lacks=("args.cuda:",),
+    ),
+    Fault(
+        "a test of CUDA around a move alone goes",
+        {**GUARDED, "end": SAMPLE.format("if args.cuda:\n    z = z.cuda()")},
+        holds=("\nz = z.to(accelerator.device)\n",),
+        lacks=("if args.cuda",),
+    ),
+    Fault(
+        "a test of CUDA around a move alone goes, written in both branches",
+        {
+            **GUARDED,
+            "end": SAMPLE.format(
+                "if args.cuda:\n    z = z.double().cuda().float()\nelse:\n    z = z.double().float()"
+            ),
+        },
+        holds=("\nz = z.double().to(accelerator.device).float()\n",),
+        lacks=("if args.cuda", "else"),
+    ),
+    Fault(
+        "a test of CUDA around a move alone goes, written as an expression",
+        {**GUARDED, "end": SAMPLE.format("z = z.cuda() if torch.cuda.is_available() else z")},
+        holds=("\nz = z.to(accelerator.device)\n",),
+    ),
+    Fault(
+        "a test of CUDA around more than moves stays",
+        {**GUARDED, "end": SAMPLE.format("if args.cuda:\n    z = z.cuda()\n    z = z * 2")},
+        holds=("if args.cuda:\n    z = z.to(accelerator.device)\n    z = z * 2\n",),
+    ),
+    Fault(
+        "the CPU in a call, in the first place of a choice",
+        {
+            "options": OPTIONS,
+            "device": 'device = torch.device("cpu") if args.no_cuda else torch.device("cuda")',
+        },
+        holds=("Accelerator(cpu=args.no_cuda)",),
+    ),
+    Fault(
+        "the name of a device as an option, where there is a GPU",
+        {
+            "options": OPTIONS,
+            "device": 'device = torch.device(args.device if torch.cuda.is_available() else "cpu")',
+        },
+        holds=('Accelerator(cpu=args.device == "cpu")',),
+    ),
+    Fault(
+        "a switch that is not understood is said to do nothing",
+        {
+            "options": OPTIONS,
+            "device": 'device = torch.device("cuda" * (not args.no_cuda) or "cpu")',
+        },
+        holds=("Accelerator()",),
+        says="CT105",
+    ),
+    Fault(
+        "a switch in the body of a class is not read where it is not known",
+        {
+            "definitions": "class Config:\n    gpu = True\n"
+            '    device = "cuda" if gpu and torch.cuda.is_available() else "cpu"\n\n',
+            "device": "",
+            "model": "model = nn.Linear(8, 3).to(Config.device)",
+            "batch": "x, y = x.to(Config.device), y.to(Config.device)",
+        },
+        holds=("Accelerator()",),
+        says="CT105",
+    ),
     Fault(
         "a device in the body of a class goes with its last use",
         {"definitions": CONFIG.format(CHOICE), **OF_CONFIG},

@@ -233,9 +233,9 @@ def binary(
         return None
     if left is None or right is None:
         return _with_constant(op, left, right, node)
-    if is_number(right) and not left.host:
+    if is_number(right) and _is_tensor(left):
         return _with_constant(op, left, None, node)
-    if is_number(left) and not right.host:
+    if is_number(left) and _is_tensor(right):
         return _with_constant(op, None, right, node)
     origins = left.origins | right.origins
     host = left.host and right.host
@@ -265,6 +265,10 @@ def binary(
 def is_number(shard: Shard) -> bool:
     """A Python number: it is made global where it is read, so in what follows it is the same on every rank."""
     return shard.host and shard.kind in SCALARS
+
+
+def _is_tensor(shard: Shard) -> bool:
+    return not shard.host and shard.kind != "count"
 
 
 def _with_constant(

@@ -30,6 +30,7 @@ from . import (
     marks,
     meeting,
     metrics,
+    moves,
     numbers,
     plain,
     plumbing,
@@ -147,6 +148,7 @@ def _core(context: Context) -> None:
     portable.plan(context)
     placement = device.Placement(context)
     placement.plan()
+    moves.plan(context, placement)
     lengths.plan(context)
     unplaced.plan(context, placement)
     prepare.plan(context)

@@ -37,6 +37,7 @@ class Placement:
         self.facts = context.facts
         self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
         self.moved: dict[ast.AST, ast.expr] = {}  # calls of a helper that moves its argument, which it is
+        self.portable: set[ast.AST] = set()  # calls of .cuda() that now name the accelerator's device
         self.gone: set[ast.AST] = set()  # nodes inside removed code
         self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
         self.devices = Devices(context.facts)
@@ -260,6 +261,7 @@ class Placement:
         )
         template = "{x}" + f".to({accelerator}.device{extra})"
         self.gone.update(n for a in call.args for n in ast.walk(a))
+        self.portable.add(call)
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
 
     # -- what is left ----------------------------------------------------------------------------------------

@@ -11,16 +11,14 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import External, Function, Symbol
+from crosstrain_migrate.roles.values import Function, Symbol
 
 from . import mixed, speakers
 from .base import Context, Home, Subject, refuse
-from .defaults import default_of
 from .draws import Place, may_draw, unseeded_draw
 from .holdings import stores
 from .subject import suite_of
@@ -222,127 +220,6 @@ def _is_main_test(node: ast.AST) -> bool:
 def _in_suite(facts: Facts, node: ast.AST, suite: list[ast.stmt]) -> ast.stmt | None:
     chain = [node, *facts.table.ancestors(node)]
     return next((s for s in suite if s in chain), None)
-
-
-# -- the cpu= argument ---------------------------------------------------------------------------------------
-
-
-def cpu_option(context: Context, definition: ast.Assign) -> str | None:
-    """What `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
-    value = definition.value
-    facts = context.facts
-    if default_of(facts, definition) is not None and isinstance(definition.targets[0], ast.Attribute):
-        return f'{ast.unparse(definition.targets[0])} == "cpu"'
-    if any(names_ordinal(n) for n in ast.walk(value)):
-        context.note(
-            "CT105",
-            definition.value,
-            "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices",
-            "choose GPUs with `crosstrain launch --gpu-ids`",
-            Severity.NOTE,
-        )
-    if context.home.scope.parent is None and any(_by_name(n) for n in ast.walk(facts.tree)):
-        context.note(
-            "CT105",
-            definition.value,
-            "`exec` or `globals()` in this script may set this choice of a device by its name, which does nothing any more",
-            "choose the device where the script is launched: `crosstrain launch --cpu`",
-        )
-    if isinstance(value, ast.Call) and value.args and not names_a_device(value):
-        value = value.args[0]
-    if isinstance(value, ast.IfExp):
-        return _cpu_from_test(context, value)
-    if isinstance(value, ast.Attribute | ast.Name) and not any(
-        isinstance(v, External) for v in facts.of(value)
-    ):
-        text = context.source(value)
-        context.note(
-            "CT105",
-            value,
-            f"`{text}` chooses the device: `cpu` is still obeyed, a GPU number in it is not (the launcher hands out devices)",
-            "choose GPUs with `crosstrain launch --gpu-ids`",
-            Severity.NOTE,
-        )
-        return f'str({text}) == "cpu"' if not isinstance(value, ast.Attribute) else f'{text} == "cpu"'
-    return None
-
-
-def _by_name(node: ast.AST) -> bool:
-    """A call that may set a variable of the module by a name that is made at run time."""
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals")
-    )
-
-
-def names_ordinal(node: ast.AST) -> bool:
-    """Part of a device with a number: `"cuda:1"`, `f"cuda:{gpu}"`, `"cuda:{}".format(gpu)`, `device("cuda", 1)`."""
-    if isinstance(node, ast.Constant):
-        text = node.value if isinstance(node.value, str) else ""
-        return text.startswith("cuda:") and text != "cuda:0"
-    if isinstance(node, ast.Call) and len(node.args) == 2:
-        kind, number = node.args
-        first = isinstance(number, ast.Constant) and number.value == 0
-        return isinstance(kind, ast.Constant) and kind.value == "cuda" and not first
-    return False
-
-
-def _cpu_from_test(context: Context, value: ast.IfExp) -> str | None:
-    if not _names_accelerator(value.body):
-        return _cpu_from_reversed(context, value)
-    terms = _terms(context, value.test)
-    if terms is None:
-        return f"not ({context.source(value.test)})"
-    wanted = [t for t in terms if not _asks_availability(t)]
-    if not wanted:
-        return None
-    if len(wanted) == 1:
-        term = wanted[0]
-        if isinstance(term, ast.UnaryOp) and isinstance(term.op, ast.Not):
-            return context.source(term.operand)
-        return f"not {context.source(term)}"
-    return f"not ({' and '.join(context.source(t) for t in wanted)})"
-
-
-def _cpu_from_reversed(context: Context, value: ast.IfExp) -> str | None:
-    """`"cpu" if args.cpu or not torch.cuda.is_available() else "cuda"`"""
-    test = value.test
-    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
-    wanted = [
-        p
-        for p in parts
-        if not (isinstance(p, ast.UnaryOp) and isinstance(p.op, ast.Not) and _asks_availability(p.operand))
-    ]
-    return " or ".join(context.source(p) for p in wanted) or None
-
-
-def _names_accelerator(node: ast.expr) -> bool:
-    return not (isinstance(node, ast.Constant) and node.value == "cpu")
-
-
-def _asks_availability(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("is_available")
-
-
-def _terms(context: Context, test: ast.expr) -> list[ast.expr] | None:
-    """The conditions that `test` joins by `and`, variables replaced by what they were assigned once."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        found: list[ast.expr] = []
-        for part in test.values:
-            inner = _terms(context, part)
-            if inner is None:
-                return None
-            found.extend(inner)
-        return found
-    if isinstance(test, ast.Name):
-        definition = only_definition(context.facts, test)
-        if definition is not None and "is_available" in ast.unparse(definition):
-            return _terms(context, definition)
-        return [test]
-    if any(
-        _asks_availability(n) for n in ast.walk(test) if isinstance(n, ast.expr)
-    ) and not _asks_availability(test):
-        return None
-    return [test]
 
 
 def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:

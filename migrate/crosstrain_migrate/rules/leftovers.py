@@ -20,8 +20,8 @@ from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, External, Function, Symbol, Unknown
 
 from .base import Context, refuse
+from .cpu_choice import names_ordinal
 from .device import Placement
-from .home import names_ordinal
 
 RULE = "CT105"
 

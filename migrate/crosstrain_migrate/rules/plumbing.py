@@ -15,6 +15,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import FunctionNode
 
+from . import cpu_choice, moves
 from . import home as homes
 from .base import Context, refuse
 from .choices import Choice, find_choices
@@ -267,9 +268,11 @@ class Plumbing:
         if main is None and self.placement.options:
             main = ast.Assign([], self.placement.options[0])
         if main is not None:
-            option = homes.cpu_option(self.context, main)
+            option = cpu_choice.cpu_option(self.context, main)
             if option is not None:
                 self.context.options = {"cpu": option, **self.context.options}
+        else:
+            self._obey_guards()
         in_place_of = self._choices()
         for node in self.context.device_definitions:
             if self._is_mere_text(node) or self._is_of_another_file(node):
@@ -293,6 +296,12 @@ class Plumbing:
         homes.construct(self.context, in_place_of)
         self._orphans()
 
+    def _obey_guards(self) -> None:
+        """`if args.cuda: model.cuda()`, where nothing else chose the device."""
+        option = cpu_choice.of_guards(self.context, moves.guards_of_models(self.context, self.placement))
+        if option is not None:
+            self.context.options = {"cpu": option, **self.context.options}
+
     def _is_of_another_file(self, node: ast.stmt) -> bool:
         """At the top level of a file that has no accelerator."""
         scope = self.facts.table.of_node[node]
@@ -307,7 +316,7 @@ class Plumbing:
                 continue
             definitions = self.context.device_definitions
             definitions[:] = [d for d in definitions if d not in choice.bindings]
-            option = homes.cpu_option(self.context, ast.Assign([choice.name], choice.as_expression))
+            option = cpu_choice.cpu_option(self.context, ast.Assign([choice.name], choice.as_expression))
             if option is not None:
                 self.context.options = {"cpu": option, **self.context.options}
             found = found or self._settle(choice, bool(self._residual(scope, choice.name.id)))

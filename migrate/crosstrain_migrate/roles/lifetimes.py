@@ -40,20 +40,27 @@ def _is_of_outer_scope(interp: Interpreter, name: ast.Name) -> bool:
 
 
 def accumulated(interp: Interpreter, node: ast.Assign) -> ast.expr | None:
-    """`x` of `total = total + x` or `total = torch.cat([total, x])`, where `total` outlives the batch."""
+    """`x` of `total = total + x`, `sums[k] = sums.get(k, 0) + x` or `total = torch.cat([total, x])`, where what is
+    added to outlives the batch."""
     value, target = node.value, node.targets[0]
     if isinstance(value, ast.Call) and isinstance(target, ast.Name):
         return _appended(interp, value, target.id, node)
-    if (
-        not isinstance(value, ast.BinOp)
-        or not isinstance(value.op, ast.Add)
-        or not isinstance(target, ast.Name)
-    ):
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
         return None
     for read, other in ((value.left, value.right), (value.right, value.left)):
-        if isinstance(read, ast.Name) and read.id == target.id and outlives(interp, read, node):
+        if _reads(read, target) and outlives(interp, read if isinstance(read, ast.Name) else target, node):
             return other
     return None
+
+
+def _reads(read: ast.expr, target: ast.expr) -> bool:
+    """Whether `read` is what `target` held before: it itself, or `d.get(k, 0)` of `d[k]`."""
+    if isinstance(target, ast.Subscript) and isinstance(read, ast.Call) and read.args:
+        asked = f"{ast.unparse(target.value)}.get"
+        return ast.unparse(read.func) == asked and ast.unparse(read.args[0]) == ast.unparse(target.slice)
+    if not isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
+        return False
+    return type(read) is type(target) and ast.unparse(read) == ast.unparse(target)
 
 
 def carried(interp: Interpreter, node: ast.Assign) -> bool:
@@ -88,6 +95,9 @@ def within_batch(interp: Interpreter, site: ast.AST, at: ast.AST) -> bool:
     """Whether a container made at `site` lives no longer than the batch (or the call) that `at` belongs to."""
     if in_module(interp, at):
         return True
+    around = interp.table.parents.get(site)
+    if isinstance(around, ast.Call) and ast.unparse(around.func).endswith(".setdefault"):
+        return False  # it goes into a container that is older
     loop = batch_loop_around(interp, at)
     if loop is not None:
         return interp.table.is_inside(site, loop)

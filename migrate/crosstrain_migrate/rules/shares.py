@@ -275,13 +275,13 @@ class SinkFinder:
             self._add(node.value, "store", node)
 
     def _assigned(self, node: ast.Assign) -> None:
+        added = accumulated(self.facts.interp, node)
         for target in node.targets:
             self._index(target, node)
             if isinstance(target, ast.Attribute | ast.Subscript) and self._outlives(target, node):
-                self._add(node.value, "store", node)
+                self._add(node.value if added is None else added, "store", node)
         if carried(self.facts.interp, node):
             self._add(node.value, "store", node)
-        added = accumulated(self.facts.interp, node)
         if added is not None:
             self._add(added, "store", node)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.lifetimes import as_kept, kept
-from crosstrain_migrate.roles.memory import ANY
+from crosstrain_migrate.roles.memory import ANY, key_of
 from crosstrain_migrate.roles.values import (
     NOTHING,
     UNKNOWN,
@@ -99,6 +99,15 @@ def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) 
     return frozenset({Sequence(node.func)})
 
 
+def _element_or_default(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:
+    """`sums.get("loss", 0)`: an element, or what is given for want of one."""
+    key = key_of(node.args[0]) if node.args and name != "pop" else ANY
+    default = interp.of(node.args[1]) if len(node.args) > 1 else NOTHING if name == "pop" else UNKNOWN
+    if name == "setdefault":
+        interp.store(owner.site, key, default)
+    return interp.element(owner, key) | default
+
+
 def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:
     if name in {"append", "add", "insert", "appendleft"} and node.args:
         interp.store(owner.site, ANY, kept(interp, interp.of(node.args[-1]), owner.site, node))
@@ -107,8 +116,10 @@ def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node
         elements = frozenset(e for v in interp.of(node.args[0]) for e in interp.element(v))
         interp.store(owner.site, ANY, kept(interp, elements, owner.site, node))
         return UNKNOWN
-    if name in {"values", "pop", "get", "copy", "setdefault"}:
-        return frozenset({owner}) if name in {"values", "copy"} else interp.element(owner) or NOTHING
+    if name in {"values", "copy"}:
+        return frozenset({owner})
+    if name in {"pop", "get", "setdefault"}:
+        return _element_or_default(interp, owner, name, node)
     if name == "items":
         interp.store(node, 0, UNKNOWN)
         interp.store(node, 1, interp.element(owner))

@@ -169,7 +169,7 @@ class Facts:
                 found.add(name)
                 for definition in self.interp.reaching.get(name, frozenset()):
                     if isinstance(definition, ast.arg):
-                        work.extend(self._given(definition))
+                        work.extend(self.given(definition))
                     else:
                         work.extend(self._assigned_to(definition, entered))
         return frozenset(found)
@@ -207,7 +207,7 @@ class Facts:
             if any(isinstance(v, Shard) and is_number(v) for v in self.of(side))
         ]
 
-    def _given(self, argument: ast.arg) -> list[ast.expr]:
+    def given(self, argument: ast.arg) -> list[ast.expr]:
         """What the calls of its function pass for a parameter."""
         function = self.table.of_node[argument].node
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -336,9 +336,25 @@ class Globaliser:
         if kinds == {"count"}:
             self.count_variable(node, metric)
             return
+        if len(metric) < len(origins):
+            self.globalise(self._made_with_the_loss(node))
+            return
         for origin in sorted(metric, key=place_of):
             assert isinstance(origin, ast.expr)
             self.globalise(origin)
+
+    def _made_with_the_loss(self, node: ast.expr) -> ast.expr:
+        """What a variable is computed from, the loss among it: `weighted` of `weighted = loss * len(x)`."""
+        made = self._definitions(node)
+        statements = [self.facts.table.statement_of(d) for d in made if not isinstance(d, ast.arg)]
+        made_by = statements[0] if len(made) == len(statements) == 1 else None
+        if not isinstance(made_by, ast.Assign) or not isinstance(made_by.value, ast.BinOp | ast.Call):
+            raise self.cannot(node, "the loss is only a part of it")
+        return made_by.value
+
+    def _definitions(self, node: ast.AST) -> frozenset[ast.AST]:
+        found = self.facts.interp.reaching.get(node) if isinstance(node, ast.Name) else None
+        return found if found is not None else frozenset()
 
     def count_variable(self, node: ast.expr, origins: list[ast.AST]) -> None:
         """A variable that holds the number of rows: counted again over the gathered rows where it is used."""
@@ -349,14 +365,26 @@ class Globaliser:
             raise self.cannot(node, "where this size comes from is not clear")
         operand = operands_of(origin)[0]
         counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
-        if not counted or not self._is_held_beside(counted, node):
+        if not counted or not self._is_itself(node) or not self._is_held_beside(counted, node):
             self.globalise(origin)
             return
         self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
 
+    def _is_itself(self, node: ast.Name) -> bool:
+        """Whether a variable is the number of rows, and not computed from it."""
+        for definition in self.facts.interp.reaching[node]:
+            if isinstance(definition, ast.arg):
+                values: list[ast.AST] = [*self.facts.given(definition)]
+            else:
+                values = [self.facts.table.statement_of(definition)]
+            if any(isinstance(n, ast.BinOp) for value in values for n in ast.walk(value)):
+                return False
+        return True
+
     def _is_added_to(self, node: ast.expr) -> bool:
-        definitions = self.facts.interp.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else ()
-        return any(isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in definitions)
+        return any(
+            isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in self._definitions(node)
+        )
 
     def cannot(self, node: ast.AST, why: str) -> Exception:
         text = ast.unparse(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,20 +11,19 @@ from crosstrain_migrate.results import RoleFact
 
 from . import containers
 from . import torch_api as api
-from .arguments import argument_of, arguments_of, parameters_in
+from .arguments import argument_of, parameters_in
 from .calls.methods import closure_of
 from .infer import Interpreter
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
-from .tensors import is_number
+from .slices import slice_of
 from .values import (
     External,
     Function,
     FunctionNode,
     Instance,
     Member,
-    Method,
     Sequence,
     Shard,
     Symbol,
@@ -156,56 +154,7 @@ class Facts:
 
         A Python number that the loss is multiplied with or divided by is a constant, the same on every rank.
         """
-        found: set[ast.AST] = set()
-        entered: set[tuple[ast.AST, int | None]] = set()
-        work: list[ast.AST] = [loss for _, loss in self.backward_calls]
-        while work:
-            for name in self._walk_without_factors(work.pop()):
-                if isinstance(name, ast.Call):
-                    found.add(name)
-                    work.extend(self._returned_by(name, entered))
-                if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
-                    continue
-                found.add(name)
-                for definition in self.interp.reaching.get(name, frozenset()):
-                    if isinstance(definition, ast.arg):
-                        work.extend(self.given(definition))
-                    else:
-                        work.extend(self._assigned_to(definition, entered))
-        return frozenset(found)
-
-    def _assigned_to(self, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
-        """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
-        statement = self.table.statement_of(target)
-        value = getattr(statement, "value", None)
-        if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign) or value is None:
-            return []
-        targets = self.table.parents.get(target)
-        if not isinstance(targets, ast.Tuple) or any(isinstance(t, ast.Starred) for t in targets.elts):
-            return [value]
-        position = next(i for i, t in enumerate(targets.elts) if t is target)
-        if isinstance(value, ast.Tuple) and len(value.elts) == len(targets.elts):
-            return [value.elts[position]]
-        if not isinstance(value, ast.Call) or not self._returned_by(value, set()):
-            return [value]
-        return [value.func, *arguments_of(value), *self._returned_by(value, entered, position)]
-
-    def _walk_without_factors(self, node: ast.AST) -> Iterator[ast.AST]:
-        work = [node]
-        while work:
-            node = work.pop()
-            yield node
-            factors = self._number_factors(node) if isinstance(node, ast.BinOp) else ()
-            work.extend(child for child in ast.iter_child_nodes(node) if child not in factors)
-
-    def _number_factors(self, node: ast.BinOp) -> list[ast.expr]:
-        if not isinstance(node.op, ast.Mult | ast.Div):
-            return []
-        return [
-            side
-            for side in (node.left, node.right)
-            if any(isinstance(v, Shard) and is_number(v) for v in self.of(side))
-        ]
+        return slice_of(self, [loss for _, loss in self.backward_calls])
 
     def given(self, argument: ast.arg) -> list[ast.expr]:
         """What the calls of its function pass for a parameter."""
@@ -221,22 +170,6 @@ class Facts:
         method = isinstance(self.table.parents.get(function), ast.ClassDef)
         bound = method and first is not None and first.arg in {"self", "cls"}
         return argument_of(site, function, name, bound)
-
-    def _returned_by(
-        self, call: ast.Call, entered: set[tuple[ast.AST, int | None]], position: int | None = None
-    ) -> list[ast.AST]:
-        """What the script's own functions that `call` may run return, or that `position` of it; each function once."""
-        found: list[ast.AST] = []
-        for value in self.of(call.func):
-            function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if (function, position) in entered:
-                continue
-            entered.add((function, position))
-            returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return))
-            found.extend(_part(value, position) for value in returned if value is not None)
-        return found
 
     @cached_property
     def loss_shards(self) -> list[Shard]:
@@ -464,13 +397,6 @@ class Facts:
                     RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, ""))
                 )
         return tuple(found)
-
-
-def _part(node: ast.expr, position: int | None) -> ast.expr:
-    """The element of a tuple as it is written; anything else is whole."""
-    if position is None or not isinstance(node, ast.Tuple) or position >= len(node.elts):
-        return node
-    return node if any(isinstance(e, ast.Starred) for e in node.elts) else node.elts[position]
 
 
 def _position(value: Value) -> tuple[int | str, ...]:

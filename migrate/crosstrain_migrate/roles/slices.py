@@ -1,0 +1,95 @@
+"""What an expression is computed from: every use of a variable on the way to it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from .arguments import arguments_of
+from .tensors import is_number
+from .values import Method, Shard
+
+if TYPE_CHECKING:
+    from .facts import Facts
+
+
+def slice_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]:
+    """Every use of a variable, and every call, that the expressions are computed from."""
+    found: set[ast.AST] = set()
+    entered: set[tuple[ast.AST, int | None]] = set()
+    work: list[ast.AST] = [*expressions]
+    while work:
+        for name in _walk_without_factors(facts, work.pop()):
+            if isinstance(name, ast.Call):
+                found.add(name)
+                work.extend(_returned_by(facts, name, entered))
+            if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
+                continue
+            found.add(name)
+            for definition in facts.interp.reaching.get(name, frozenset()):
+                if isinstance(definition, ast.arg):
+                    work.extend(facts.given(definition))
+                else:
+                    work.extend(_assigned_to(facts, definition, entered))
+    return frozenset(found)
+
+
+def _assigned_to(facts: Facts, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
+    """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
+    statement = facts.table.statement_of(target)
+    value = getattr(statement, "value", None)
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign) or value is None:
+        return []
+    targets = facts.table.parents.get(target)
+    if not isinstance(targets, ast.Tuple) or any(isinstance(t, ast.Starred) for t in targets.elts):
+        return [value]
+    position = next(i for i, t in enumerate(targets.elts) if t is target)
+    if isinstance(value, ast.Tuple) and len(value.elts) == len(targets.elts):
+        return [value.elts[position]]
+    if not isinstance(value, ast.Call) or not _returned_by(facts, value, set()):
+        return [value]
+    return [value.func, *arguments_of(value), *_returned_by(facts, value, entered, position)]
+
+
+def _walk_without_factors(facts: Facts, node: ast.AST) -> Iterator[ast.AST]:
+    work = [node]
+    while work:
+        node = work.pop()
+        yield node
+        factors = _number_factors(facts, node) if isinstance(node, ast.BinOp) else ()
+        work.extend(child for child in ast.iter_child_nodes(node) if child not in factors)
+
+
+def _number_factors(facts: Facts, node: ast.BinOp) -> list[ast.expr]:
+    if not isinstance(node.op, ast.Mult | ast.Div):
+        return []
+    return [
+        side
+        for side in (node.left, node.right)
+        if any(isinstance(v, Shard) and is_number(v) for v in facts.of(side))
+    ]
+
+
+def _returned_by(
+    facts: Facts, call: ast.Call, entered: set[tuple[ast.AST, int | None]], position: int | None = None
+) -> list[ast.AST]:
+    """What the script's own functions that `call` may run return, or that `position` of it; each function once."""
+    found: list[ast.AST] = []
+    for value in facts.of(call.func):
+        function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (function, position) in entered:
+            continue
+        entered.add((function, position))
+        returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return))
+        found.extend(_part(value, position) for value in returned if value is not None)
+    return found
+
+
+def _part(node: ast.expr, position: int | None) -> ast.expr:
+    """The element of a tuple as it is written; anything else is whole."""
+    if position is None or not isinstance(node, ast.Tuple) or position >= len(node.elts):
+        return node
+    return node if any(isinstance(e, ast.Starred) for e in node.elts) else node.elts[position]

@@ -10,6 +10,7 @@ import ast
 from dataclasses import dataclass, field
 
 from .results import Confidence
+from .roles.nodes import line_of
 
 CORE = "core"
 
@@ -24,6 +25,11 @@ class Edit:
     reason: str = ""
     confidence: Confidence = Confidence.APPLIED
     transaction: str = CORE
+
+    @property
+    def line(self) -> int:
+        """Where it is listed; what concerns a whole file stands in its first line."""
+        return line_of(self.node) or 1
 
 
 def nodes_of(edit: Edit) -> list[ast.AST]:

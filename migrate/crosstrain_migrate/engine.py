@@ -203,7 +203,5 @@ def _would_change_again(text: str) -> bool:
 
 def _changes(planned: Plan) -> tuple[Change, ...]:
     listed = [edit for edit in planned.edits if edit.reason]
-    changes = [
-        Change(edit.rule, getattr(edit.node, "lineno", 1), edit.reason, edit.confidence) for edit in listed
-    ]
+    changes = [Change(edit.rule, edit.line, edit.reason, edit.confidence) for edit in listed]
     return tuple(sorted(dict.fromkeys(changes), key=lambda c: (c.line, c.rule)))

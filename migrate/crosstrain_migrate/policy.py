@@ -64,7 +64,7 @@ class Policy:
         parts = [
             (
                 one.rule,
-                getattr(one.node, "lineno", 1),
+                one.line,
                 getattr(one.node, "col_offset", 0) + 1,
                 isinstance(one, _BESIDE),
             )

@@ -39,7 +39,7 @@ def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
     own = program.parts(text)
     firsts = [part.first for part in own]
     for edit in edits:
-        wanted[bisect.bisect(firsts, getattr(edit.node, "lineno", 1)) - 1].append(edit)
+        wanted[bisect.bisect(firsts, edit.line) - 1].append(edit)
     if not wanted:
         return text
     pieces = (_rewrite(part.text, part.first, wanted.get(number, [])) for number, part in enumerate(own))

@@ -18,6 +18,17 @@ def keywords_of(node: ast.Call) -> dict[str, ast.expr]:
     return {k.arg: k.value for k in node.keywords if k.arg is not None}
 
 
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """What a call gives by this name."""
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def given(call: ast.Call, name: str, position: int) -> ast.expr | None:
+    """What a call gives by this name or at this position."""
+    found = keyword_of(call, name)
+    return call.args[position] if found is None and len(call.args) > position else found
+
+
 def arguments_of(node: ast.Call) -> list[ast.expr]:
     return [*node.args, *(k.value for k in node.keywords)]
 
@@ -38,7 +49,7 @@ def shards_of(interp: Interpreter, nodes: Iterable[ast.expr]) -> list[Shard]:
 
 def argument_of(node: ast.Call, function: FunctionNode, name: str, bound: bool) -> ast.expr | None:
     """The expression that a call gives for parameter `name`; `bound`: the first parameter is the receiver."""
-    keyword = next((k.value for k in node.keywords if k.arg == name), None)
+    keyword = keyword_of(node, name)
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][bound:]
     if keyword is not None or name not in names:
         return keyword

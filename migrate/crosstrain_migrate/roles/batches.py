@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from . import torch_api as api
+from .nodes import last_name
 from .scopes import ScopeTable
 from .values import FunctionNode
 
@@ -68,8 +69,7 @@ class _Batches:
         if argument not in call.args:
             return
         index = call.args.index(argument)
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        for function in self.functions.get(name, ()):
+        for function in self.functions.get(last_name(call.func), ()):
             names = [*function.args.posonlyargs, *function.args.args]
             method = isinstance(self.table.parents.get(function), ast.ClassDef)
             at = index + (1 if method and isinstance(call.func, ast.Attribute) else 0)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from .arguments import keyword_of
+from .nodes import last_name
 from .scopes import ScopeTable, suites
 from .walks import walk
 
@@ -39,14 +41,14 @@ class Constants:
         for node in nodes:
             if isinstance(node, ast.Call):
                 called.add(node.func)
-                name = _last_name(node.func)
+                name = last_name(node.func)
                 self._calls[name].append(node)
                 if name == "super":
                     called.update(node.args)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
                 self._stores[node.attr].append(node)
             elif isinstance(node, ast.Name | ast.Attribute) and node not in called:
-                self._escaped.add(_last_name(node))
+                self._escaped.add(last_name(node))
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class Constants:
     ) -> ast.expr | None:
         if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
             return None
-        keyword = next((k.value for k in call.keywords if k.arg == name), None)
+        keyword = keyword_of(call, name)
         if keyword is not None:
             return keyword
         position = positional.index(name) - skipped if name in positional else -1
@@ -189,7 +191,3 @@ class Constants:
             else [statement.body if said else statement.orelse]
         )
         return all(bool(suite) and self._ends(suite[-1]) for suite in taken)
-
-
-def _last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

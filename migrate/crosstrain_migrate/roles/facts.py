@@ -14,6 +14,7 @@ from . import torch_api as api
 from .arguments import argument_of, parameters_in
 from .calls.methods import closure_of
 from .infer import Interpreter
+from .nodes import line_of, place_of
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
@@ -31,7 +32,7 @@ from .values import (
     Values,
     site_of,
 )
-from .walks import line_of, walk
+from .walks import walk
 
 Loop = ast.For | ast.AsyncFor
 
@@ -323,7 +324,7 @@ class Facts:
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
         found: dict[ast.AST, list[ast.Call]] = defaultdict(list)
         for function, sites in self.interp.call_sites.items():
-            found[function] = sorted(sites, key=lambda c: (c.lineno, c.col_offset))
+            found[function] = sorted(sites, key=place_of)
         return found
 
     def in_batch_loop(self, node: ast.AST, loaders: set[Value] | None = None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from .nodes import last_name
 from .scopes import ScopeTable
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -121,11 +122,13 @@ class Reader:
         if isinstance(function, ast.Name) and function.id in self.helpers:
             self.moved = True
             return bool(node.args) and self.copy(node.args[0])
-        if isinstance(function, ast.Name | ast.Attribute) and _last(function) == self.function.name:
+        if isinstance(function, ast.Name | ast.Attribute) and last_name(function) == self.function.name:
             return bool(node.args) and self.copy(node.args[0])
         if isinstance(function, ast.Call):  # type(batch)(...)
             function = function.func
-        return _last(function) in CONTAINERS | {"__class__"} and bool(node.args) and self.copy(node.args[0])
+        return (
+            last_name(function) in CONTAINERS | {"__class__"} and bool(node.args) and self.copy(node.args[0])
+        )
 
 
 def _is_empty(node: ast.expr) -> bool:
@@ -134,7 +137,3 @@ def _is_empty(node: ast.expr) -> bool:
     if isinstance(node, ast.List):
         return not node.elts
     return empty or (isinstance(node, ast.Call) and not node.args and not node.keywords)
-
-
-def _last(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from .values import Member, Method
+from .values import Member, code_of
 
 if TYPE_CHECKING:
     from .infer import Interpreter
@@ -62,7 +62,7 @@ def functions_that_run_a_model(interp: Interpreter) -> set[ast.AST]:
         for value in interp.of(node.func):
             if interp.is_module(value) or (isinstance(value, Member) and value.name == "backward"):
                 direct.add(around)
-            target = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+            target = code_of(value)
             if target is not None:
                 callers[target].add(around)
     work = list(direct)

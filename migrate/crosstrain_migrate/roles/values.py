@@ -150,5 +150,12 @@ def site_of(value: Value) -> ast.AST:
     return site
 
 
+def code_of(value: Value) -> FunctionNode | ast.ClassDef | None:
+    """The script's own function or class that `value` is; None for anything else."""
+    if isinstance(value, Method):
+        return value.function.node
+    return value.node if isinstance(value, Function | Class) else None
+
+
 NOTHING: Values = frozenset()
 UNKNOWN: Values = frozenset({Unknown()})

@@ -39,8 +39,3 @@ def children(node: ast.AST) -> list[ast.AST]:
 def _parts(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields in which a node of this kind holds others."""
     return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEFT_OUT)
-
-
-def line_of(node: ast.AST) -> int:
-    """The line on which `node` begins; 0 for a module, which begins on none."""
-    return getattr(node, "lineno", 0)

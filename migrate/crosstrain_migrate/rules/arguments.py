@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import FunctionNode
 
 
 def option_name(call: ast.Call) -> str:
     """The attribute that `add_argument(...)` fills."""
-    keyword = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    keyword = keyword_of(call, "dest")
     if isinstance(keyword, ast.Constant):
         return str(keyword.value)
     names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
@@ -28,6 +29,7 @@ def spreads(site: ast.Call) -> bool:
 
 
 def default_of(function: FunctionNode, argument: ast.arg) -> ast.expr | None:
+    """The default of a parameter; None where it has none."""
     positional = [*function.args.posonlyargs, *function.args.args]
     if argument in positional:
         index = positional.index(argument) - (len(positional) - len(function.args.defaults))

@@ -10,9 +10,9 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts, Loop
+from crosstrain_migrate.roles.nodes import line_of, place_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Class, Function, Instance, Method, Value
-from crosstrain_migrate.roles.walks import line_of
 
 from .wish import Wish
 
@@ -230,7 +230,7 @@ class Context:
             for v in self.facts.all_values
             if isinstance(v, Instance) and v.cls is cls and isinstance(v.site, ast.Call)
         }
-        return sorted(found, key=lambda c: (c.lineno, c.col_offset))
+        return sorted(found, key=place_of)
 
     def local_targets(self, call: ast.Call) -> list[ast.AST]:
         """The script's own functions that `call` may run."""

@@ -14,10 +14,10 @@ import ast
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import all_arguments
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import External, Shard, Value, site_of
-from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context
 from .prepare import argument_for

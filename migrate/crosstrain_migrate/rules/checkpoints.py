@@ -12,8 +12,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.values import External, Instance
-from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context, Refusal
 from .home import only_definition
@@ -39,9 +40,7 @@ def plan(context: Context) -> None:
 
 def _into_memory(context: Context, call: ast.Call) -> bool:
     """A buffer is every process's own: each must fill it."""
-    target = (
-        call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "f"), None)
-    )
+    target = given(call, "f", 1)
     return target is not None and any(
         isinstance(v, External) and v.path == "io.BytesIO" for v in context.facts.of(target)
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.roles.nodes import last_name
 from crosstrain_migrate.roles.values import Function, Instance, Method, Value
 
 from .base import Context
@@ -29,9 +31,7 @@ def changes_rows(context: Context, loader: Value) -> Disorder | None:
             if isinstance(node, ast.comprehension) and node.ifs:
                 return Disorder(node.iter, drops=True)
             if isinstance(node, ast.Call):
-                name = (
-                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                )
+                name = last_name(node.func)
                 if name in DISORDERS:
                     return Disorder(node, drops=name in {"filter", "sample"})
     return None
@@ -63,7 +63,7 @@ def _functions(context: Context, loader: Value) -> list[ast.AST]:
     site = getattr(loader, "site", None)
     if not isinstance(site, ast.Call):
         return []
-    given = next((k.value for k in site.keywords if k.arg == "collate_fn"), None)
+    given = keyword_of(site, "collate_fn")
     code = (_code_of(context, value) for value in (context.facts.of(given) if given is not None else ()))
     return [function for function in code if function is not None]
 

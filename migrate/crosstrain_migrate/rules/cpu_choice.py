@@ -9,7 +9,7 @@ from crosstrain_migrate.roles.torch_api import names_a_device
 from crosstrain_migrate.roles.values import External
 
 from .base import Context
-from .defaults import default_of
+from .defaults import default_statement
 from .devices import is_cpu
 from .home import only_definition
 
@@ -31,7 +31,7 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
 def _of_value(context: Context, definition: ast.Assign) -> str | None:
     value = definition.value
     facts = context.facts
-    if default_of(facts, definition) is not None and isinstance(definition.targets[0], ast.Attribute):
+    if default_statement(facts, definition) is not None and isinstance(definition.targets[0], ast.Attribute):
         return f'{ast.unparse(definition.targets[0])} == "cpu"'
     _report_numbers_and_names(context, value)
     if isinstance(value, ast.Call) and value.args and not names_a_device(value):

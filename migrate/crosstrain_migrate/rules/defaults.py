@@ -7,7 +7,7 @@ import ast
 from crosstrain_migrate.roles.facts import Facts
 
 
-def default_of(facts: Facts, definition: ast.Assign) -> ast.If | None:
+def default_statement(facts: Facts, definition: ast.Assign) -> ast.If | None:
     """`if args.device is None:` around nothing but `args.device = "cuda" if ... else "cpu"`: an option's default."""
     around = facts.table.parents.get(definition)
     if (

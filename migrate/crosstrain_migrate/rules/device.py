@@ -14,7 +14,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import argument_of
+from crosstrain_migrate.roles.arguments import argument_of, keyword_of
 from crosstrain_migrate.roles.regions import in_mover
 from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symbol, Unknown, Value
 
@@ -122,7 +122,7 @@ class Placement:
         self.context.replace(site, rule, _placed(rule), "{x}", x=moved)
 
     def _device_argument(self, call: ast.Call) -> ast.expr | None:
-        keyword = next((k.value for k in call.keywords if k.arg == "device"), None)
+        keyword = keyword_of(call, "device")
         if keyword is not None:
             return keyword
         if not call.args or not (

@@ -9,7 +9,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import is_main_test, modules_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import NOISE
-from crosstrain_migrate.roles.values import Class, Function, Method, Symbol, Value
+from crosstrain_migrate.roles.values import Symbol, Value, code_of
 
 from .base import Home
 
@@ -103,10 +103,9 @@ def _called(
             continue
         for value in facts.of(call.func):
             yield call, value
-            if depth and isinstance(value, Function | Method | Class):
-                inner = value.function.node if isinstance(value, Method) else value.node
-                if inner not in seen:
-                    yield from _called(facts, inner, depth - 1, seen | {inner})
+            inner = code_of(value) if depth else None
+            if inner is not None and inner not in seen:
+                yield from _called(facts, inner, depth - 1, seen | {inner})
 
 
 def _seeds(facts: Facts, node: ast.AST) -> list[Symbol]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.nodes import line_of, place_of
 from crosstrain_migrate.roles.values import Length, Member, Shard, Value, site_of
 
 from .base import Context, Refusal
@@ -21,7 +22,7 @@ from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .holdings import stores
 from .metrics import is_updated
-from .numbers import Globaliser, place_of
+from .numbers import Globaliser
 from .shares import SinkFinder, inside_opaque, shards
 
 RULE = "CT601"
@@ -151,7 +152,7 @@ class _Evaluation(Globaliser):
             for call in self.facts.calls:
                 if (
                     self.facts.table.of_node[call] is scope
-                    and call.lineno <= getattr(node, "lineno", 0)
+                    and call.lineno <= line_of(node)
                     and self._switches(call)
                 ):
                     return True

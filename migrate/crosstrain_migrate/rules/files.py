@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.walks import line_of
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.nodes import line_of
 
 from . import checkpoints, home, speakers
 from .base import Context, Refusal
@@ -155,16 +156,7 @@ def _join_neighbours(context: Context) -> None:
 def _directories(context: Context) -> None:
     for call in _allowed(context, context.facts.calls_to("os.makedirs")):
         if not any(k.arg == "exist_ok" for k in call.keywords) and len(call.args) < 3:
-            context.edits.append(
-                e.InsertArgument(
-                    call,
-                    DIRECTORY,
-                    "another process may have made it",
-                    position=-1,
-                    code="exist_ok=True",
-                    transaction="directory",
-                )
-            )
+            _may_exist(context, call)
         elif any(
             k.arg == "exist_ok" and isinstance(k.value, ast.Constant) and not k.value.value
             for k in call.keywords
@@ -182,30 +174,25 @@ def _directories(context: Context) -> None:
                     template=f"{context.source(call.func.value)}.makedirs",
                 )
             )
-            context.edits.append(
-                e.InsertArgument(
-                    call,
-                    DIRECTORY,
-                    "another process may have made it",
-                    position=-1,
-                    code="exist_ok=True",
-                    transaction="directory",
-                )
-            )
+            _may_exist(context, call)
     for call in _allowed(context, context.facts.method_calls("mkdir")):
         if context.local_targets(call):
             continue
         if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
-            context.edits.append(
-                e.InsertArgument(
-                    call,
-                    DIRECTORY,
-                    "another process may have made it",
-                    position=-1,
-                    code="exist_ok=True",
-                    transaction="directory",
-                )
-            )
+            _may_exist(context, call)
+
+
+def _may_exist(context: Context, call: ast.Call) -> None:
+    context.edits.append(
+        e.InsertArgument(
+            call,
+            DIRECTORY,
+            "another process may have made it",
+            position=-1,
+            code="exist_ok=True",
+            transaction="directory",
+        )
+    )
 
 
 def _allowed(context: Context, calls: Iterable[ast.Call]) -> list[ast.Call]:
@@ -225,11 +212,7 @@ def _opens_for_writing(context: Context, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if "builtins.open" in context.facts.paths(node.func):
-        mode = (
-            node.args[1]
-            if len(node.args) > 1
-            else next((k.value for k in node.keywords if k.arg == "mode"), None)
-        )
+        mode = given(node, "mode", 1)
         return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
     return False
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.values import Shard, Unknown, Value
 
 from . import files
@@ -242,7 +243,7 @@ class Gatherer:
         return any(self.facts.table.is_inside(d, loop) for d in self.facts.interp.reaching.get(name, ()))
 
     def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
-        return getattr(definition, "lineno", 0) >= statement.lineno and not isinstance(definition, ast.arg)
+        return line_of(definition) >= statement.lineno and not isinstance(definition, ast.arg)
 
     def _locals_free(self, cut: _Cut, around: ast.AST) -> bool:
         """No code after the cut in this batch needs the rank's own rows under the gathered names."""

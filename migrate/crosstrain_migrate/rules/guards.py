@@ -9,7 +9,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import HOST_METHODS
-from crosstrain_migrate.roles.values import External, Function, Member, Method, Shard
+from crosstrain_migrate.roles.values import External, Function, Member, Method, Shard, code_of
 
 from .files import WRITERS, WRITING_METHODS
 from .launched import DIST
@@ -215,7 +215,7 @@ def _needs_all(stage: Stage, call: ast.Call) -> bool:
     if any(stage.facts.interp.is_module(v) for v in stage.facts.of(call.func)):
         return True
     for value in stage.facts.of(call.func):
-        target = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+        target = code_of(value)
         if target in stage.facts.interp.touching:
             return True
     return any(p.startswith(DIST) for p in stage.facts.paths(call.func))

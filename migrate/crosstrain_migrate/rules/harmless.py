@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.roles.nodes import last_name
+
 
 def dumps(body: list[ast.stmt]) -> list[str]:
     return [ast.dump(s) for s in body]
@@ -59,8 +61,7 @@ def effectless(node: ast.expr) -> bool:
     """Evaluating it changes nothing: names, attributes, arithmetic, tests, and calls that only ask."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
-            name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
-            if name not in _HARMLESS:
+            if last_name(inner.func) not in _HARMLESS:
                 return False
         elif isinstance(inner, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
             return False

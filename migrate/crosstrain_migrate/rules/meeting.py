@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.values import Sequence, Shard, Value, site_of
-from crosstrain_migrate.roles.walks import line_of
 
 from . import alike
 from .base import Context, refuse
@@ -21,7 +21,7 @@ RULE = "CT602"
 
 def check(context: Context) -> None:
     """Raises Refusal; asked when it is known what is prepared and what communicates."""
-    for node in sorted(context.collective, key=lambda n: getattr(n, "lineno", 0)):
+    for node in sorted(context.collective, key=line_of):
         _rows_are_shared(context, node)
     for call in alike.decisions(context):
         test = next(

@@ -16,6 +16,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.roles.values import Class, External, Member, Value
 
 from .base import Context
@@ -64,7 +65,7 @@ def _synchronise_nothing(context: Context, call: ast.Call) -> None:
     if not context.allows(RULE, call):
         return
     reason = "every process has the rows of all: their states must not be added up"
-    given = next((k.value for k in call.keywords if k.arg == OPTION), None)
+    given = keyword_of(call, OPTION)
     if given is not None:
         if not (isinstance(given, ast.Constant) and given.value is False):
             context.replace(given, RULE, reason, "False")

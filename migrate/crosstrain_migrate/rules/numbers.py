@@ -14,7 +14,8 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.values import Length, Method, Sequence, Shard, Value
+from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.roles.values import Length, Sequence, Shard, Value, code_of
 
 from .base import Context, refuse
 from .collate import changes_rows, number_of_batch
@@ -127,7 +128,7 @@ def _report_hooks(context: Context) -> None:
 def _keeps_something(context: Context, call: ast.Call) -> bool:
     """Whether the hook that is registered appends, adds up, stores or prints."""
     for value in (v for a in call.args for v in context.facts.of(a)):
-        function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+        function = code_of(value)
         for node in ast.walk(function) if isinstance(function, ast.AST) else ():
             if isinstance(node, ast.AugAssign) or (
                 isinstance(node, ast.Call)
@@ -394,11 +395,6 @@ class Globaliser:
             f"`{text}` depends on this process's share of the batch, and {why}",
             "compute it from tensors that keep one row per sample, or after the loop",
         )
-
-
-def place_of(node: ast.AST) -> tuple[int, int]:
-    """For an order that is the same in every run."""
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from crosstrain_migrate.roles.arguments import keyword_of
+
 from .known import PENDING, Known
 from .launched import OPTION, SIZE_OPTION, SWITCH, World
 
@@ -20,7 +22,7 @@ def option(
     switch = _switch(call)
     if world.several:
         return _launched(name, world, switch is not None)
-    default = next((k.value for k in call.keywords if k.arg == "default"), None)
+    default = keyword_of(call, "default")
     held: object = None
     if default is not None:
         found = value(default)
@@ -38,7 +40,7 @@ def option(
 
 def _switch(call: ast.Call) -> bool | None:
     """What giving an option without a value sets it to; None for options with values."""
-    action = next((k.value for k in call.keywords if k.arg == "action"), None)
+    action = keyword_of(call, "action")
     if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
         return bool(action.value == "store_true")
     return None

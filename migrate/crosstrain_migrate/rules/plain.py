@@ -148,7 +148,7 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
             break
         first = first or tuple(edits)
         for edit in edits:
-            line = lines(getattr(edit.node, "lineno", 1))
+            line = lines(edit.line)
             if edit.reason:
                 changes.append(Change(edit.rule, line, edit.reason, edit.confidence))
         try:

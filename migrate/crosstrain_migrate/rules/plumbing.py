@@ -12,14 +12,16 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import FunctionNode
 
 from . import cpu_choice, moves
 from . import home as homes
+from .arguments import default_of
 from .base import Context, refuse
 from .choices import Choice, find_choices
-from .defaults import default_of
+from .defaults import default_statement
 from .device import Placement
 from .devices import is_cpu
 from .harmless import is_pure
@@ -92,7 +94,7 @@ class Plumbing:
             if not sites or not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for argument in (*function.args.args, *function.args.kwonlyargs):
-                default = _default(function, argument)
+                default = default_of(function, argument)
                 given = [argument_for(self.context, s, function, argument.arg) or default for s in sites]
                 if all(p is not None and self.devices.is_device(p) and not is_cpu(p) for p in given):
                     found[function] = argument.arg
@@ -123,9 +125,7 @@ class Plumbing:
                 if self._takes_accelerator(function):
                     for use in residual:
                         self.gone.add(use)
-                        self.context.replace(
-                            use, "CT105", "the process's own device", f"{self._name_in(function)}.device"
-                        )
+                        self.context.replace(use, "CT105", "the process's own device", "accelerator.device")
                 elif residual:
                     continue
                 settled.add(function)
@@ -137,9 +137,6 @@ class Plumbing:
         for function in list(parameters):
             if function not in settled:
                 del parameters[function]
-
-    def _name_in(self, function: ast.AST) -> str:
-        return "accelerator"
 
     def _takes_accelerator(self, function: ast.AST) -> bool:
         return function in self.needing_functions()
@@ -178,7 +175,7 @@ class Plumbing:
                 self._swap(function, name)
             else:
                 self._drop(function, name)
-        for other in sorted(needing - swapped, key=lambda f: getattr(f, "lineno", 0)):
+        for other in sorted(needing - swapped, key=line_of):
             self._insert(other)
         for receiver in needing:
             cls = self.context.method_class(receiver)
@@ -245,7 +242,7 @@ class Plumbing:
             target = node.targets[0]
             if not isinstance(target, ast.Attribute) or not self.devices.is_device(node.value):
                 continue
-            default = default_of(self.facts, node)
+            default = default_statement(self.facts, node)
             asked = set(ast.walk(default.test)) if default is not None else set()
             loads = [
                 n
@@ -283,7 +280,7 @@ class Plumbing:
                 if node is self.context.home.statement:
                     in_place_of = node
                 else:
-                    whole = default_of(self.facts, node) or node
+                    whole = default_statement(self.facts, node) or node
                     self.context.remove(whole, "CT105", "nothing uses this device any more")
             elif self.context.reachable(node) and not in_class(self.facts.table.of_node[node]):
                 kind = ".type" if self._is_read_as_text(node) else ""
@@ -426,15 +423,6 @@ def _may_be_required(function: FunctionNode, name: str) -> bool:
     positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     required = len(positional) - len(function.args.defaults)
     return name not in positional or positional.index(name) <= required
-
-
-def _default(function: ast.FunctionDef | ast.AsyncFunctionDef, argument: ast.arg) -> ast.expr | None:
-    """The default of a parameter."""
-    declared = function.args
-    positional = [*declared.posonlyargs, *declared.args]
-    defaults = dict(zip(reversed(positional), reversed(declared.defaults), strict=False))
-    named = {a: d for a, d in zip(declared.kwonlyargs, declared.kw_defaults, strict=True) if d is not None}
-    return {**defaults, **named}.get(argument)
 
 
 def _is_next(context: Context, site: ast.Call, function: FunctionNode, name: str) -> bool:

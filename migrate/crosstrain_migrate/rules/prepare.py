@@ -14,9 +14,9 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.memory import ANY
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value, site_of
-from crosstrain_migrate.roles.walks import line_of
 
 from .base import Context, refuse
 from .bound import surely_bound

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.roles.arguments import given
+
 from .base import refuse
 from .plain import Stage
 
@@ -51,10 +53,9 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
 
 def check_reduction(stage: Stage, call: ast.Call) -> None:
     """Sums and means of numbers are global already; gradients are averaged. What else is reduced is not known."""
-    given = next((k.value for k in call.keywords if k.arg == "op"), None)
-    operation = given or (call.args[1] if len(call.args) > 1 else None)
+    operation = given(call, "op", 1)
     name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
-    tensor = next((k.value for k in call.keywords if k.arg == "tensor"), call.args[0] if call.args else None)
+    tensor = given(call, "tensor", 0)
     if name not in {"SUM", "AVG"} or tensor is None:
         raise refuse(
             GROUP,

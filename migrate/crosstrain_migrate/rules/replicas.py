@@ -14,6 +14,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.values import External
 
 from .base import refuse
@@ -75,7 +76,7 @@ def _wrapper_rule(stage: Stage, call: ast.Call) -> str:
 def _unwrap(stage: Stage, call: ast.Call) -> None:
     rule = _wrapper_rule(stage, call)
     unknown = {k.arg for k in call.keywords} - IGNORED
-    model = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "module"), None)
+    model = given(call, "module", 0)
     if unknown or model is None:
         names = ", ".join(sorted(str(n) for n in unknown)) or "no module"
         raise refuse(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.nodes import last_name
 from crosstrain_migrate.roles.values import Shard
 
 from .base import Context
@@ -37,8 +38,7 @@ def plan(context: Context) -> None:
 
 
 def _speaks(call: ast.Call) -> bool:
-    function = call.func
-    return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) in SPEAKING
+    return last_name(call.func) in SPEAKING
 
 
 def said_once(context: Context, call: ast.Call) -> list[ast.Call]:

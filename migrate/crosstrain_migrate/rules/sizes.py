@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.values import Function, Method, Shard
 
 from .plain import Stage
@@ -109,12 +110,10 @@ def _feeds(stage: Stage, text: str, keyword: str, position: int, depth: int = 3)
         paths = stage.facts.paths(call.func)
         if not paths & (api.LOADERS | {"torch.utils.data.BatchSampler"}):
             continue
-        given = next((k.value for k in call.keywords if k.arg == keyword), None)
-        if given is None and len(call.args) > position:
-            given = call.args[position]
-        if given is not None and any(
+        argument = given(call, keyword, position)
+        if argument is not None and any(
             ast.unparse(n).split(".")[-1] == last
-            for n in ast.walk(given)
+            for n in ast.walk(argument)
             if isinstance(n, ast.Name | ast.Attribute)
         ):
             return True

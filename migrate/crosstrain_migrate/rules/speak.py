@@ -15,6 +15,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.arguments import keyword_of
 
 from . import shapes, speakers
 from .base import Context
@@ -35,7 +36,7 @@ def plan(context: Context) -> None:
 
 def _elsewhere(context: Context, call: ast.Call) -> bool:
     """Whether a print goes somewhere else than to the terminal's standard output."""
-    file = next((k.value for k in call.keywords if k.arg == "file"), None)
+    file = keyword_of(call, "file")
     return file is not None and "sys.stdout" not in context.facts.paths(file)
 
 

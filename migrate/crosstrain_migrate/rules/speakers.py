@@ -10,6 +10,7 @@ import ast
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.arguments import given, keyword_of
 from crosstrain_migrate.roles.values import External
 
 from .base import Context
@@ -69,23 +70,16 @@ def plan(context: Context) -> None:
     for call in context.facts.calls_to(*WRITERS):
         _throw_away(context, call)
     for call in context.facts.calls_to(*LOG_FILES):
-        _log_file(context, call, _argument(call, "filename", 0))
+        _log_file(context, call, given(call, "filename", 0))
     for call in context.facts.calls_to("logging.basicConfig"):
-        _log_file(context, call, _argument(call, "filename", None))
-        _level(context, call, _argument(call, "level", None))
+        _log_file(context, call, keyword_of(call, "filename"))
+        _level(context, call, keyword_of(call, "level"))
     for call in context.facts.method_calls("setLevel"):
         if _made_by(context, call) & LOGGERS:
-            _level(context, call, _argument(call, "level", 0))
+            _level(context, call, given(call, "level", 0))
     for call in context.facts.calls:
         if context.facts.paths(call.func) & ECHOES or _is_a_bars_write(context, call):
             _echo(context, call)
-
-
-def _argument(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
-    found = next((k.value for k in call.keywords if k.arg == name), None)
-    if found is None and position is not None and len(call.args) > position:
-        return call.args[position]
-    return found
 
 
 def _reached(context: Context, call: ast.Call) -> str | None:
@@ -110,19 +104,19 @@ def _only_main(context: Context, call: ast.Call, name: str, fresh: str, beside: 
     if not accelerator:
         _said_by_all(context, call)
         return
-    given = _argument(call, name, None)
+    said = keyword_of(call, name)
     reason = "shown by the main process alone"
-    if given is None:
+    if said is None:
         code = f"{name}={fresh.format(accelerator)}"
         context.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=code))
-    elif isinstance(given, ast.Constant) and given.value in (None, False, True):
-        silent = given.value is (name == "disable")
+    elif isinstance(said, ast.Constant) and said.value in (None, False, True):
+        silent = said.value is (name == "disable")
         if not silent:
-            context.replace(given, RULE, reason, fresh.format(accelerator))
+            context.replace(said, RULE, reason, fresh.format(accelerator))
     else:
-        simple = isinstance(given, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
+        simple = isinstance(said, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
         hole = "{x}" if simple else "({x})"
-        context.replace(given, RULE, reason, beside.format(accelerator, x=hole), x=given)
+        context.replace(said, RULE, reason, beside.format(accelerator, x=hole), x=said)
 
 
 def _throw_away(context: Context, call: ast.Call) -> None:
@@ -135,7 +129,7 @@ def _throw_away(context: Context, call: ast.Call) -> None:
         return
     reason = "the other processes' writers write nothing that stays"
     elsewhere = f"if {accelerator}.is_main_process else tempfile.mkdtemp()"
-    folder = _argument(call, "log_dir", 0) or _argument(call, "logdir", None)
+    folder = given(call, "log_dir", 0) or keyword_of(call, "logdir")
     if folder is None:
         context.edits.append(
             e.InsertArgument(call, RULE, reason, position=-1, code=f"log_dir=None {elsewhere}")

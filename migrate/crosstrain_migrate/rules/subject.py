@@ -6,8 +6,9 @@ import ast
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import is_weight
+from crosstrain_migrate.roles.arguments import given, is_weight
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope, suites
 from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value, site_of
 
@@ -95,14 +96,14 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     site = getattr(optimizer, "site", None)
     if not isinstance(site, ast.Call):
         return
-    given = next((k.value for k in site.keywords if k.arg == "params"), site.args[0] if site.args else None)
-    if given is None or isinstance(given, ast.Starred):
+    parameters = given(site, "params", 0)
+    if parameters is None or isinstance(parameters, ast.Starred):
         return
-    loose = next((v for v in facts.of(given) if not _of_modules(facts, v, frozenset())), None)
+    loose = next((v for v in facts.of(parameters) if not _of_modules(facts, v, frozenset())), None)
     if loose is not None:
         raise refuse(
             RULE,
-            given,
+            parameters,
             "some of the parameters this optimizer gets belong to no module that could be traced (a tensor or "
             "nn.Parameter on its own?): their gradients would not be averaged over processes",
             "put them into an nn.Module (nn.ParameterList holds loose ones) and pass its parameters()",
@@ -168,11 +169,11 @@ def without_loader(facts: Facts) -> Finding:
     first = facts.backward_calls[0][0]
     made = [v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS]
     if made:
-        loader = min(made, key=lambda v: getattr(v.site, "lineno", 0))
+        loader = min(made, key=lambda v: line_of(v.site))
         raise refuse(
             ALONE,
             first,
-            f"the batches of the DataLoader made in line {getattr(loader.site, 'lineno', 0)} could not be followed to "
+            f"the batches of the DataLoader made in line {line_of(loader.site)} could not be followed to "
             "this loss (through a generator, a dictionary, a wrapper class or another file?)",
             "iterate the loader itself in the training loop",
         )

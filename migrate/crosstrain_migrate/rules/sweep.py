@@ -11,6 +11,7 @@ from functools import cached_property
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts, understand
+from crosstrain_migrate.roles.nodes import place_of
 from crosstrain_migrate.roles.program import modules_of, parse, path_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
@@ -174,7 +175,9 @@ class _Sweeper:
                 outside = {
                     n.id
                     for n in self.facts.nodes
-                    if isinstance(n, ast.Name) and n.id == node.name and not self._within(n, node)
+                    if isinstance(n, ast.Name)
+                    and n.id == node.name
+                    and not self.facts.table.is_inside(n, node)
                 }
                 if not outside and node.name in self.old.names:
                     self._remove(node)
@@ -190,9 +193,6 @@ class _Sweeper:
                 continue
             if node.name in self.old.attributes and not self._attribute_read(node.name) and len(cls.body) > 1:
                 self._remove(node)
-
-    def _within(self, node: ast.AST, around: ast.AST) -> bool:
-        return any(a is around for a in self.facts.table.ancestors(node))
 
     # -- variables -------------------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class _Sweeper:
             for v in self.facts.all_values
             if isinstance(v, Instance) and v.cls is parent and isinstance(v.site, ast.Call)
         }
-        return sorted(made, key=lambda c: (c.lineno, c.col_offset))
+        return sorted(made, key=place_of)
 
     # -- imports ---------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Shard
 
@@ -354,11 +355,7 @@ def _recurrent(facts: Facts) -> Iterator[Finding]:
 
 def _autocast(facts: Facts) -> Iterator[Finding]:
     for call in facts.calls_to(*_CUDA_AUTOCAST, *_ANY_AUTOCAST):
-        named = (
-            call.args[0]
-            if call.args
-            else next((k.value for k in call.keywords if k.arg == "device_type"), None)
-        )
+        named = given(call, "device_type", 0)
         cuda = facts.paths(call.func) & set(_CUDA_AUTOCAST)
         if cuda or (isinstance(named, ast.Constant) and named.value == "cuda"):
             yield _note(

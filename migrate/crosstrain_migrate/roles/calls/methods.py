@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.lifetimes import as_kept, kept
 from crosstrain_migrate.roles.memory import ANY, key_of
 from crosstrain_migrate.roles.values import (
@@ -75,7 +76,7 @@ def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.
 
 def closure_of(node: ast.Call) -> ast.expr | None:
     """What a call of `step` is given to evaluate."""
-    return next((k.value for k in node.keywords if k.arg == "closure"), node.args[0] if node.args else None)
+    return given(node, "closure", 0)
 
 
 def _step(interp: Interpreter, path: str, node: ast.Call) -> Values:

@@ -1,0 +1,20 @@
+"""What one node of the tree says of itself: its line, and the last part of a name."""
+
+from __future__ import annotations
+
+import ast
+
+
+def line_of(node: ast.AST) -> int:
+    """The line on which `node` begins; 0 for a module, which begins on none."""
+    return getattr(node, "lineno", 0)
+
+
+def place_of(node: ast.AST) -> tuple[int, int]:
+    """Its line and column: for an order that is the same in every run."""
+    return line_of(node), getattr(node, "col_offset", 0)
+
+
+def last_name(node: ast.AST) -> str:
+    """`f` of `f` and of `a.b.f`; empty for what has no name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -156,9 +156,7 @@ def check_precision(precision: str) -> str:
 
 
 def debug_mode(env: Mapping[str, str] = os.environ) -> bool:
-    """Check shapes over the ranks before every collective (slower): CROSSTRAIN_DEBUG or Accelerate's
-    switch.
-    """
+    """Check shapes over the ranks before every collective (slower): CROSSTRAIN_DEBUG or Accelerate's switch."""
     for name in ("CROSSTRAIN_DEBUG", "ACCELERATE_DEBUG_MODE"):
         if name in env:
             return parse_flag(env[name], name)

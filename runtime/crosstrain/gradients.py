@@ -15,7 +15,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -31,6 +31,19 @@ from crosstrain.comm import Comm
 from crosstrain.ops import broadcast_tensors
 
 logger = logging.getLogger(__name__)
+
+
+def check_alike(model: nn.Module, tensors: Mapping[str, Tensor], comm: Comm) -> None:
+    """RuntimeError names a rank on which these tensors of the model are others, and which ones."""
+    mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
+    for rank, theirs in enumerate(comm.all_gather_object(mine)):
+        if theirs != mine:
+            odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
+            raise RuntimeError(
+                f"{type(model).__name__} is not the same model on rank {rank} as on rank {comm.rank}: "
+                f"{', '.join(odd[:5]) or 'the order of its parameters'} differ in name, shape, dtype or "
+                f"requires_grad. Build and freeze the model alike on every rank."
+            )
 
 
 class GradientSync:
@@ -84,7 +97,7 @@ class GradientSync:
         named = list(self.model.named_parameters())
         self._frozen = [param for _, param in named if not param.requires_grad]
         self._slots = [Slot(name, param) for name, param in reversed(named) if param.requires_grad]
-        self._check_alike()
+        check_alike(self.model, {slot.name: slot.param for slot in self._slots}, self._comm)
         for slot in self._slots:
             before = seen.get(slot.name)
             slot.touched = before.touched if before else slot.param.grad is not None
@@ -99,17 +112,6 @@ class GradientSync:
         for slot in self._slots:
             param: Any = slot.param  # torch leaves this method untyped
             self._handles.append(param.register_post_accumulate_grad_hook(partial(self._arrive, slot)))
-
-    def _check_alike(self) -> None:
-        mine = [(slot.name, tuple(slot.param.shape), str(slot.param.dtype)) for slot in self._slots]
-        for rank, theirs in enumerate(self._comm.all_gather_object(mine)):
-            if theirs != mine:
-                odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
-                raise RuntimeError(
-                    f"{type(self.model).__name__} is not the same model on rank {rank} as on rank "
-                    f"{self._comm.rank}: {', '.join(odd[:5]) or 'the order of its parameters'} differ in "
-                    f"name, shape, dtype or requires_grad. Build and freeze the model alike on every rank."
-                )
 
     def close(self) -> None:
         """Stop watching."""

@@ -15,9 +15,7 @@ _OUT_OF_MEMORY = ("out of memory", "cudnn_status_not_supported", "can't allocate
 
 
 def clear_device_cache(garbage_collection: bool = False) -> None:
-    """Give the device's cached memory back; ``garbage_collection`` frees Python's unreachable objects
-    first.
-    """
+    """Give the device's cached memory back; ``garbage_collection`` frees Python's unreachable objects first."""
     if garbage_collection:
         gc.collect()
     if torch.accelerator.is_available():

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crosstrain.buckets import BUCKET_BYTES, CommHook
 from crosstrain.comm import Comm
-from crosstrain.gradients import GradientSync
+from crosstrain.gradients import GradientSync, check_alike
 from crosstrain.ops import broadcast_tensors
 from crosstrain.precision import Precision, compiled_inner, remove_precision
 from crosstrain.state import RUN
@@ -94,9 +94,7 @@ def prepare(
     fsdp: FullyShardedDataParallelPlugin | None,
     evaluation_mode: bool,
 ) -> ModelSync | None:
-    """Place the model, make it equal on all ranks, give it its precision; returns what averages its
-    gradients.
-    """
+    """Place the model, make it equal on all ranks, give it its precision; returns what averages its gradients."""
     if fsdp is not None and fsdp.cpu_offload and comm.world > 1:
         device = None
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
@@ -185,15 +183,7 @@ def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, An
 def start_alike(model: nn.Module, comm: Comm) -> None:
     """Copy rank 0's parameters and buffers to every rank; RuntimeError names the rank with another model."""
     tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
-    mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
-    for rank, theirs in enumerate(comm.all_gather_object(mine)):
-        if theirs != mine:
-            odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
-            raise RuntimeError(
-                f"{type(model).__name__} is not the same model on rank {rank} as on rank {comm.rank}: "
-                f"{', '.join(odd[:5]) or 'the order of its parameters'} differ in name, shape or dtype. "
-                f"Build the model alike on every rank."
-            )
+    check_alike(model, tensors, comm)
     broadcast_tensors([tensor.detach() for tensor in tensors.values()], comm)
 
 

@@ -97,9 +97,7 @@ def gather(data: T) -> T:
 
 
 def gather_object(obj: Any) -> Any:
-    """The ranks' lists, joined in rank order; what is not a list counts as a list of one. One process:
-    ``obj``.
-    """
+    """The ranks' lists, joined in rank order; what is not a list counts as a list of one. One process: ``obj``."""
     comm = RUN.comm
     if comm.world == 1:
         return obj
@@ -158,9 +156,7 @@ def _broadcast_flat(tensors: list[Tensor], comm: Comm, src: int) -> None:
 
 
 def reduce(data: T, reduction: str = "mean", scale: float = 1.0) -> T:
-    """New tensors with the sum, mean or max over the ranks, times ``scale``; "none" leaves them as they
-    are.
-    """
+    """New tensors with the sum, mean or max over the ranks, times ``scale``; "none" leaves them as they are."""
     if reduction not in ("sum", "mean", "max", "min", "none"):
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
     comm = RUN.comm

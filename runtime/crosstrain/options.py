@@ -1,6 +1,4 @@
-"""From an Accelerator's many arguments to what it uses: explicit ones win, then the launcher's, then
-defaults.
-"""
+"""From an Accelerator's many arguments to what it uses: explicit ones win, then the launcher's, then defaults."""
 
 from __future__ import annotations
 

@@ -111,9 +111,7 @@ class Run:
         return self._comm
 
     def settle_precision(self, wanted: str | None) -> str:
-        """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change
-        later.
-        """
+        """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change later."""
         if wanted is not None:
             check_precision(wanted)
         if self.mixed_precision is None:
@@ -273,9 +271,7 @@ class PartialState:
     def on_local_process(
         self, function: Callable[P, R] | None = None, local_process_index: int | None = None
     ) -> Callable[..., Any]:
-        """Decorator, bare or with ``local_process_index``: run on that process of each machine; None
-        elsewhere.
-        """
+        """Decorator, bare or with ``local_process_index``: run on that process of each machine; None elsewhere."""
         if function is None:
             return lambda inner: self.on_local_process(inner, local_process_index)
         return self._only_if(lambda: self.local_process_index == (local_process_index or 0), function)

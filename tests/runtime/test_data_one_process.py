@@ -1,6 +1,4 @@
-"""One process: a prepared loader is the user's own loader, bit for bit, plus the knowledge of where it
-stands.
-"""
+"""One process: a prepared loader is the user's own loader, bit for bit, plus the knowledge of where it stands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The arithmetic of sharding against a straight-line reference, over many more cases than processes could
-run.
-"""
+"""The arithmetic of sharding against a straight-line reference, over many more cases than processes could run."""
 
 from __future__ import annotations
 

@@ -152,9 +152,7 @@ def _ragged(kind: str) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["plain", "lengths", "strings", "scalar", "sparse", "object"])
 def test_ready_made_batches_of_any_kind_arrive_whole(kind: str) -> None:
-    """Ragged batches, strings and other objects: rank r gets batch r of each step, the tail repeats the
-    first.
-    """
+    """Ragged batches, strings and other objects: rank r gets batch r of each step, the tail repeats the first."""
     first, second = run_ranks(_ragged, 2, kind)
     plain = list(Ragged(kind))
     for rank, seen in enumerate((first, second)):

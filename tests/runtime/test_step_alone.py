@@ -76,9 +76,7 @@ def test_weights_equal_plain_torch_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("order", ["zero_grad first", "zero_grad last"])
 def test_zero_grad_may_stand_first_or_last(order: str) -> None:
-    """accelerate honours a zero_grad at the start of the last micro-batch: the weight moves by -0.25, not
-    -1.
-    """
+    """accelerate honours a zero_grad at the start of the last micro-batch: the weight moves by -0.25, not -1."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     weight = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(weight.weight)
@@ -97,9 +95,7 @@ def test_zero_grad_may_stand_first_or_last(order: str) -> None:
 
 @pytest.mark.parametrize(("scale", "moves"), [(False, [-1.0, -0.5]), (True, [-1.0, -1.0])])
 def test_last_short_window(scale: bool, moves: list[float]) -> None:
-    """6 batches in windows of 4: the second window has 2. Dividing by 4 is Accelerate's way; by 2 is the
-    option.
-    """
+    """6 batches in windows of 4: the second window has 2. Dividing by 4 is Accelerate's way; by 2 is the option."""
     plugin = GradientAccumulationPlugin(num_steps=4, scale_last_window=scale)
     accelerator = Accelerator(cpu=True, gradient_accumulation_plugin=plugin)
     model = nn.Linear(1, 1, bias=False)

@@ -77,9 +77,7 @@ class MapPass(Pass):
 
     @property
     def _drawn(self) -> Drawn:
-        """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first
-        batch.
-        """
+        """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first batch."""
         if self._begun is None:
             self._begun = self._dealer.drawn
         if self._begun is None:

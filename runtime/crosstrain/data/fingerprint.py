@@ -1,6 +1,4 @@
-"""Do all processes prepare the same loader? Asked once, at `prepare`, so that a split drawn differently is an
-error.
-"""
+"""Do all processes prepare the same loader? Asked once, at `prepare`, so that a split drawn differently is an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The prepared loader: the user's DataLoader, its class and attributes, with this rank's batches on the
-device.
-"""
+"""The prepared loader: the user's DataLoader, its class and attributes, with this rank's batches on the device."""
 
 from __future__ import annotations
 
@@ -219,8 +217,7 @@ class PreparedLoader(DataLoader[Any]):
             warnings.warn(
                 f"the loader over {type(self.dataset).__name__} said it had {run.length} batches and gave "
                 f"{run.done}: the last batch was not recognised as such (accumulation and metrics go by it). "
-                "Correct the length "
-                "of the data set or sampler.",
+                "Correct the length of the data set or sampler.",
                 stacklevel=2,
             )
         progress.epoch += 1
@@ -245,9 +242,7 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the batch in hand is the last of its pass; where the length is unknown, asking reads one
-        ahead.
-        """
+        """Whether the batch in hand is the last of its pass; where the length is unknown, asking reads one ahead."""
         run = self._crosstrain.progress.current
         return run is not None and run.at_end
 
@@ -349,8 +344,7 @@ class PreparedLoader(DataLoader[Any]):
         done, rest = divmod(read, how.group)
         if rest:
             warnings.warn(
-                f"the state was saved with another number of processes, after {read} batches: the pass goes "
-                "on "
+                f"the state was saved with another number of processes, after {read} batches: the pass goes on "
                 f"{rest} batches earlier, at step {done}.",
                 stacklevel=2,
             )

@@ -1,6 +1,4 @@
-"""Nested batches: put their tensors on the device, cut them by row, join them. Containers keep their own
-types.
-"""
+"""Nested batches: put their tensors on the device, cut them by row, join them. Containers keep their own types."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
 
 
 class Placer:
-    """Sends a batch to a device: every tensor, and every object that knows how to move (it has a `to`
-    method).
-    """
+    """Sends a batch to a device: every tensor, and every object that knows how to move (it has a `to` method)."""
 
     def __init__(self, device: torch.device, non_blocking: bool = False) -> None:
         self._device = device

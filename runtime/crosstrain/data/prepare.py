@@ -1,6 +1,4 @@
-"""`prepare_loader` and `skip_first_batches`: choose where a loader's batches come from, and dress it
-accordingly.
-"""
+"""`prepare_loader` and `skip_first_batches`: choose where a loader's batches come from, and dress it accordingly."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ class NotByRow(ValueError):
 
 
 def rows_of(batch: Any) -> int | None:
-    """The batch's number of rows: dimension 0 of its first tensor, or the length of its first list of plain
-    values.
-    """
+    """The batch's number of rows: dimension 0 of its first tensor, or the length of its first list of plain values."""
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else None
     if isinstance(batch, Mapping):
@@ -88,9 +86,7 @@ def _join(leaves: list[Any]) -> Any:
 
 
 def _is_column(value: Any) -> bool:
-    """A list or tuple of plain values, one for each row, such as the strings that torch's collate leaves in a
-    list.
-    """
+    """A list or tuple of plain values, one for each row, such as the strings that torch's collate leaves in a list."""
     return (
         type(value) in (list, tuple)
         and len(value) > 0

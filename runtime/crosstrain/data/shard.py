@@ -215,9 +215,7 @@ def _joined(batches: list[Batch]) -> Batch:
 
 
 def steps(batches: int, how: Dealing, samples: int | None = None) -> int:
-    """How many batches rank `how.part` gets in a pass over `batches` batches, of `samples` rows in all if
-    known.
-    """
+    """How many batches rank `how.part` gets in a pass over `batches` batches, of `samples` rows in all if known."""
     if how.alone:
         return batches
     whole, extra = divmod(batches, how.group)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .arguments import arguments_of
 from .tensors import is_number
-from .values import Method, Shard
+from .values import Shard, code_of
 
 if TYPE_CHECKING:
     from .facts import Facts
@@ -77,7 +77,7 @@ def _returned_by(
     """What the script's own functions that `call` may run return, or that `position` of it; each function once."""
     found: list[ast.AST] = []
     for value in facts.of(call.func):
-        function = value.function.node if isinstance(value, Method) else getattr(value, "node", None)
+        function = code_of(value)
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if (function, position) in entered:

@@ -24,6 +24,18 @@ def evaluated(name: str, start: str, step: str, shown: str, **more: str) -> Faul
 
 
 FAULTS = [
+    Fault(
+        "what a function makes of a constant is something, where other calls give it batches",
+        {
+            "definitions": "def centred(t):\n    n, width = t.size()\n    flat = t.view(n, width)\n"
+            "    return flat - flat.mean(1, keepdim=True)\n",
+            "setup": "fixed = [centred(t) for t in [torch.ones(8, 3, device=device)]]",
+            "after_step": "for goal in fixed:\n    print((centred(out) - goal).pow(2).mean().item())",
+        },
+        holds=(
+            "accelerator.print(accelerator.gather_for_metrics((centred(out) - goal).pow(2)).mean().item())",
+        ),
+    ),
     summed(
         "an entry by get",
         "sums = {}",

@@ -15,7 +15,7 @@ from . import tensors
 from .arguments import arguments_of, shards_of
 from .reach import reaching_within
 from .scopes import ScopeTable
-from .values import FunctionNode, Sequence, Shard, Value, Values
+from .values import UNKNOWN, FunctionNode, Sequence, Shard, Value, Values
 
 if TYPE_CHECKING:
     from .infer import Interpreter
@@ -62,7 +62,8 @@ def in_context(
             collapsed = value.kind in tensors.SCALARS and function not in interp.touching
             origins = frozenset({node}) if collapsed else value.origins
             found.add(Shard(value.kind, value.loader, origins, value.host))
-    return frozenset(found)
+    waits = not results or any(not interp.of(a) for a in arguments)
+    return frozenset(found) if found or waits else UNKNOWN  # of other calls' batches: something, and no shard
 
 
 def _container(call: Call, value: Sequence, depth: int) -> Sequence:
@@ -79,7 +80,7 @@ def _container(call: Call, value: Sequence, depth: int) -> Sequence:
                 kept.add(_container(call, inner, depth - 1))
             elif not isinstance(inner, Shard) or call.belongs(inner):
                 kept.add(inner)
-        interp.store(site, key, kept)
+        interp.store(site, key, kept or (UNKNOWN if interp.heap[value.site, key] else kept))
     return Sequence(site)
 
 

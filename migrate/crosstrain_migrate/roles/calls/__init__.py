@@ -20,6 +20,7 @@ from crosstrain_migrate.roles.values import (
     Method,
     Shard,
     Symbol,
+    Unknown,
     Value,
     Values,
 )
@@ -43,6 +44,11 @@ def evaluate(interp: Interpreter, node: ast.Call) -> Values:
     if any(interp.is_module(f) for f in functions):  # a submodule that was assigned is no unknown method
         functions = frozenset(
             f for f in functions if not (isinstance(f, Member) and interp.is_module(f.receiver))
+        )
+    if any(isinstance(f, Member) and isinstance(f.receiver, Shard) for f in functions):
+        # The method of a tensor, of which other calls of this function give something unknown.
+        functions = frozenset(
+            f for f in functions if not (isinstance(f, Member) and isinstance(f.receiver, Unknown))
         )
     found: set[Value] = set()
     for function in functions:

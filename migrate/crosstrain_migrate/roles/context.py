@@ -151,6 +151,23 @@ def returned_by(interp: Interpreter, function: FunctionNode, node: ast.Call) -> 
     return frozenset(found)
 
 
+def comes_to(interp: Interpreter, function: FunctionNode, site: ast.Call, node: ast.AST) -> bool:
+    """Whether a call may come to `node` in the function: `if opt is not None:` is passed by where no `opt` is given."""
+    if isinstance(function, ast.Lambda):
+        return True
+    taken = interp.optional.taken(function, _given(interp, function, site))
+    inner = node
+    for around in interp.table.ancestors(node):
+        if around is function:
+            break
+        if isinstance(around, ast.If) and inner is not around.test:
+            said = taken.get(around)
+            if said is not None and said is not (inner in around.body):
+                return False
+        inner = around
+    return True
+
+
 def _given(interp: Interpreter, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.Call) -> Given:
     """Which parameters that default to None this call gives a value (True), or leaves out (False)."""
     if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):

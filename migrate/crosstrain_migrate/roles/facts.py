@@ -9,9 +9,9 @@ from functools import cached_property
 
 from crosstrain_migrate.results import RoleFact
 
-from . import containers
+from . import containers, context
 from . import torch_api as api
-from .arguments import argument_of, parameters_in
+from .arguments import argument_of, arguments_of, parameters_in, shards_of
 from .calls.methods import closure_of
 from .infer import Interpreter
 from .nodes import line_of, place_of
@@ -172,13 +172,30 @@ class Facts:
         bound = method and first is not None and first.arg in {"self", "cls"}
         return argument_of(site, function, name, bound)
 
+    def comes_to(self, node: ast.AST, loaders: set[Value], entered: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether batches of `loaders` may come to `node`: a function may do more for some of its callers than for
+        others, as `if opt is not None:` says."""
+        function = self.enclosing_function(node)
+        if function is None or function in entered:
+            return True
+        entered = entered | {function}
+        sites = [
+            site
+            for site in self.callers.get(function, ())
+            if loaders & {s.loader for s in shards_of(self.interp, arguments_of(site))}
+        ]
+        return not sites or any(
+            context.comes_to(self.interp, function, site, node) and self.comes_to(site, loaders, entered)
+            for site in sites
+        )
+
     @cached_property
     def loss_shards(self) -> list[Shard]:
         found: list[Shard] = []
-        for _, loss in self.backward_calls:
+        for call, loss in self.backward_calls:
             for value in self.of(loss):
                 if isinstance(value, Shard):
-                    found.append(value)
+                    found += [value] if self.comes_to(call, {value.loader}) else []
                 elif isinstance(value, Sequence):
                     found.extend(e for e in self.interp.element(value) if isinstance(e, Shard))
         return found

@@ -37,6 +37,11 @@ def slice_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[ast.AST
 
 def _assigned_to(facts: Facts, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
     """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
+    for around in facts.table.ancestors(target):
+        if isinstance(around, ast.comprehension):
+            return [around.iter]
+        if isinstance(around, ast.stmt):
+            break
     statement = facts.table.statement_of(target)
     value = getattr(statement, "value", None)
     if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign) or value is None:

@@ -82,6 +82,7 @@ class Gatherer:
             again = next((c for c in group if c.again), None)
             if cut is not None:
                 self._emit_cut(cut)
+                self.context.gathered.update(c.node for c in group)
             elif again is not None:
                 raise refuse(
                     MIXED,

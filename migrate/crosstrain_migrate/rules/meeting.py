@@ -3,6 +3,7 @@
 What:   A function that gathers is called for loaders that are prepared and for one that is not, or for a list; or a gather
         stands in a branch that each process draws for itself.
 Why:    Rows that every process has anyway would be counted once for each; a gather that only some come to never ends.
+        A mean over processes of numbers that all of them have is that number, and stands.
 Leaves: the script as it was.
 """
 
@@ -21,7 +22,8 @@ RULE = "CT602"
 
 def check(context: Context) -> None:
     """Raises Refusal; asked when it is known what is prepared and what communicates."""
-    for node in sorted(context.collective, key=line_of):
+    communicating = (context.collective | context.gathered) - context.averaged
+    for node in sorted(communicating, key=line_of):
         _rows_are_shared(context, node)
     for call in alike.decisions(context):
         test = next(
@@ -42,6 +44,7 @@ def _rows_are_shared(context: Context, node: ast.AST) -> None:
     loaders = {
         v.loader for part in ast.walk(node) for v in facts.of(part) if isinstance(v, Shard) and not v.host
     }
+    loaders = {loader for loader in loaders if facts.comes_to(node, {loader})}
     whole = [loader for loader in loaders - context.subject.loaders if facts.interp.is_loader(loader)]
     shared = loaders & context.subject.loaders
     if shared and whole:

@@ -284,6 +284,7 @@ class Globaliser:
                 self._never_completed()
         else:
             template = accelerator + '.reduce({x}, reduction="mean")'
+            self.context.averaged.add(node)
         self.context.replace(
             node, RULE, "the loss of the global batch, not of this rank's share", template, x=node
         )

@@ -126,14 +126,16 @@ class SinkFinder:
             for part in node.values if isinstance(node, ast.Dict) else node.elts:
                 self._add(part, how, at)
             return
-        if local_shards(self.facts, node, self.loaders, self.host) or held:
+        if not local_shards(self.facts, node, self.loaders, self.host) and not held:
+            return
+        if self.facts.comes_to(node, self.loaders):
             self._seen.add(node)
             self.found.append(Sink(node, how, at))
 
     def _call(self, node: ast.Call) -> None:
         function = node.func
         if is_opaque(self.facts, node, self.loaders):
-            if node not in self._seen:
+            if node not in self._seen and self.facts.comes_to(node, self.loaders):
                 self._seen.add(node)
                 self.found.append(Sink(node, "opaque", node))
             return

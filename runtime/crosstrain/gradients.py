@@ -142,10 +142,14 @@ class GradientSync:
     def _begin(self) -> None:
         self._open = True
         self.stale = True
-        thawed = any(param.requires_grad for param in self._frozen)
-        self._eager = self.averaging and self._held is None and not thawed and self.joining is None
+        ready = self.averaging and self._held is None and self.joining is None
+        self._eager = ready and not self._thawed()
         if not self._managed:
             self._finish_after_this_graph()
+
+    def _thawed(self) -> bool:
+        """Whether a parameter that was frozen when the others were hooked is trained by now."""
+        return any(param.requires_grad for param in self._frozen)
 
     def _finish_after_this_graph(self) -> None:
         """loss.backward() without the accelerator: the autograd engine tells us when it is done."""
@@ -171,7 +175,7 @@ class GradientSync:
     def finish(self) -> None:
         """The backward pass is over: average what it left, unless averaging is off or nothing was reached."""
         self._managed = False
-        if not self._open:
+        if not self._open and not self._thawed():
             return
         self._open = False
         if self.averaging and self._held is None:
@@ -183,7 +187,7 @@ class GradientSync:
 
     def settle(self) -> None:
         """Average what earlier passes left local, before a step or a clipping sees it."""
-        if self.stale and self.averaging:
+        if self.averaging and (self.stale or self._thawed()):
             self.average()
 
     def mark_local(self) -> None:
@@ -201,6 +205,8 @@ class GradientSync:
 
     def shadow(self) -> None:
         """This rank has no more batches: answer one averaging of the others with zeros."""
+        if not self._buckets:
+            return
         for bucket in self._buckets:
             bucket.start(self._comm, self._hook, empty=True)
         self._flags.zero_()
@@ -218,7 +224,7 @@ class GradientSync:
 
     def average(self) -> None:
         """Average everything touched since the last time, now. Every rank must come here."""
-        if any(param.requires_grad for param in self._frozen):
+        if self._thawed():
             self._watch()
         if not self._buckets:
             return

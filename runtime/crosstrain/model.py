@@ -110,7 +110,7 @@ def prepare(
 
             _PREPARED[model] = shard(model, fsdp, comm, precision)
             return _PREPARED[model]
-        if not evaluation_mode and any(param.requires_grad for param in model.parameters()):
+        if not evaluation_mode:  # a model that is frozen now may be thawed later
             sync = GradientSync(
                 model,
                 comm,

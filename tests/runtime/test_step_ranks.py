@@ -219,6 +219,34 @@ def test_parameters_frozen_and_thawed_after_prepare() -> None:
         assert same(alone, state)
 
 
+def _by_turns(through_accelerator: bool) -> State:
+    """One part after another is trained: all of it frozen at first, then parts that have no parameter in common."""
+    accelerator = Accelerator(cpu=True, **WEIGHTED)
+    net = Net().requires_grad_(False)
+    torch.manual_seed(1)
+    net, optimizer, loader = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.05), data())
+    for part in (net.head, net.encoder, net.decoder):
+        net.requires_grad_(False)
+        part.requires_grad_(True)
+        for (x,) in loader:
+            optimizer.zero_grad()
+            if through_accelerator:
+                accelerator.backward(net.loss(x))
+            else:
+                net.loss(x).backward()
+            optimizer.step()
+    return copy.deepcopy(net).state_dict()
+
+
+@pytest.mark.parametrize("through_accelerator", [True, False], ids=["accelerator", "bare backward"])
+def test_parts_trained_by_turns(through_accelerator: bool) -> None:
+    """Once nothing that was hooked at first arrived any more, and the ranks kept gradients of their own."""
+    (alone,) = run_ranks(_by_turns, 1, through_accelerator)
+    first, second = run_ranks(_by_turns, 2, through_accelerator)
+    assert same(first, second)
+    assert same(alone, first) or not through_accelerator
+
+
 def _sums(reduction: str) -> State:
     accelerator = Accelerator(cpu=True, loss_reduction=reduction, **WEIGHTED)
     net = Net()

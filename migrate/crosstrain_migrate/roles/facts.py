@@ -30,6 +30,7 @@ from .values import (
     Symbol,
     Value,
     Values,
+    code_of,
     site_of,
 )
 from .walks import walk
@@ -75,6 +76,14 @@ class Facts:
 
     def method_calls(self, name: str) -> list[ast.Call]:
         return [c for c in self.calls if isinstance(c.func, ast.Attribute) and c.func.attr == name]
+
+    def targets(self, call: ast.Call) -> list[FunctionNode]:
+        """The script's own functions that `call` may run."""
+        found = (code_of(value) for value in self.of(call.func))
+        code = (
+            self.interp.method(one, "__init__") if isinstance(one, ast.ClassDef) else one for one in found
+        )
+        return [function for function in code if function is not None]
 
     # -- losses ----------------------------------------------------------------------------------------------
 

@@ -159,6 +159,11 @@ class ScopeTable:
                 return around
         return None
 
+    def is_whole_else(self, node: ast.If) -> bool:
+        """Whether an `if` is all that another one's `else` holds, as an `elif` is."""
+        parent = self.parents.get(node)
+        return isinstance(parent, ast.If) and parent.orelse == [node]
+
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that `node` is part of (itself, if it is one)."""
         if isinstance(node, ast.stmt):

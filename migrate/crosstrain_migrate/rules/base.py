@@ -12,7 +12,7 @@ from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts, Loop
 from crosstrain_migrate.roles.nodes import line_of, place_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, Function, Instance, Method, Value
+from crosstrain_migrate.roles.values import Instance, Value
 
 from .wish import Wish
 
@@ -235,20 +235,6 @@ class Context:
             if isinstance(v, Instance) and v.cls is cls and isinstance(v.site, ast.Call)
         }
         return sorted(found, key=place_of)
-
-    def local_targets(self, call: ast.Call) -> list[ast.AST]:
-        """The script's own functions that `call` may run."""
-        found: list[ast.AST] = []
-        for value in self.facts.of(call.func):
-            if isinstance(value, Function):
-                found.append(value.node)
-            elif isinstance(value, Method):
-                found.append(value.function.node)
-            elif isinstance(value, Class):
-                init = self.facts.interp.method(value.node, "__init__")
-                if init is not None:
-                    found.append(init)
-        return found
 
     # -- edits -----------------------------------------------------------------------------------------------
 

@@ -204,4 +204,4 @@ def _called(context: Context, call: ast.Call) -> list[ast.AST]:
         for v in context.facts.of(call.func)
         if isinstance(v, Instance)
     ]
-    return [*context.local_targets(call), *(m for m in methods if m is not None)]
+    return [*context.facts.targets(call), *(m for m in methods if m is not None)]

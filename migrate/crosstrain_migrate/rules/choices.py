@@ -34,7 +34,7 @@ class Choice:
 def find_choices(facts: Facts, placement: Placement, lines: list[str]) -> list[Choice]:
     found = []
     for node in facts.nodes:
-        if isinstance(node, ast.If) and not _is_elif(facts, node) and node not in placement.gone:
+        if isinstance(node, ast.If) and not facts.table.is_whole_else(node) and node not in placement.gone:
             choice = _choice(facts, placement, node)
             if choice is not None and not _annotated(lines, choice):
                 found.append(choice)
@@ -45,11 +45,6 @@ def _annotated(lines: list[str], choice: Choice) -> bool:
     """A comment in a branch that goes would have no place to go to."""
     first, last = choice.bindings[0].lineno, choice.statement.end_lineno or choice.statement.lineno
     return any("#" in line for line in lines[first:last])
-
-
-def _is_elif(facts: Facts, node: ast.If) -> bool:
-    parent = facts.table.parents.get(node)
-    return isinstance(parent, ast.If) and parent.orelse == [node]
 
 
 def _choice(facts: Facts, placement: Placement, statement: ast.If) -> Choice | None:

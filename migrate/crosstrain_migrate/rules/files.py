@@ -176,7 +176,7 @@ def _directories(context: Context) -> None:
             )
             _may_exist(context, call)
     for call in _allowed(context, context.facts.method_calls("mkdir")):
-        if context.local_targets(call):
+        if context.facts.targets(call):
             continue
         if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
             _may_exist(context, call)
@@ -296,7 +296,7 @@ def _runs_a_model(context: Context, call: ast.Call) -> bool:
     """A model that is prepared may communicate when it runs."""
     if any(v in context.subject.models for v in context.facts.of(call.func)):
         return True
-    return any(t in context.facts.interp.touching for t in context.local_targets(call))
+    return any(t in context.facts.interp.touching for t in context.facts.targets(call))
 
 
 def _null_device(context: Context, call: ast.Call) -> None:

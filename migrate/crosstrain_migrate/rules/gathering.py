@@ -267,7 +267,7 @@ class Gatherer:
                     return not self._is_loss_module(around) or around in self.facts.loss_origins
                 if isinstance(around.func, ast.Attribute) and around.func.attr == "backward":
                     return True
-                if any(t in self.facts.interp.touching for t in self.context.local_targets(around)):
+                if any(t in self.facts.interp.touching for t in self.context.facts.targets(around)):
                     return True  # the script's own training step
             if isinstance(around, ast.stmt):
                 return False
@@ -281,7 +281,7 @@ class Gatherer:
             (isinstance(n, ast.Call) and any(self.facts.interp.is_module(v) for v in self.facts.of(n.func)))
             or (
                 isinstance(n, ast.Call)
-                and any(t in self.facts.interp.touching for t in self.context.local_targets(n))
+                and any(t in self.facts.interp.touching for t in self.context.facts.targets(n))
             )
             for n in ast.walk(node)
         )

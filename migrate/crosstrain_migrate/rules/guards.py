@@ -258,5 +258,4 @@ def _is_foreign(stage: Stage, call: ast.Call) -> bool:
 
 
 def is_elif(stage: Stage, node: ast.If) -> bool:
-    parent = stage.parent(node)
-    return isinstance(parent, ast.If) and parent.orelse == [node] and stage.source(node).startswith("elif")
+    return stage.facts.table.is_whole_else(node) and stage.source(node).startswith("elif")

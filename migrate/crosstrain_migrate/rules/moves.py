@@ -46,16 +46,11 @@ def _moving_part(node: ast.If | ast.IfExp) -> list[ast.AST]:
 
 def _only_moves(placement: Placement, node: ast.If) -> bool:
     """Whether the branches differ in nothing but moves; without an `else`, what is moved is only bound again."""
-    if _is_elif(placement, node):
+    if placement.facts.table.is_whole_else(node):
         return False
     if node.orelse:
         return _same(placement, node.body, node.orelse)
     return all(s in placement.gone or _rebinds(placement, s) for s in node.body)
-
-
-def _is_elif(placement: Placement, node: ast.If) -> bool:
-    parent = placement.facts.table.parents.get(node)
-    return isinstance(parent, ast.If) and parent.orelse == [node]
 
 
 def _rebinds(placement: Placement, statement: ast.stmt) -> bool:

@@ -331,7 +331,7 @@ def _runs_in(context: Context, node: ast.AST, scope: Scope) -> bool:
 def _runs(context: Context, call: ast.Call, values: set[Value]) -> bool:
     if context.facts.of(call.func) & values & set(context.subject.models):
         return True
-    touching = any(t in context.facts.interp.touching for t in context.local_targets(call))
+    touching = any(t in context.facts.interp.touching for t in context.facts.targets(call))
     given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
     return touching and bool(given & values)
 

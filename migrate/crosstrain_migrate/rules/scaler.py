@@ -7,7 +7,6 @@ import copy
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, Function, Method
 
 from .arguments import default_of, passed
 from .base import refuse
@@ -99,25 +98,13 @@ class Scaler:
             self.attributes.add(target.attr)
 
     def _into_parameters(self, call: ast.Call) -> None:
-        for function in self._targets(call):
+        for function in self.facts.targets(call):
+            if not isinstance(function, ast.FunctionDef):
+                continue
             for argument in (*function.args.args, *function.args.kwonlyargs):
                 value = passed(self.facts, call, function, argument.arg)
                 if value is not None and self.holds(value):
                     self.names.add((self.facts.table.scopes[function], argument.arg))
-
-    def _targets(self, call: ast.Call) -> list[ast.FunctionDef]:
-        found: list[ast.FunctionDef] = []
-        for value in self.facts.of(call.func):
-            node: ast.AST | None = None
-            if isinstance(value, Function):
-                node = value.node
-            elif isinstance(value, Method):
-                node = value.function.node
-            elif isinstance(value, Class):
-                node = self.facts.interp.method(value.node, "__init__")
-            if isinstance(node, ast.FunctionDef):
-                found.append(node)
-        return found
 
     def holds(self, node: ast.expr) -> bool:
         if node is self.created:

@@ -92,9 +92,8 @@ class Context:
     findings: list[Finding] = field(default_factory=list)
     needs: set[ast.AST] = field(default_factory=set)  # functions whose code now mentions the accelerator
     collective: set[ast.AST] = field(default_factory=set)  # nodes whose new code communicates
-    gathered: set[ast.AST] = field(
-        default_factory=set
-    )  # what is computed from rows that were gathered before it
+    # What is computed from rows that were gathered before it.
+    gathered: set[ast.AST] = field(default_factory=set)
     averaged: set[ast.AST] = field(default_factory=set)  # of these: a mean of numbers, the same of equal ones
     device_definitions: list[ast.Assign] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)  # Accelerator(...) arguments

@@ -11,7 +11,9 @@ import io
 import tokenize
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from crosstrain_migrate.names import early_uses, local_names, unbound_names
 from crosstrain_migrate.roles.program import parts
@@ -95,7 +97,7 @@ def _captured(old: ast.Module, new: ast.Module) -> list[str]:
     problems = []
     for scope, names in before.items():
         gone = names - after.get(scope, names)
-        used = _read_in(new, scope) if gone else frozenset()
+        used = _read_in(new, scope, after) if gone else frozenset()
         problems += [
             f"`{name}` was {scope}'s own; the result reads another variable of that name"
             for name in sorted(gone & used)
@@ -103,7 +105,8 @@ def _captured(old: ast.Module, new: ast.Module) -> list[str]:
     return problems
 
 
-def _read_in(tree: ast.Module, scope: str) -> frozenset[str]:
+def _read_in(tree: ast.Module, scope: str, own: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The names that a scope reads, in functions inside it too unless they are these functions' `own`."""
     body: list[ast.stmt] = tree.body
     function: ast.AST = tree
     for part in scope.split("."):
@@ -111,16 +114,29 @@ def _read_in(tree: ast.Module, scope: str) -> frozenset[str]:
             node
             for statement in body
             for node in ast.walk(statement)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == part
+            if _is_scope(node) and node.name == part
         ]
         if not candidates:
             return frozenset()
         function, body = candidates[0], candidates[0].body
-    return frozenset(
-        node.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    )
+    return _reads(function, scope, own)
+
+
+def _reads(node: ast.AST, scope: str, own: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        return frozenset({node.id})
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if _is_scope(child):
+            inner = f"{scope}.{child.name}"
+            found |= _reads(child, inner, own) - own.get(inner, frozenset())
+        else:
+            found |= _reads(child, scope, own)
+    return frozenset(found)
+
+
+def _is_scope(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,12 @@ def test_sound_results_pass(before: str, after: str) -> None:
             id="another-variable-in-a-method",
         ),
         pytest.param(
+            "d = 2\ndef f():\n    d = 1\n    def g():\n        return d\n    return g\n",
+            "d = 2\ndef f():\n    def g():\n        return d\n    return g\n",
+            "`d` was f's own",
+            id="another-variable-in-a-nested-function",
+        ),
+        pytest.param(
             "import torch\ndef f(d: 'torch.device'): ...\n",
             "def f(d: 'torch.device'): ...\n",
             "`torch`",
@@ -150,6 +156,11 @@ def test_sound_results_pass(before: str, after: str) -> None:
 def test_unsound_results_do_not(before: str, after: str, problem: str) -> None:
     problems = _check(before, after)
     assert any(problem in one for one in problems), problems
+
+
+def test_a_nested_function_keeps_a_variable_of_its_own() -> None:
+    nested = "    def g():\n        d = 1\n        return d\n    return g\n"
+    assert _check(f"def f():\n    d = 2\n    print(d)\n{nested}", f"def f():\n    print(2)\n{nested}") == []
 
 
 def test_a_comment_whose_subject_is_gone_may_go() -> None:

@@ -120,6 +120,22 @@ SPEAKERS = [
         "setup",
     ),
     said(
+        "a logger's level by its text",
+        'logging.getLogger("a").setLevel("INFO")',
+        'logging.getLogger("a").setLevel("INFO" if accelerator.is_local_main_process else "WARNING")',
+        "setup",
+    ),
+    converts(
+        RULE,
+        "a logger's level imported by name",
+        {"imports": "from logging import INFO, getLogger", "setup": 'getLogger("a").setLevel(INFO)'},
+        {
+            "accelerator": "from crosstrain import Accelerator\nfrom logging import WARNING",
+            "setup": 'getLogger("a").setLevel(INFO if accelerator.is_local_main_process else WARNING)',
+        },
+        at='getLogger("a")',
+    ),
+    said(
         "a bar around the loader",
         "for x, y in tqdm.tqdm(train_loader):  # one epoch",
         f"for x, y in tqdm.tqdm(train_loader, {BAR}):  # one epoch",

@@ -47,6 +47,7 @@ ECHOES = frozenset(
         "termcolor.cprint",
     }
 )
+CHATTY = frozenset({"INFO", "DEBUG", "NOTSET"})
 LOGGERS = frozenset({"logging.getLogger", "logging.StreamHandler"})
 
 MADE = WRITERS | LOG_FILES | {"logging.basicConfig", "wandb.init", "visdom.Visdom"}
@@ -160,15 +161,32 @@ def _log_file(context: Context, call: ast.Call, path: ast.expr | None) -> None:
 
 def _level(context: Context, call: ast.Call, level: ast.expr | None) -> None:
     """What is worth a warning is said by all, everything else once."""
-    if level is None or not isinstance(level, ast.Attribute) or level.attr not in {"INFO", "DEBUG", "NOTSET"}:
+    if level is None or not _is_chatty(context, level):
         return
     accelerator = _reached(context, call)
     if accelerator:
-        module = context.source(level.value)
-        template = "{x} if " + accelerator + f".is_local_main_process else {module}.WARNING"
+        template = "{x} if " + accelerator + f".is_local_main_process else {_warning(context, call, level)}"
         context.replace(level, RULE, "logged once, by the main process", template, x=level)
     elif accelerator is not None:
         _said_by_all(context, call)
+
+
+def _is_chatty(context: Context, level: ast.expr) -> bool:
+    if isinstance(level, ast.Constant):
+        return level.value in CHATTY
+    return any(path.removeprefix("logging.") in CHATTY for path in context.facts.paths(level))
+
+
+def _warning(context: Context, call: ast.Call, level: ast.expr) -> str:
+    """The level of warnings, in the spelling of `level`."""
+    if isinstance(level, ast.Attribute):
+        return f"{context.source(level.value)}.WARNING"
+    if isinstance(level, ast.Constant):
+        return '"WARNING"'
+    scope = context.facts.table.of_node[call]
+    if "WARNING" not in scope.module.names:
+        context.edits.append(e.AddImport(scope.file, RULE, code="from logging import WARNING"))
+    return "WARNING"
 
 
 def _made_by(context: Context, call: ast.Call) -> set[str]:

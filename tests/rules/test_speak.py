@@ -84,6 +84,16 @@ POSITIVE = [
         },
         {"after_epoch": 'accelerator.print("\\r%d" % epoch, end="")  # no new line\nsys.stdout.flush()'},
     ),
+    converts(
+        RULE,
+        "a logger's level imported by name",
+        {"imports": "from logging import INFO, getLogger", "setup": 'getLogger("a").setLevel(INFO)'},
+        {
+            "accelerator": "from crosstrain import Accelerator\nfrom logging import WARNING",
+            "setup": 'getLogger("a").setLevel(INFO if accelerator.is_local_main_process else WARNING)',
+        },
+        at='getLogger("a")',
+    ),
     said(
         "over several lines",
         'print(\n    "epoch",  # which\n    epoch,\n)',
@@ -124,16 +134,6 @@ SPEAKERS = [
         'logging.getLogger("a").setLevel("INFO")',
         'logging.getLogger("a").setLevel("INFO" if accelerator.is_local_main_process else "WARNING")',
         "setup",
-    ),
-    converts(
-        RULE,
-        "a logger's level imported by name",
-        {"imports": "from logging import INFO, getLogger", "setup": 'getLogger("a").setLevel(INFO)'},
-        {
-            "accelerator": "from crosstrain import Accelerator\nfrom logging import WARNING",
-            "setup": 'getLogger("a").setLevel(INFO if accelerator.is_local_main_process else WARNING)',
-        },
-        at='getLogger("a")',
     ),
     said(
         "a bar around the loader",

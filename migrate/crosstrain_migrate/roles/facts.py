@@ -263,7 +263,7 @@ class Facts:
 
     def _owners(self, module: Value) -> set[Value]:
         if isinstance(module, Member):
-            return {module.receiver} if self.interp.is_module(module.receiver) else set()
+            return {module.root} if self.interp.is_module(module.root) else set()
         if isinstance(module, External) and module.path == api.SUBMODULE:
             return {
                 v
@@ -312,7 +312,8 @@ class Facts:
 
     @cached_property
     def loaders(self) -> list[Value]:
-        found = {v for values in self.interp.iterations.values() for v in values}
+        iterated = {v for values in self.interp.iterations.values() for v in values}
+        found = {v for v in iterated if site_of(v) not in self.interp.looks}
         for value in found:
             self.evidence[value] = "a DataLoader that is iterated"
         return self.in_order(found)
@@ -438,7 +439,12 @@ def understand(tree: ast.Module) -> Facts:
     table = ScopeTable(tree)
     interp = Interpreter(tree, table)
     interp.run()
-    return Facts(tree, table, interp)
+    facts = Facts(tree, table, interp)
+    if any(site_of(s.loader) in interp.looks for s in facts.loss_shards):  # it trains on that one batch
+        interp = Interpreter(tree, table, may_look=False)
+        interp.run()
+        facts = Facts(tree, table, interp)
+    return facts
 
 
 def _without_annotations(tree: ast.Module) -> None:

@@ -17,6 +17,7 @@ from .batches import tensor_targets
 from .constants import Constants
 from .context import Copies, Optional, containers_of_batches
 from .expressions import evaluate
+from .looks import early_looks
 from .memory import ANY, Cell, Cells, Heap, Watch
 from .movers import moving_functions
 from .program import Region, links_of
@@ -48,7 +49,10 @@ MAX_PASSES = 40
 class Interpreter:
     """Evaluates one script or program. After `run`, `values` maps every expression to what it may be."""
 
-    def __init__(self, tree: ast.Module, table: ScopeTable) -> None:
+    def __init__(self, tree: ast.Module, table: ScopeTable, may_look: bool = True) -> None:
+        self.may_look = (
+            may_look  # whether a batch that is drawn early may be taken for a mere look at the data
+        )
         self.tree = tree
         self.table = table
         self.links = links_of(tree)
@@ -76,6 +80,9 @@ class Interpreter:
         self.batch_loops: set[ast.AST] = set()
         self.batch_containers: frozenset[ast.AST] = frozenset()
         self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
+        self.looks: frozenset[ast.AST] = (
+            frozenset()
+        )  # calls of `iter` for batches that no process has a share of
         self._reset()
 
     def _reset(self) -> None:
@@ -112,6 +119,8 @@ class Interpreter:
             for function, sites in self.call_sites.items()
             if len(sites) > 1 and any(self.is_made_in(v, function) for v in self.returns[function])
         }
+        if self.may_look:
+            self.looks = early_looks(self)
         self._reset()
         self._fixpoint()
 

@@ -374,6 +374,8 @@ FROM_DATA = frozenset(
 )
 # The last part of a path that the script looks up: `models.__dict__[args.arch]`, `getattr(optim, args.optimizer)`.
 CHOSEN = "ChosenByName"
+# What torchvision.models has besides models.
+ABOUT_MODELS = frozenset({"list_models", "get_model_builder", "get_model_weights", "get_weight"})
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
 # What only a tensor is asked for (a batch that is a dictionary has `.to` as well, but none of the others).
 TENSOR_MEMBERS = frozenset(
@@ -427,7 +429,18 @@ def loss_function_of(path: str) -> str:
     }.get(path, "")
 
 
+def is_model_of_a_zoo(path: str) -> bool:
+    """Functions and classes of torchvision and timm that make a model."""
+    if path == "timm.create_model":
+        return True
+    return path.startswith("torchvision.models.") and not (
+        last(path).endswith("_Weights") or last(path) in ABOUT_MODELS
+    )
+
+
 def is_module_class(path: str) -> bool:
+    if is_model_of_a_zoo(path):
+        return True
     if is_loss_class(path) or path.startswith(
         ("torch.nn.functional", "torch.nn.utils", "torch.nn.init", "torch.nn.parallel")
     ):

@@ -71,6 +71,14 @@ class Member:
     receiver: Value
     name: str
 
+    @property
+    def root(self) -> Value:
+        """What the chain of attributes begins with: of `model.backbone.fc`, the model."""
+        owner = self.receiver
+        while isinstance(owner, Member):
+            owner = owner.receiver
+        return owner
+
 
 @dataclass(frozen=True, slots=True)
 class Sequence:

@@ -261,9 +261,23 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
 def _prepare_alone(
     context: Context, holding: Holding, reason: str = "the evaluation loader is prepared where it is made"
 ) -> None:
+    _check_looks(context, holding)
     name = _written(context, holding)
     code = f"{name} = {context.accelerator(holding.last)}.prepare({name})"
     context.edits.append(e.InsertAfter(holding.last, RULE, reason, code=code))
+
+
+def _check_looks(context: Context, holding: Holding) -> None:
+    """A batch that is only looked at was taken for a whole one: it must not come from the prepared loader."""
+    for look in context.facts.interp.looks:
+        assert isinstance(look, ast.Call)
+        if holding.value in context.facts.of(look.args[0]) and look.lineno > holding.last.lineno:
+            raise refuse(
+                RULE,
+                look,
+                "a batch is looked at here, and its loader must be prepared before, where it is made",
+                "look at the data set, or after everything is made",
+            )
 
 
 def _prepare_elsewhere(context: Context, loader: Value) -> None:

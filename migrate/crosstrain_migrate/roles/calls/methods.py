@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from crosstrain_migrate.roles.infer import Interpreter
 
 # Methods of a module or a tensor that give back what they are called on.
+PARAMETERS = frozenset({"parameters", "named_parameters"})
 SAME_OBJECT = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "apply", "requires_grad_", "compile"}
     | {"double", "float", "half", "bfloat16"}
@@ -43,6 +44,11 @@ def call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values
         return UNKNOWN
     if isinstance(owner, Shard):
         return call_tensor_method(interp, owner, name, node)
+    if name in PARAMETERS:
+        if isinstance(owner, External):
+            interp.note_modules({owner})  # nothing else has any
+        if isinstance(owner, Member) and interp.is_module(owner.root):
+            return frozenset({Parameters(owner)})
     if interp.is_module(owner) or isinstance(owner, External | Instance):
         found = _call_object_method(interp, owner, name, node)
         if found is not None:
@@ -53,7 +59,7 @@ def call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values
 
 
 def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.Call) -> Values | None:
-    if name in {"parameters", "named_parameters"}:
+    if name in PARAMETERS:
         return frozenset({Parameters(owner)})
     if name in SAME_OBJECT:
         return frozenset({owner})

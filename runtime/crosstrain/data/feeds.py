@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -16,7 +16,7 @@ from .loader import Pass, PreparedLoader, Read
 from .rng import OrderRng, State
 from .rows import NotByRow, cut_rows, join_rows, rows_of
 from .samplers import Dealer, Drawn, RowRequests, known_length, own_rows, samples
-from .shard import Counts, Dealing, deal, groups, steps
+from .shard import Batch, Counts, Dealing, deal, groups, steps
 
 
 class MapFeed:
@@ -145,6 +145,9 @@ class StreamShard(IterableDataset[Any]):
         self.counts: deque[Counts] = deque()
 
     def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self._steps())  # torch asks for row after row: not a task for a generator
+
+    def _steps(self) -> Iterator[Batch]:
         size = self.how.size
         rows = iter(self.dataset)
         batches = groups(rows, size) if size is not None else ([row] for row in rows)
@@ -152,7 +155,7 @@ class StreamShard(IterableDataset[Any]):
             if own is None:
                 return
             self.counts.append(counts)
-            yield from own
+            yield own
 
     def __getattr__(self, name: str) -> Any:
         if name == "dataset":  # not yet unpickled

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, islice, pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -86,27 +86,27 @@ class Dealing:
                     "as possible."
                 )
 
-    @property
+    @cached_property
     def replicas(self) -> int:
         """Devices that share a step."""
         return self.parts * self.devices
 
-    @property
+    @cached_property
     def alone(self) -> bool:
         """One device takes the list as it is."""
         return self.replicas == 1
 
-    @property
+    @cached_property
     def group(self) -> int:
         """Batches of the list that make a full step."""
         return 1 if self.split else self.replicas
 
-    @property
+    @cached_property
     def full(self) -> int | None:
         """Rows of a full step over all ranks, None when the sizes vary."""
         return None if self.size is None else self.size * self.group
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Rows of one rank in a full step that is cut by row."""
         return (self.full or 0) // self.parts
@@ -168,7 +168,7 @@ def _rows_may_move(group: list[Batch], how: Dealing) -> bool:
 
     Batches of varying size stay whole: a sampler that forms them (by length, by class) did it for a reason.
     """
-    return how.split or (how.size is not None and all(len(batch) <= how.size for batch in group))
+    return how.split or (how.size is not None and max(map(len, group)) <= how.size)
 
 
 def _by_row(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | None:

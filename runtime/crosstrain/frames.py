@@ -42,6 +42,10 @@ class Frames:
         self._rank = rank
         self._world = world
         self._gather = gather
+        # Made once and written over: what is made anew for each message costs as much as all the rest of it.
+        self._frame, self._received = bytearray(FRAME), bytearray(world * FRAME)
+        self._view = memoryview(self._received)
+        self._mine, self._all = _bytes(self._frame), _bytes(self._received)
 
     def exchange(self, operation: str, payload: bytes, describe: str = "") -> list[bytes]:
         """Send bytes, of any length on any rank; receive those of all ranks, in order.
@@ -49,14 +53,13 @@ class Frames:
         ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises on every rank
         DistributedOperationException when operation or description differ, naming ranks and source lines.
         """
-        received, lengths = self._trade(operation, payload, describe)
+        lengths = self._trade(operation, payload, describe)
         longest = max(lengths)
         if longest <= CAPACITY:
             starts = range(HEADER, self._world * FRAME, FRAME)
-            return [bytes(received[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
+            return [bytes(self._view[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
         everything = bytearray(self._world * longest)
-        mine = torch.frombuffer(bytearray(payload).ljust(longest, b"\0"), dtype=torch.uint8)
-        self._gather(torch.frombuffer(everything, dtype=torch.uint8), mine)
+        self._gather(_bytes(everything), _bytes(bytearray(payload).ljust(longest, b"\0")))
         starts = range(0, self._world * longest, longest)
         return [bytes(everything[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
 
@@ -64,31 +67,27 @@ class Frames:
         """Only check that every rank is here, doing the same: a barrier."""
         self._trade(operation, b"", describe)
 
-    def _trade(self, operation: str, payload: bytes, describe: str) -> tuple[bytearray, list[int]]:
-        """One frame of every rank, and the lengths of their payloads; one that is too long stays behind."""
+    def _trade(self, operation: str, payload: bytes, describe: str) -> list[int]:
+        """One frame of every rank in `_received`; the lengths of their payloads. One that is too long stays behind."""
         head = _HEAD.pack(_code(operation), _code(describe), len(payload))
-        sent = payload if len(payload) <= CAPACITY else b""
-        # Bytes and not tensors, whose every operation costs more than this whole line.
-        frame = bytearray(head.ljust(HEADER, b"\0") + sent).ljust(FRAME, b"\0")
-        received = bytearray(self._world * FRAME)
+        sent = head.ljust(HEADER, b"\0") + (payload if len(payload) <= CAPACITY else b"")
+        self._frame[: len(sent)] = sent  # behind it stays what an earlier message left there
         self.operation = f"{operation} {describe}".rstrip()
-        self._gather(
-            torch.frombuffer(received, dtype=torch.uint8), torch.frombuffer(frame, dtype=torch.uint8)
-        )
+        self._gather(self._all, self._mine)
         self.operation = ""
         lengths = []
         for start in range(0, self._world * FRAME, FRAME):
-            lengths.append(_HEAD.unpack_from(received, start)[2])
-            if not received.startswith(head[:16], start):
+            lengths.append(_HEAD.unpack_from(self._received, start)[2])
+            if not self._received.startswith(head[:16], start):
                 self._complain(operation, describe)
-        return received, lengths
+        return lengths
 
     def _complain(self, operation: str, describe: str) -> None:
         """Every rank comes here together: collect what each is doing, and raise."""
         text = f"{operation} {describe}".strip() + f" at {caller()}"
         frame = bytearray(text.encode()[:FRAME]).ljust(FRAME, b"\0")
         table = bytearray(self._world * FRAME)
-        self._gather(torch.frombuffer(table, dtype=torch.uint8), torch.frombuffer(frame, dtype=torch.uint8))
+        self._gather(_bytes(table), _bytes(frame))
         rows = [table[start : start + FRAME] for start in range(0, self._world * FRAME, FRAME)]
         texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
         lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
@@ -97,6 +96,11 @@ class Frames:
             f"collective calls in the same order, with equal shapes: look for one under `if is_main_process`, "
             f"or pad with accelerator.pad_across_processes first."
         )
+
+
+def _bytes(memory: bytearray) -> Tensor:
+    """A tensor that is this memory."""
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 @lru_cache(maxsize=1024)

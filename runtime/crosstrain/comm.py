@@ -10,7 +10,7 @@ import atexit
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from itertools import accumulate
@@ -101,6 +101,10 @@ class Comm(Protocol):
 
     def move(self, model: nn.Module) -> None:
         """Put a model's parameters and buffers on the device."""
+        ...
+
+    def shard(self, params: Iterable[nn.Parameter]) -> None:
+        """Leave every device its part of them, where one program computes on several; elsewhere nothing."""
         ...
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
@@ -358,6 +362,9 @@ class TorchComm:
 
     def move(self, model: nn.Module) -> None:
         model.to(self.device)
+
+    def shard(self, params: Iterable[nn.Parameter]) -> None:
+        pass  # processes shard through `fully_shard`
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         pass  # modules keep their parameters when they move

@@ -9,7 +9,7 @@ between them by gloo.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -187,6 +187,10 @@ class XlaComm:
 
     def move(self, model: nn.Module) -> None:
         move(model, self.device, self._dtypes, self._moved)
+
+    def shard(self, params: Iterable[nn.Parameter]) -> None:
+        for param in params:
+            self._spread.parameter(param)
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
         self._moved.remap(optimizer)

@@ -102,6 +102,8 @@ def prepare(
         start_alike(model, comm)  # on the host: on the device, it is one model to all processes
     if device is not None and not hasattr(model, "hf_device_map"):
         comm.move(model)
+    if fsdp is not None and not comm.averages:
+        comm.shard(_sharded_parameters(model, fsdp))
     sync: ModelSync | None = None
     if comm.averages and not wrapped:
         start_alike(model, comm)
@@ -123,6 +125,12 @@ def prepare(
     if sync is not None:
         _offer_no_sync(model, sync)
     return sync
+
+
+def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) -> list[nn.Parameter]:
+    """The model's parameters without those of modules that stay whole."""
+    whole = {param for module in fsdp.ignored_modules or () for param in module.parameters()}
+    return [param for param in model.parameters() if param not in whole]
 
 
 def _offer_no_sync(model: nn.Module, sync: ModelSync) -> None:

@@ -177,12 +177,20 @@ def sharding(
             f"fsdp_plugin must be a FullyShardedDataParallelPlugin, not a {type(plugin).__name__}"
         )
     if plugin is not None and not comm.averages and comm.replicas > 1:
-        not_ours(
-            "sharding a model over the devices of one XLA program",
-            "leave the plugin out (every chip holds the whole model), or wrap the model in torch_xla's "
-            "SpmdFullyShardedDataParallel before `prepare`",
-        )
+        _check_one_program(plugin, comm)
     return plugin
+
+
+def _check_one_program(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
+    """Where XLA shards: NotImplementedError for several hosts, and for what its compiler decides by itself."""
+    if comm.world > 1:
+        not_ours(
+            "sharding a model over the devices of several hosts",
+            "leave the plugin out (every chip holds the whole model), or train on one host",
+        )
+    for name in ("cpu_offload", "activation_checkpointing", "mixed_precision_policy"):
+        if getattr(plugin, name):
+            not_ours(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")
 
 
 def truth(value: bool | str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import crosstrain
 
 from tests.benchmarks.measure import Result, load
 from tests.benchmarks.peers import environment, say_versions
@@ -28,6 +31,7 @@ TARGETS = {
     (2, "iterable, every rank reads"): ("ratio", 1.10),
     (2, "gather of a pair"): ("ratio", 1.2),
 }
+SOURCES = (str(Path(__file__).parents[2]), str(Path(crosstrain.__file__).parents[1]))
 ORDER = ("torch", "crosstrain", "accelerate", "fabric")
 
 
@@ -43,7 +47,10 @@ def main() -> None:
     print(say_versions(python))
     for name, reason in missing.items():
         print(f"not measured: {name}: {reason}")
-    print("ratios to plain torch, measured in turns in one process: median (quartiles)\n")
+    print(
+        "ratios to plain torch, measured in turns in one process: median (quartiles); cpu: of the processor time "
+        "of all ranks\n"
+    )
     for world, workloads in ((1, ALONE), (2, TWO)):
         chosen = [name for name in workloads if name in options.only]
         if chosen:
@@ -55,7 +62,7 @@ def _measure(python: Path, world: int, workloads: list[str]) -> list[Result]:
     port = str(free_port())
     ranks = []
     for rank in range(world):
-        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(SOURCES)}
         if world > 1:
             env |= {
                 "RANK": str(rank),
@@ -79,13 +86,13 @@ def table(world: int, results: list[Result]) -> str:
     subjects = [name for name in ORDER if any(result.subject == name for result in results)]
     head = (
         f"{f'{world} process' + 'es' * (world > 1):26}"
-        + "".join(f"{name:>26}" for name in subjects)
+        + "".join(f"{name:>36}" for name in subjects)
         + "  target"
     )
     lines = [head, "-" * len(head)]
     for workload in dict.fromkeys(result.workload for result in results):
         row = {result.subject: result for result in results if result.workload == workload}
-        cells = "".join(f"{_cell(row.get(name)):>26}" for name in subjects)
+        cells = "".join(f"{_cell(row.get(name)):>36}" for name in subjects)
         lines.append(f"{workload:26}{cells}  {_verdict(world, workload, row)}")
     return "\n".join(lines) + "\n"
 
@@ -100,7 +107,8 @@ def _cell(result: Result | None) -> str:
     size = f"{result.seconds * 1e6:.0f} us" if result.seconds < 1e-2 else f"{result.seconds:.2f} s"
     if result.subject == "torch":
         return size
-    return f"{size} {result.ratio:.2f} ({result.low:.2f}-{result.high:.2f})"
+    cell = f"{size} {result.ratio:.2f} ({result.low:.2f}-{result.high:.2f})"
+    return cell if math.isnan(result.processor) else f"{cell} cpu {result.processor:.2f}"
 
 
 def _verdict(world: int, workload: str, row: dict[str, Result]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -19,7 +20,9 @@ class Result:
     """One workload of one subject.
 
     ``ratio`` is the median over the rounds of its time by the baseline's of the same round, ``low`` and ``high``
-    are the quartiles; ``seconds`` is the median time of one unit of work.
+    are the quartiles; ``seconds`` is the median time of one unit of work. ``processor`` is the same ratio of the
+    processor time that all ranks together took: that of ranks which wait for each other on a busy machine says
+    more than the clock.
     """
 
     workload: str
@@ -28,7 +31,7 @@ class Result:
     ratio: float
     low: float
     high: float
-    note: str = ""
+    processor: float = math.nan
 
 
 def interleaved(
@@ -48,16 +51,24 @@ def interleaved(
         call()
     inner = inner or _enough(calls[baseline])
     names = list(calls)
-    samples: dict[str, list[float]] = {name: [] for name in names}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            samples[name].append(_time(calls[name], inner) / inner / units)
-    return [compared(workload, name, samples[name], samples[baseline]) for name in names]
+            seconds, processor = _time(calls[name], inner)
+            samples[name].append((seconds / inner / units, processor))
+    times = {name: [seconds for seconds, _ in samples[name]] for name in names}
+    results = [compared(workload, name, times[name], times[baseline]) for name in names]
+    if not dist.is_initialized():
+        return results
+    taken = {name: [processor for _, processor in samples[name]] for name in names}
+    pairs = {name: zip(taken[name], taken[baseline], strict=True) for name in names}
+    ratios = {name: statistics.median(mine / base for mine, base in pairs[name]) for name in names}
+    return [replace(result, processor=ratios[result.subject]) for result in results]
 
 
 def _enough(call: Callable[[], object], target: float = 0.03) -> int:
-    once = min(_time(call, 1) for _ in range(3))
+    once = min(_time(call, 1)[0] for _ in range(3))
     count = max(1, round(target / max(once, 1e-7)))
     if not dist.is_initialized():
         return count
@@ -66,17 +77,22 @@ def _enough(call: Callable[[], object], target: float = 0.03) -> int:
     return int(shared)
 
 
-def _time(call: Callable[[], object], times: int) -> float:
+def _time(call: Callable[[], object], times: int) -> tuple[float, float]:
+    """Seconds, and seconds of processor time of all ranks."""
     # A process by itself is measured in processor time, which other work on the machine does not touch; ranks
     # wait for each other, and what counts is the clock.
-    clock = time.perf_counter if dist.is_initialized() else time.process_time
     gc.collect(0)
     if dist.is_initialized():
         dist.barrier()  # nobody pays for another rank's being late from the subject before
-    start = clock()
+    start, worked = time.perf_counter(), time.process_time()
     for _ in range(times):
         call()
-    return clock() - start
+    seconds, processor = time.perf_counter() - start, time.process_time() - worked
+    if not dist.is_initialized():
+        return processor, processor
+    total = torch.tensor(processor)
+    dist.all_reduce(total)
+    return seconds, float(total)
 
 
 def compared(workload: str, subject: str, mine: list[float], base: list[float]) -> Result:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from crosstrain import Accelerator, FullyShardedDataParallelPlugin, notebook_launcher
+from crosstrain import Accelerator, notebook_launcher
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -51,17 +51,6 @@ def test_a_backward_pass_before_the_accelerator_is_an_error_that_says_so() -> No
 def trained_too_early() -> None:
     plain_training("mlp", "sgd", 4, 4)
     Accelerator()
-
-
-def test_sharding_is_refused_and_not_forgotten() -> None:
-    with pytest.raises(
-        RuntimeError, match="sharding a model over the devices of one XLA program is not part of"
-    ):
-        on_xla(sharded)
-
-
-def sharded() -> None:
-    Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin())
 
 
 def test_the_cpu_can_be_asked_for() -> None:

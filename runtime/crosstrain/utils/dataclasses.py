@@ -223,6 +223,9 @@ class FullyShardedDataParallelPlugin(KwargsHandler):
     process its part) or "FULL_STATE_DICT". ``forward_methods``: further methods of the model that use its
     parameters.
 
+    On one XLA host parameters are spread over its chips by rows, optimizer state follows, and the compiler decides
+    what is gathered when: of these options only ``ignored_modules`` counts. Checkpoints are whole files there.
+
     ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. The remaining options are
     Accelerate's and have no meaning in FSDP2; they are accepted.
     """

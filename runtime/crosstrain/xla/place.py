@@ -46,6 +46,11 @@ class Spread:
         (placed,) = parts
         return placed
 
+    def parameter(self, param: Tensor) -> None:
+        """Leave each device its part of dim 0 (the last may get less); gradients and optimizer state follow."""
+        if param.dim():
+            spmd.mark_sharding(param, self._mesh, ("data", *[None] * (param.dim() - 1)))
+
 
 class SpreadPlacer(Placer):
     """Places the batches of one loader, and tells the watch what shapes they had."""

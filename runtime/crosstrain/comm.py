@@ -414,9 +414,8 @@ class TorchComm:
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
         if "cpu" in self._device_types:
-            group: Any = (
-                dist.group.WORLD
-            )  # the wrapper around it costs as much as all the rest of a small gather
+            # torch's wrapper around it costs as much as all the rest of a small gather.
+            group: Any = dist.group.WORLD
             gather = getattr(group, "all_gather_single", group._allgather_base)
             self._explained(gather(out, mine).wait)
         else:

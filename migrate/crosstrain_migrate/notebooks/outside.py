@@ -20,9 +20,8 @@ class Outside:
             for node in tree.body:
                 if isinstance(node, Definition):
                     self._all.setdefault(node.name, []).append(node)
-        self.definitions: dict[
-            str, list[Definition]
-        ] = {}  # the function of each imported name, and all that it uses
+        # The function of each imported name, and all that it uses.
+        self.definitions: dict[str, list[Definition]] = {}
         for statement in ast.walk(cells):
             if isinstance(statement, ast.ImportFrom):
                 for alias in statement.names:

@@ -107,9 +107,8 @@ class Copies:
 
     def __init__(self) -> None:
         self._sites: dict[tuple[ast.AST, ast.AST], ast.AST] = {}
-        self._originals: dict[
-            ast.AST, ast.AST
-        ] = {}  # a function that calls itself would make copies of copies for ever
+        # A function that calls itself would make copies of copies for ever.
+        self._originals: dict[ast.AST, ast.AST] = {}
 
     def site(self, call: ast.Call, made: ast.AST, table: ScopeTable) -> ast.AST:
         made = self._originals.get(made, made)

@@ -17,9 +17,7 @@ SEEDS = frozenset(
     {"manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed", "use_deterministic_algorithms"}
 )
 DRAWS = NOISE | {"random_split", "randperm", "shuffle", "multinomial"}
-OWN_STATE = frozenset(
-    {"generator", "random_state", "seed"}
-)  # arguments that name a random state of their own
+OWN_STATE = frozenset({"generator", "random_state", "seed"})  # arguments that name a state of their own
 MAKERS = frozenset({"default_rng", "RandomState", "Random", "Generator", "SeedSequence"})
 DEPTH = 3  # calls of the script's own functions are followed so far
 

@@ -52,6 +52,20 @@ LOOKS = [
 NO_LOOKS = [
     leaves(
         RULE,
+        "a picture of a batch after everything is made, gathered once",
+        {
+            "imports": "import torchvision",
+            "setup": f"{FIRST}\ngrid = torchvision.utils.make_grid(images)\nprint(grid)",
+        },
+        {
+            "setup": (
+                f"{FIRST}\ngrid = torchvision.utils.make_grid(accelerator.gather_for_metrics(images))\n"
+                "accelerator.print(grid)"
+            )
+        },
+    ),
+    leaves(
+        RULE,
         "a look after everything is made sees the process's share",
         {"setup": f"{FIRST}\nprint(labels.sum().item())"},
         {"setup": f"{FIRST}\naccelerator.print(accelerator.gather_for_metrics(labels).sum().item())"},

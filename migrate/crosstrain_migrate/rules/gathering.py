@@ -106,6 +106,9 @@ class Gatherer:
     # -- in place --------------------------------------------------------------------------------------------
 
     def _emit_inline(self, group: list[Collapse]) -> None:
+        gathered: set[ast.expr] = (
+            set()
+        )  # what is given to a function is one collapse, what it returns another
         for collapse in group:
             if collapse.counted:
                 call = (
@@ -114,7 +117,8 @@ class Gatherer:
                 self.context.replace(collapse.node, self.rule, "rows of the global batch", call)
                 self.context.collective.add(collapse.node)
                 continue
-            for operand in collapse.operands:
+            for operand in (o for o in collapse.operands if o not in gathered):
+                gathered.add(operand)
                 if any(n in self.facts.loss_slice for n in ast.walk(operand)):
                     raise refuse(
                         self.rule,

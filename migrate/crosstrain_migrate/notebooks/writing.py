@@ -147,9 +147,8 @@ class Text:
             n for d in self._needed_devices() for n in targets_of(d)
         }
         prepared = [n for n in work.prepared if n not in self.idle]
-        if read & set(
-            prepared
-        ):  # what belongs together travels together: an optimizer holds its model's parameters
+        # What belongs together travels together: an optimizer holds its model's parameters.
+        if read & set(prepared):
             read |= set(prepared)
         order = [HOLDER, *prepared, *names_in_order([*work.moved, *self._needed_devices(), *work.body])]
         order = [n for n in dict.fromkeys(order) if n in own]

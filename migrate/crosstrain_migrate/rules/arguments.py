@@ -8,6 +8,8 @@ from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import FunctionNode
 
+from .base import Context
+
 
 def option_name(call: ast.Call) -> str:
     """The attribute that `add_argument(...)` fills."""
@@ -22,6 +24,12 @@ def option_name(call: ast.Call) -> str:
 def passed(facts: Facts, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
     """The expression that a call passes for parameter `name`."""
     return facts.passed(site, function, name)
+
+
+def argument_for(context: Context, site: ast.Call, function: ast.AST, name: str) -> ast.expr | None:
+    """The expression that a call passes for parameter `name` (None: the default, or not to be told)."""
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    return passed(context.facts, site, function, name)
 
 
 def spreads(site: ast.Call) -> bool:

@@ -19,8 +19,8 @@ from crosstrain_migrate.roles.scopes import all_arguments
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import External, Shard, Value, site_of
 
+from .arguments import argument_for
 from .base import Context
-from .prepare import argument_for
 
 RULE = "CT605"
 MAKERS = api.FACTORIES | {"Tensor", "FloatTensor", "LongTensor"}

@@ -19,11 +19,11 @@ from crosstrain_migrate.roles.regions import in_mover
 from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symbol, Unknown, Value
 
 from . import tensor_types
+from .arguments import argument_for
 from .base import Context
 from .devices import Devices, is_cpu
 from .holdings import stores
 from .identities import Identities
-from .prepare import argument_for
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
 COPIES = frozenset({"copy.deepcopy", api.AVERAGED})

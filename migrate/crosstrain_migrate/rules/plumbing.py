@@ -18,7 +18,7 @@ from crosstrain_migrate.roles.values import FunctionNode
 
 from . import cpu_choice, moves
 from . import home as homes
-from .arguments import default_of
+from .arguments import argument_for, default_of
 from .base import Context, refuse
 from .choices import Choice, find_choices
 from .defaults import default_statement
@@ -26,7 +26,6 @@ from .device import Placement
 from .devices import is_cpu
 from .harmless import is_pure
 from .leftovers import Leftovers, in_class, is_read_by_others, replace_imported, uses_of
-from .prepare import argument_for
 
 RULE = "CT106"
 

@@ -23,7 +23,34 @@ def evaluated(name: str, start: str, step: str, shown: str, **more: str) -> Faul
     return Fault(name, {"test_data": TEST_DATA, "after_epoch": TESTED.format(start, step, shown)}, **more)
 
 
+PHASES = """\
+for phase in ("train", "test"):
+    model.train(phase == "train")
+    total = 0.0
+    for x, y in train_loader if phase == "train" else test_loader:
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(phase == "train"):
+            out = model(x.to(device))
+            loss = F.cross_entropy(out, y.to(device))
+            if phase == "train":
+                loss.backward()
+                optimizer.step()
+        total += loss.item() * x.size(0)
+    print(phase, total)"""
+
 FAULTS = [
+    Fault(
+        "a loss that is computed again from labels moved in its call",
+        {
+            "test_data": TEST_DATA,
+            "epoch": PHASES,
+            "loop": "if True:",
+            "batch": "continue",
+            **dict.fromkeys(("loss", "backward", "step"), ""),
+        },
+        holds=("F.cross_entropy(out, y).item()",),
+        lacks=("device)",),
+    ),
     Fault(
         "what a function makes of a constant is something, where other calls give it batches",
         {

@@ -11,6 +11,7 @@ Refuses: a number computed from a share in a way that has no global form (a deci
 from __future__ import annotations
 
 import ast
+import copy
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
@@ -19,6 +20,7 @@ from crosstrain_migrate.roles.values import Length, Sequence, Shard, Value, code
 
 from .base import Context, refuse
 from .collate import changes_rows, number_of_batch
+from .devices import Devices
 from .gathering import MIXED, Collapse, Gatherer, inside_module
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards, shards
 
@@ -319,7 +321,19 @@ class Globaliser:
                 "split training and evaluation into two loops",
             )
         operands = [o for o in operands_of(call) if self.local(o)]
-        self.gatherer.add(Collapse(node, operands, again=self.context.source(call)))
+        self.gatherer.add(Collapse(node, operands, again=self._source_of_placed(call)))
+
+    def _source_of_placed(self, call: ast.Call) -> str:
+        """A call as it reads where its arguments are on the device already, as gathered rows are."""
+        devices = Devices(self.facts)
+        moves = {
+            id(n): n.func.value
+            for n in ast.walk(call)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and self.local(n.func.value)
+            if n.func.attr == "cuda"
+            or (n.func.attr == "to" and len(n.args) == 1 and devices.is_device(n.args[0]))
+        }
+        return ast.unparse(copy.deepcopy(call, moves)) if moves else self.context.source(call)
 
     def leaf(self, node: ast.expr, kinds: set[str], origins: frozenset[ast.AST]) -> None:
         metric = [o for o in origins if o not in self.facts.loss_origins]

@@ -55,6 +55,29 @@ POSITIVE = [
     ),
     chosen("format", 'device = "cuda:{}".format(args.gpu)', ((OTHER, '"cuda:{}"'),), options=GPU),
     chosen("joined", 'device = "cuda:" + str(args.gpu)', ((OTHER, '"cuda:"'),), options=GPU),
+    chosen(
+        "the kind of whatever accelerator there is",
+        "device = torch.accelerator.current_accelerator().type "
+        'if torch.accelerator.is_available() else "cpu"',
+    ),
+    Case(
+        CONSTRUCT,
+        "an option that a function is handed, too",
+        {
+            "definitions": "def look(x, device):\n    return x.to(device) * 2\n",
+            "options": GPU,
+            "device": "",
+            "model": "model = nn.Linear(8, 3).to(args.device)",
+            "batch": "x, y = look(x, args.device), y.to(args.device)",
+        },
+        {
+            "definitions": "def look(x):\n    return x * 2\n",
+            "model": 'accelerator = Accelerator(cpu=args.device == "cpu")\nmodel = nn.Linear(8, 3)',
+            "batch": "x, y = look(x), y",
+        },
+        at="model = nn",
+        findings=((OTHER, "model = nn"),),
+    ),
     chosen("percent", 'device = "cuda:%d" % args.gpu', ((OTHER, '"cuda:%d"'),), options=GPU),
     chosen("an ordinal apart", 'device = torch.device("cuda", 1)', ((OTHER, "device("),)),
     chosen("the first GPU", 'device = torch.device("cuda:0")'),

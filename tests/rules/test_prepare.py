@@ -48,7 +48,33 @@ LISTED = {
     "loss": "loss = F.cross_entropy(sum(m(x) for m in models), y)",
 }
 PREPARED_LIST = "*models, optimizer, train_loader = accelerator.prepare(*models, optimizer, train_loader)"
+REGISTRY = """\
+KNOWN = {}
+
+
+def register(name):
+    def put(cls):
+        KNOWN[name] = cls
+        return cls
+
+    return put
+
+
+@register("net")
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
 POSITIVE = [
+    prepared(
+        "a model from a registry",
+        {"definitions": REGISTRY, "model": 'model = KNOWN["net"]().to(device)'},
+        {"model": 'model = KNOWN["net"]()'},
+    ),
     prepared(
         "models in a list",
         {

@@ -65,8 +65,13 @@ def _define_function(interp: Interpreter, node: ast.FunctionDef | ast.AsyncFunct
 
 
 def _define_class(interp: Interpreter, node: ast.ClassDef) -> None:
-    for part in (*node.bases, *node.decorator_list):
-        interp.eval(part)
+    for base in node.bases:
+        interp.eval(base)
+    for decorator in node.decorator_list:  # `@register("net")` puts the class into a dict of models
+        for function in (v.node for v in interp.eval(decorator) if isinstance(v, Function)):
+            parameters = [*function.args.posonlyargs, *function.args.args]
+            if parameters:
+                interp.bind_argument(interp.table.scopes[function], parameters[0], {Class(node)})
     interp.bind(interp.table.of_node[node], node.name, {Class(node)}, node)
 
 

@@ -20,10 +20,12 @@ AVAILABLE = (".is_available", "cuda.device_count")
 
 def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     """What `cpu=` must be so that the choice which `definition` makes is obeyed; None: it has no effect."""
+    said = len(context.findings)
     option = _of_value(context, definition)
     if option is not None and _is_known_at_home(context, option):
         return option
     if option is not None or _reads_options(context, definition.value):
+        del context.findings[said:]  # what would be obeyed
         _report_lost(context, definition.value)
     return None
 
@@ -38,11 +40,15 @@ def _of_value(context: Context, definition: ast.Assign) -> str | None:
         value = value.args[0]
     if isinstance(value, ast.IfExp):
         return _from_choice(context, value)
-    if isinstance(value, ast.Attribute | ast.Name) and not any(
-        isinstance(v, External) for v in facts.of(value)
-    ):
+    if isinstance(value, ast.Attribute | ast.Name) and _is_setting(context, value):
         return _from_option(context, value)
     return None
+
+
+def _is_setting(context: Context, value: ast.Attribute | ast.Name) -> bool:
+    """`args.device`: a variable that says which device, and no device that the machine has."""
+    plain = all(isinstance(n, ast.Name | ast.Attribute | ast.expr_context) for n in ast.walk(value))
+    return plain and not any(isinstance(v, External) for v in context.facts.of(value))
 
 
 def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
@@ -104,7 +110,7 @@ def _from_choice(context: Context, value: ast.IfExp) -> str | None:
     wanted = _wanted(context, test)
     if wanted is None:
         return f"not ({_text(context, test)})"
-    if not wanted and isinstance(body, ast.Attribute) and not is_cpu(body):
+    if not wanted and isinstance(body, ast.Attribute) and _is_setting(context, body):
         return _from_option(context, body)  # args.device if torch.cuda.is_available() else "cpu"
     return _negated(context, wanted)
 

@@ -262,7 +262,9 @@ class Plumbing:
         removed: list[ast.Assign] = []
         main = self._main_definition()
         if main is None and self.placement.options:
-            main = ast.Assign([], self.placement.options[0])
+            options = self.placement.options
+            itself = next((o for o in options if isinstance(o, ast.Attribute)), options[0])
+            main = ast.Assign([], itself)
         if main is not None:
             option = cpu_choice.cpu_option(self.context, main)
             if option is not None:

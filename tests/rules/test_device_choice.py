@@ -180,6 +180,11 @@ POSITIVE = [
 
 NEGATIVE = [
     leaves(
+        CONSTRUCT,
+        "a text that is put together and names no device",
+        {"setup": 'name = "epochs:{}".format(2)\nassert name'},
+    ),
+    leaves(
         OTHER,
         "an if that does more",
         {

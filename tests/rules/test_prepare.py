@@ -426,6 +426,12 @@ NEGATIVE = [
         "a list that a loop fills with something else",
         {"setup": "sizes = []\nfor p in model.parameters():\n    sizes.append(p.numel())"},
     ),
+    leaves(RULE, "a registry that nobody asks", {"definitions": REGISTRY}),
+    leaves(
+        RULE,
+        "a class in a dict that is only counted",
+        {"definitions": REGISTRY, "setup": "assert len(KNOWN) == 1"},
+    ),
     leaves(
         RULE,
         "other models in a list",

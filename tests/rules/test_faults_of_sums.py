@@ -107,6 +107,16 @@ FAULTS = [
         "total",
         'both = accelerator.reduce(loss.detach(), reduction="mean") + accelerator.gather_for_metrics(x.abs()).mean()',
     ),
+    evaluated(
+        "votes of gathered labels by rows of this process are no number",
+        "labels = []\nwith torch.no_grad():\n    for x, y in test_loader:\n        out = model(x.to(device))\n"
+        "        labels.append(y.to(device))\nbank, hits = torch.cat(labels), 0",
+        "votes = F.one_hot(bank[out.topk(2, dim=1).indices], 3).sum(1)\n"
+        "        hits += (votes.argmax(1) == y.to(device)).sum().item()",
+        "hits",
+        lacks=("y = accelerator.gather_for_metrics(y)",),
+        says="CT603",
+    ),
     Fault(
         "a sum that a function of torch grows",
         {

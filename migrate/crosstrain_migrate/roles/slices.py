@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .arguments import arguments_of
-from .tensors import is_number
+from .tensors import is_factor
 from .values import Shard, code_of
 
 if TYPE_CHECKING:
@@ -67,12 +67,14 @@ def _walk_without_factors(facts: Facts, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _number_factors(facts: Facts, node: ast.BinOp) -> list[ast.expr]:
+    """The sides that are Python numbers by which a loss is multiplied or divided."""
     if not isinstance(node.op, ast.Mult | ast.Div):
         return []
+    left, right = ([v for v in facts.of(side) if isinstance(v, Shard)] for side in (node.left, node.right))
     return [
         side
-        for side in (node.left, node.right)
-        if any(isinstance(v, Shard) and is_number(v) for v in facts.of(side))
+        for side, own, others in ((node.left, left, right), (node.right, right, left))
+        if own and others and all(is_factor(a, b) for a in own for b in others)
     ]
 
 

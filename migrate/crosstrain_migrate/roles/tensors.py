@@ -233,9 +233,9 @@ def binary(
         return None
     if left is None or right is None:
         return _with_constant(op, left, right, node)
-    if is_number(right) and _is_tensor(left):
+    if is_factor(right, left):
         return _with_constant(op, left, None, node)
-    if is_number(left) and _is_tensor(right):
+    if is_factor(left, right):
         return _with_constant(op, None, right, node)
     origins = left.origins | right.origins
     host = left.host and right.host
@@ -262,13 +262,11 @@ def binary(
     return replace(base, kind="other", origins=origins or frozenset({node}))
 
 
-def is_number(shard: Shard) -> bool:
-    """A Python number: it is made global where it is read, so in what follows it is the same on every rank."""
-    return shard.host and shard.kind in SCALARS
-
-
-def _is_tensor(shard: Shard) -> bool:
-    return not shard.host and shard.kind != "count"
+def is_factor(number: Shard, loss: Shard) -> bool:
+    """A Python number beside a loss: it is made global where it is read, so here it is the same on every rank."""
+    return (
+        number.host and number.kind in SCALARS and not loss.host and loss.kind in {"mean", "sum", "mixture"}
+    )
 
 
 def _with_constant(

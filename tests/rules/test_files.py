@@ -86,6 +86,11 @@ POSITIVE = [
         "import numpy as np",
     ),
     guarded("a table", 'pd.DataFrame([1]).to_csv("a.csv")', "import pandas as pd"),
+    guarded(
+        "a tokenizer of transformers",
+        'AutoTokenizer.from_pretrained("a").save_pretrained("b")',
+        "from transformers import AutoTokenizer",
+    ),
     guarded("a copy", 'shutil.copy("a.txt", "b.txt")', "import shutil"),
     converts(
         FILE,

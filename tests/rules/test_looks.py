@@ -36,6 +36,17 @@ LOOKS = [
     ),
     looks("from an iterator of its own", f"{STREAM}\nprint(labels)", f"{STREAM}\naccelerator.print(labels)"),
     looks(
+        "the first of a loop",
+        "for batch in train_loader:\n    break\nprint(batch[0].shape)",
+        "for batch in train_loader:\n    break\naccelerator.print(batch[0].shape)",
+    ),
+    looks(
+        "the mean of the data",
+        "total = 0.0\nfor i, (images, _) in enumerate(train_loader):\n    total += images.mean().item()\nprint(total / (i + 1))",
+        "total = 0.0\nfor i, (images, _) in enumerate(train_loader):\n    total += images.mean().item()\n"
+        "accelerator.print(total / (i + 1))",
+    ),
+    looks(
         "moved by hand",
         f"{FIRST}\nimages = images.to(device)\nprint(images.sum().item())",
         f"{FIRST}\nimages = images.to(device)\naccelerator.print(images.sum().item())",

@@ -402,10 +402,11 @@ NEGATIVE = [
         RULE,
         "a loader that is iterated before",
         {
-            "data": SET
-            + "train_loader = DataLoader(train_set, batch_size=8)\nfor x, y in train_loader:\n    break"
+            "optimizer": SLOTS["optimizer"] + "\nfor a, b in train_loader:\n    break",
+            "setup": "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)",
+            "after_step": "scheduler.step()",
         },
-        at="for x, y in train_loader:",
+        at="for a, b in train_loader:",
     ),
     refuses(
         RULE,

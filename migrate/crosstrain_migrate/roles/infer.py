@@ -17,7 +17,7 @@ from .batches import tensor_targets
 from .constants import Constants
 from .context import Copies, Optional, containers_of_batches
 from .expressions import evaluate
-from .looks import early_looks
+from .looks import Look, early_looks
 from .memory import ANY, Cell, Cells, Heap, Watch
 from .movers import moving_functions
 from .program import Region, links_of
@@ -80,9 +80,7 @@ class Interpreter:
         self.batch_loops: set[ast.AST] = set()
         self.batch_containers: frozenset[ast.AST] = frozenset()
         self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
-        self.looks: frozenset[ast.AST] = (
-            frozenset()
-        )  # calls of `iter` for batches that no process has a share of
+        self.looks: frozenset[Look] = frozenset()  # whose batches are no process's share
         self._reset()
 
     def _reset(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import torch_api as api
+from .looks import looked_at
 from .memory import ANY
 from .values import UNKNOWN, External, Generator, Instance, Iterator, Sequence, Shard, Value, Values
 
@@ -28,8 +29,9 @@ def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
             else:
                 found |= inner
         elif interp.is_loader(value):
-            interp.merge(interp.iterations.cell(node), {value})
-            found.add(Shard("batch", value))
+            loader = looked_at(node) if node in interp.looks else value
+            interp.merge(interp.iterations.cell(node), {loader})
+            found.add(Shard("batch", loader))
         elif isinstance(value, Sequence):
             found |= interp.element(value)
         elif isinstance(value, Generator):

@@ -1,7 +1,8 @@
-"""Looks at a batch before training is set up: `images, labels = next(iter(loader))` above the optimizer.
+"""Looks at batches before training is set up: `images, labels = next(iter(loader))` above the optimizer.
 
 `prepare` comes later, so such a batch is whole and the same on every process, and it is where the data set puts it: no
-share of anything. An iterator that is used later as well is a stream of training batches, and no look.
+share of anything. So are those of a loop up there that takes the mean of the data, or breaks after the first. An
+iterator that is used later as well is a stream of training batches, and no look.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from .infer import Interpreter
 
 LOADER = "torch.utils.data.DataLoader"
+Look = ast.For | ast.Call
 Setup = dict[Scope, int]  # scope -> the line in it by which the last optimizer is made
 
 
-def early_looks(interp: Interpreter) -> frozenset[ast.AST]:
-    """The calls of `iter` whose every batch is drawn before the optimizers are made."""
+def early_looks(interp: Interpreter) -> frozenset[Look]:
+    """The loops, and the calls of `iter`, whose every batch is drawn before the optimizers are made."""
     setup = _setup(interp)
     if not setup:
         return frozenset()
@@ -32,14 +34,18 @@ def early_looks(interp: Interpreter) -> frozenset[ast.AST]:
         and _is_iter(interp, node)
         and any(isinstance(v, Iterator) and v.site is node and interp.is_loader(v.of) for v in values)
     }
-    return frozenset(
-        node for node in begun if all(_is_early(interp, use, setup) for use in _uses(interp, node))
-    )
+    looks = {node for node in begun if all(_is_early(interp, use, setup) for use in _uses(interp, node))}
+    loops = {
+        node
+        for node, over in interp.iterations.items()
+        if over and isinstance(node, ast.For) and _is_early(interp, node, setup)
+    }
+    return frozenset(looks | loops)
 
 
-def look_of(node: ast.AST) -> Iterator:
-    """An iterator over a loader of its own, which nothing trains on."""
-    return Iterator(External(LOADER, node), node)
+def looked_at(node: ast.AST) -> External:
+    """The loader of a look: one of its own, which nothing trains on."""
+    return External(LOADER, node)
 
 
 def _is_iter(interp: Interpreter, node: ast.Call) -> bool:

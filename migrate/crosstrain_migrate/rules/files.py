@@ -57,6 +57,8 @@ WRITING_METHODS = {
     "write_bytes",
     "unlink",
     "tofile",
+    "save_pretrained",
+    "push_to_hub",
 }
 
 

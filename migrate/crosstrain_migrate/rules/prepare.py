@@ -267,8 +267,9 @@ def _prepare_alone(
 def _check_looks(context: Context, holding: Holding) -> None:
     """A batch that is only looked at was taken for a whole one: it must not come from the prepared loader."""
     for look in context.facts.interp.looks:
-        assert isinstance(look, ast.Call)
-        if holding.value in context.facts.of(look.args[0]) and look.lineno > holding.last.lineno:
+        over = look.iter if isinstance(look, ast.For) else look
+        looked = any(holding.value in context.facts.of(part) for part in ast.walk(over))
+        if looked and look.lineno > holding.last.lineno:
             raise refuse(
                 RULE,
                 look,

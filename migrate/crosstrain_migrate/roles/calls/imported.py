@@ -11,7 +11,7 @@ from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import keywords_of, note_parameters, shards_of
 from crosstrain_migrate.roles.attributes import attribute, chosen
 from crosstrain_migrate.roles.iteration import iterate
-from crosstrain_migrate.roles.looks import look_of
+from crosstrain_migrate.roles.looks import looked_at
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.regions import in_module
 from crosstrain_migrate.roles.values import (
@@ -95,7 +95,7 @@ def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:
     if path == "builtins.list":
         return values
     if node in interp.looks:
-        return frozenset({look_of(node)})
+        return frozenset({Iterator(looked_at(node), node)})
     return frozenset({Iterator(v, node) for v in values})
 
 

@@ -33,9 +33,21 @@ class Watched:
         self._watch = watch
         self._loader = loader
         self._first = True
+        self._around: tuple[int | None, int | None] | None = (
+            None  # the batch that was in hand before this pass
+        )
 
     def __iter__(self) -> Watched:
         return self
+
+    def __del__(self) -> None:
+        self._leave()  # a loop that was left by break
+
+    def _leave(self) -> None:
+        """After the pass its last batch is in hand no more: what is drawn then, all processes draw alike."""
+        if self._around is not None and self._watch.last == self._watch.number(self._loader):
+            self._watch.rows, self._watch.last = self._around
+        self._around = None
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -49,9 +61,15 @@ class Watched:
             raise StopIteration
         self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
         self._watch.source = self._watch.number(self._loader)
-        with self._watch.reading(self._loader, self._first):
-            batch = next(self._batches)
+        try:
+            with self._watch.reading(self._loader, self._first):
+                batch = next(self._batches)
+        except StopIteration:
+            self._leave()
+            raise
         self._watch.opening = self._watch.source = None
+        if self._first:
+            self._around = self._watch.rows, self._watch.last
         self._watch.saw(self._loader, batch, self._first)
         self._first = False
         return batch

@@ -1,0 +1,41 @@
+"""Which batch is in hand: what is drawn for its rows is drawn by each process for its own."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from crosstrain.data.loader import PreparedLoader
+from crosstrain.verify.batches import Watch
+from torch.utils.data import DataLoader, TensorDataset
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    for kind in (DataLoader, PreparedLoader):
+        monkeypatch.setattr(kind, "__iter__", kind.__iter__)  # put back afterwards
+    watch = Watch(lambda: 0, lambda loader, first: nullcontext())
+    watch.install()
+    return watch
+
+
+def test_no_batch_is_in_hand_after_a_pass(watch: Watch) -> None:
+    loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
+    assert [watch.rows for _ in loader] == [4, 4]
+    assert watch.rows is None
+    for _ in loader:
+        break
+    assert watch.rows is None
+
+
+def test_the_outer_batch_is_in_hand_again_after_an_inner_pass(watch: Watch) -> None:
+    outer = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
+    inner = DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=3)
+    for _ in outer:
+        assert [watch.rows for _ in inner] == [3, 3]
+        assert watch.rows == 4
+        for _ in inner:
+            break
+        assert watch.rows == 4
+    assert watch.rows is None

@@ -148,7 +148,10 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     Returns normally also when the script raised: the caller must return to the interpreter, which then waits
     for threads and runs the script's own exit handlers as it does under `python script.py`.
     """
+    from crosstrain import comm
+
     folder = Path(job["out"]) / str(rank)
+    comm.ends_by_itself = False
     isolate(job, rank, port, folder)
     recorder = Recorder(job, folder)
     # Registered first, so it runs after every exit handler of the script.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import tensors
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .memory import Heap
 
 MAX_NESTING = 3
+MAX_COPIES = 100  # of containers; training scripts have some ten
 Given = frozenset[tuple[str, bool]]  # (parameter, whether the call gives it)
 Reaching = dict[ast.Name, frozenset[ast.AST]]
 
@@ -34,6 +35,7 @@ class Call:
     function: FunctionNode
     node: ast.Call
     belongs: Callable[[Shard], bool]
+    done: dict[ast.AST, int] = field(default_factory=dict)  # containers that were copied, and how deep
 
 
 def in_context(
@@ -73,6 +75,11 @@ def _container(call: Call, value: Sequence, depth: int) -> Sequence:
     if not depth or not _is_made_anew(call, value):
         return value
     site = interp.copies.site(call.node, value.site, interp.table)
+    if site is None:
+        return value
+    if call.done.get(value.site, 0) >= depth:
+        return Sequence(site)
+    call.done[value.site] = depth
     for _, key in list(interp.heap.keys_of(value.site)):
         kept: set[Value] = set()
         for inner in list(interp.heap[value.site, key]):  # a container may hold itself
@@ -110,9 +117,12 @@ class Copies:
         # A function that calls itself would make copies of copies for ever.
         self._originals: dict[ast.AST, ast.AST] = {}
 
-    def site(self, call: ast.Call, made: ast.AST, table: ScopeTable) -> ast.AST:
+    def site(self, call: ast.Call, made: ast.AST, table: ScopeTable) -> ast.AST | None:
+        """The stand-in for `made` in one call; None where a program has so many that telling them apart takes for ever."""
         made = self._originals.get(made, made)
         found = self._sites.get((call, made))
+        if found is None and len(self._sites) >= MAX_COPIES:
+            return None
         if found is None:
             found = self._sites[call, made] = ast.copy_location(_empty_like(made), call)
             self._originals[found] = made

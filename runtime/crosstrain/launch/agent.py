@@ -49,7 +49,6 @@ def launch(resolved: Resolved, target: Target) -> int:
     os.environ.update(_between_machines(resolved.options) | resolved.environment)
     prepare_torch_tpu(resolved)
     arguments = [
-        "-u",
         str(Path(worker.__file__).resolve()),
         *([worker.BIND_CORES] if resolved.options.bind_cores else []),
         "module" if target.is_module else "script",

@@ -9,6 +9,7 @@ agent's own time stamps are whole seconds and cannot tell which of several ranks
 from __future__ import annotations
 
 import faulthandler
+import io
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 def main() -> None:
     die_with_parent()
+    write_by_line()
     faulthandler.enable(all_threads=True)
     sys.excepthook = record_exception
     arguments = sys.argv[1:]
@@ -35,6 +37,13 @@ def main() -> None:
         del arguments[0]
     kind, name, *arguments = arguments
     Target(name, is_module=kind == "module", arguments=tuple(arguments)).run()
+
+
+def write_by_line() -> None:
+    """Ranks share a terminal, and logs are read while they are written: no line goes out in pieces, or late."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def record_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -232,3 +233,53 @@ def ties() -> tuple[bool, bool]:
     accelerator = Accelerator()
     moved, prepared = model("tied").to(accelerator.device), accelerator.prepare(model("tied"))
     return moved.out.weight is moved.embed.weight, prepared.out.weight is prepared.embed.weight
+
+
+MADE: dict[str, nn.Module] = {}
+
+
+def tied(x: Tensor, prepare: bool) -> Tensor:
+    """A step of a model whose embedding and output share a weight, placed once."""
+    if not MADE:
+        made = model("tied")
+        MADE["model"] = Accelerator().prepare(made) if prepare else made.to(x.device)
+    return MADE["model"](torch.zeros(4, 5, dtype=torch.long, device=x.device)).sum() + x.sum()
+
+
+def for_cuda(x: Tensor, _: int) -> Tensor:
+    with warnings.catch_warnings(), contextlib.suppress(RuntimeError), torch.autocast("cuda"):
+        warnings.simplefilter("ignore")
+        return (x @ x.T).sum()
+    return x.sum()
+
+
+def for_xla(x: Tensor, _: int) -> Tensor:
+    with torch.autocast("xla", dtype=torch.bfloat16):
+        return (x @ x.T).sum()
+
+
+def by_processes(x: Tensor, _: int) -> Tensor:
+    return (x * 0.1 * Accelerator().num_processes).sum()
+
+
+def by_replicas(x: Tensor, _: int) -> Tensor:
+    return (x * 0.1 * Accelerator().num_replicas).sum()
+
+
+def moved(x: Tensor, _: int) -> Tensor:
+    return tied(x, prepare=False)
+
+
+def prepared(x: Tensor, _: int) -> Tensor:
+    return tied(x, prepare=True)
+
+
+@pytest.mark.parametrize(
+    ("flagged", "fixed"), [(for_cuda, for_xla), (by_processes, by_replicas), (moved, prepared)]
+)
+def test_what_is_wrong_for_another_reason_compiles_no_more_than_its_fix(
+    flagged: Callable[[Tensor, int], Any], fixed: Callable[[Tensor, int], Any]
+) -> None:
+    """CT707 to CT709 are about numbers: neither form keeps compiling, so nothing but the note tells."""
+    assert on_xla(counted, flagged)[0] == 0
+    assert on_xla(counted, fixed)[0] == 0

@@ -10,7 +10,6 @@ import atexit
 import json
 import os
 import time
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,13 @@ VARIABLE = "CROSSTRAIN_SUMMARY"
 
 
 class Summary:
-    """Counts of one Accelerator, from its `prepare` on."""
+    """Counts of one Accelerator, from its `prepare` on.
+
+    It is held until the next one or the end: a script's own may be gone by then, with the function that made it.
+    """
 
     def __init__(self, accelerator: Accelerator, path: Path) -> None:
-        self._accelerator = weakref.ref(accelerator)
+        self._accelerator = accelerator
         self._path = path
         self._started = time.monotonic()
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -36,8 +38,8 @@ class Summary:
 
         An Accelerator that has forgotten what it prepared leaves the counts as they were.
         """
-        accelerator = self._accelerator()
-        if accelerator is not None and accelerator._dataloaders:
+        accelerator = self._accelerator
+        if accelerator._dataloaders:
             loader: Any = accelerator._dataloaders[0]
             rows = loader.total_batch_size
             self._last |= {
@@ -61,8 +63,13 @@ def begin(accelerator: Accelerator) -> None:
     if not path:
         return
     if not _CURRENT:
-        atexit.register(lambda: _CURRENT[-1].write())
-    _CURRENT.append(Summary(accelerator, Path(path)))
+        atexit.register(write)
+    _CURRENT[:] = [Summary(accelerator, Path(path))]
+
+
+def write() -> None:
+    """Add a line with the counts so far."""
+    _CURRENT[-1].write()
 
 
 def saved(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 from pathlib import Path
@@ -44,6 +45,27 @@ def test_attempts_are_added_and_the_last_checkpoint_is_named(
     expected = "4 processes, 1,500 steps, 4,000 samples/s, 2 restarts, last checkpoint out/c0"
     assert summary.describe(path, 4) == expected
     assert summary.describe(tmp_path / "none", 4) == ""
+
+
+def _train_in_a_function() -> None:
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(torch.ones(4, 1), batch_size=2)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for x in loader:
+        accelerator.backward(model(x).mean())
+        optimizer.step()
+
+
+def test_steps_count_when_the_function_that_trained_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(summary.VARIABLE, str(tmp_path / "lines"))
+    _train_in_a_function()
+    gc.collect()
+    summary.write()
+    assert summary.describe(tmp_path / "lines", 1).startswith("1 process, 2 steps, ")
 
 
 def test_accelerator_that_forgot_its_loaders_is_no_error(

@@ -112,6 +112,12 @@ FAULTS = [
         says="CT105",
     ),
     Fault(
+        "a switch that chooses from a list is said to do nothing",
+        {"options": OPTIONS, "device": 'device = ["cuda", "cpu"][args.no_cuda]'},
+        holds=("Accelerator()",),
+        says="CT105",
+    ),
+    Fault(
         "a switch in the body of a class is not read where it is not known",
         {
             "definitions": "class Config:\n    gpu = True\n"

@@ -293,6 +293,33 @@ FAULTS = [
         },
         holds=("if last is not None:",),
     ),
+    Fault(
+        "labels that were filtered have not the rows of the batch",
+        {"epoch": "seen = 0", "after_step": "y = y[y > 0]\nseen += x.size(0)", "after_epoch": "print(seen)"},
+        holds=("seen += accelerator.gather_for_metrics(x).size(0)",),
+    ),
+    Fault(
+        "another loader's labels have not the rows of the batch",
+        {
+            "test_data": "others = DataLoader(train_set, batch_size=4, shuffle=True)",
+            "epoch": "seen = 0",
+            "loop": "for (x, y), (u, v) in zip(train_loader, others):",
+            "loss": "loss = F.cross_entropy(model(x), y) + F.cross_entropy(model(u), v)",
+            "after_step": "seen += x.size(0)",
+            "after_epoch": "print(seen)",
+        },
+        holds=("seen += accelerator.gather_for_metrics(y).size(0)",),
+    ),
+    Fault(
+        "all processes leave the loop at the same batch",
+        {
+            "epoch": "last = None",
+            "after_step": "if last is not None and x.size(0) != last.size(0):\n    break\nlast = x",
+        },
+        holds=(
+            "x, y = accelerator.gather_for_metrics((x, y))\n        if last is not None and y.size(0) != last.size(0):",
+        ),
+    ),
 ]
 
 COUNTER = """\

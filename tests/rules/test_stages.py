@@ -145,3 +145,48 @@ def test_a_loader_that_only_the_function_reads_is_prepared_in_it() -> None:
     result = migrate(inside)
     check_invariants(inside, result)
     assert result.after.count(".prepare(") == 1
+
+
+def test_a_look_between_the_stages_and_the_first_prepare_is_refused() -> None:
+    """The look was moved below the loader's prepare, and printed the numbers of a share."""
+    text = STAGES.replace(
+        "    first(teacher, train)",
+        "    images, labels = next(iter(train))\n    print(labels.sum())\n    first(teacher, train)",
+    )
+    result = migrate(text)
+    check_invariants(text, result)
+    assert result.refused
+    assert any("looked at" in finding.reason for finding in result.findings)
+
+
+TRIED = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def fit(batches, rate):
+    images, labels = next(iter(batches))
+    print(labels.sum())
+    net = nn.Linear(images.shape[1], 3)
+    steps = torch.optim.SGD(net.parameters(), lr=rate)
+    for x, y in batches:
+        steps.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        steps.step()
+
+
+train = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)
+for rate in (0.1, 0.2):
+    fit(train, rate)
+"""
+
+
+def test_a_look_in_a_function_that_is_called_twice_sees_whole_batches() -> None:
+    """The prepared loader has a name of the function's own, so the next call looks at the plain one again."""
+    result = migrate(TRIED)
+    check_invariants(TRIED, result)
+    assert "    accelerator.print(labels.sum())" in result.after
+    assert "    net, steps, batches = accelerator.prepare(net, steps, batches)" in result.after
+    assert "    fit(train, rate" in result.after

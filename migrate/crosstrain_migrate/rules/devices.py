@@ -61,7 +61,14 @@ class Devices:
             return False
         if not isinstance(
             value,
-            ast.Call | ast.IfExp | ast.Constant | ast.JoinedStr | ast.BinOp | ast.Attribute | ast.BoolOp,
+            ast.Call
+            | ast.IfExp
+            | ast.Constant
+            | ast.JoinedStr
+            | ast.BinOp
+            | ast.Attribute
+            | ast.BoolOp
+            | ast.Subscript,  # ["cpu", "cuda"][args.cuda]
         ):
             return False
         if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):

@@ -58,6 +58,8 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding]) -> N
             "create the model, the optimizer, the loaders and the scheduler before the first use of any of them",
         )
     _check_bound(context, held, position)
+    for loader in held:
+        _check_looks(context, loader, position)
     names = list(dict.fromkeys(_written(context, h) for h in _ordered(context, held)))
     code = _statement(context.accelerator(position), names)
     context.edits.append(
@@ -258,18 +260,21 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
 def _prepare_alone(
     context: Context, holding: Holding, reason: str = "the evaluation loader is prepared where it is made"
 ) -> None:
-    _check_looks(context, holding)
+    _check_looks(context, holding.value, holding.last)
     name = _written(context, holding)
     code = f"{name} = {context.accelerator(holding.last)}.prepare({name})"
     context.edits.append(e.InsertAfter(holding.last, RULE, reason, code=code))
 
 
-def _check_looks(context: Context, holding: Holding) -> None:
-    """A batch that is only looked at was taken for a whole one: it must not come from the prepared loader."""
+def _check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
+    """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
     for look in context.facts.interp.looks:
         over = look.iter if isinstance(look, ast.For) else look
-        looked = any(holding.value in context.facts.of(part) for part in ast.walk(over))
-        if looked and look.lineno > holding.last.lineno:
+        looked = any(loader in context.facts.of(part) for part in ast.walk(over))
+        prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(
+            look, context.facts.table.of_node[position].node
+        )
+        if looked and prepared_above:
             raise refuse(
                 RULE,
                 look,

@@ -219,11 +219,14 @@ class SinkFinder:
         return not (self.facts.interp.is_module(receiver) or receiver in self.facts.optimizers)
 
     def _test(self, test: ast.expr, at: ast.AST) -> None:
-        if not isinstance(test, (ast.BoolOp, ast.UnaryOp)) and not self._compares_sizes(test):
-            self._add(test, "test", at)
+        if isinstance(test, (ast.BoolOp, ast.UnaryOp)) or (
+            isinstance(at, ast.Assert) and self._compares_sizes(test)
+        ):
+            return
+        self._add(test, "test", at)
 
     def _compares_sizes(self, test: ast.expr) -> bool:
-        """`pred.size() == target.size()`: of one share, so each process finds what all of them would."""
+        """`pred.size() == target.size()`: where that fails for one process, the job ends, and nothing is decided."""
         if not isinstance(test, ast.Compare):
             return False
         sides = [shards(self.facts, side) for side in (test.left, *test.comparators)]

@@ -39,7 +39,7 @@ def interleaved(
     calls: Mapping[str, Callable[[], object]],
     *,
     baseline: str = "torch",
-    rounds: int = 25,
+    rounds: int = 100,
     inner: int | None = None,
     units: int = 1,
 ) -> list[Result]:
@@ -67,7 +67,7 @@ def interleaved(
     return [replace(result, processor=ratios[result.subject]) for result in results]
 
 
-def _enough(call: Callable[[], object], target: float = 0.03) -> int:
+def _enough(call: Callable[[], object], target: float = 0.01) -> int:
     once = min(_time(call, 1)[0] for _ in range(3))
     count = max(1, round(target / max(once, 1e-7)))
     if not dist.is_initialized():

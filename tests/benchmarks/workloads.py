@@ -43,7 +43,7 @@ def steps() -> list[Result]:
     results = []
     for name, size in sizes.items():
         results += interleaved(
-            name, {subject.name: subject.step(task(*size)) for subject in subjects}, rounds=41
+            name, {subject.name: subject.step(task(*size)) for subject in subjects}, rounds=101
         )
     calls = {subject.name: subject.accumulated(task(64, 3, 32), 4) for subject in subjects}
     return results + interleaved("accumulate 4 + clip", calls)
@@ -72,7 +72,7 @@ def loaders() -> list[Result]:
             for subject in installed()
         }
         units = ROWS // BATCH // (dist.get_world_size() if dist.is_initialized() else 1)
-        results += interleaved(name, passes, inner=1, units=units, rounds=15)
+        results += interleaved(name, passes, inner=1, units=units, rounds=60)
     return results
 
 
@@ -100,7 +100,7 @@ def gathers() -> list[Result]:
     """A pair of small tensors gathered, against one flat all_gather."""
     first, second = torch.randn(32, 4), torch.randint(0, 9, (32,))
     pairs = {s.name: s.gather(first, second.float() if s.name == "torch" else second) for s in installed()}
-    return interleaved("gather of a pair", pairs, inner=200, rounds=25)
+    return interleaved("gather of a pair", pairs, inner=20)
 
 
 def imports() -> list[Result]:

@@ -16,10 +16,10 @@ from .roles.facts import Facts, understand
 from .roles.program import parse
 from .rules import Plan, plan, unwind
 from .rules.base import Refusal
+from .rules.distribution.plain import Plain, gone_with_code
+from .rules.distribution.tidy import comments, tidy
+from .rules.distribution.wish import Wish
 from .rules.gate import already_migrated
-from .rules.plain import Plain, gone_with_code
-from .rules.tidy import comments, tidy
-from .rules.wish import Wish
 from .rules.xla import advise, one_of_each
 from .sources import UNPARSABLE, may_train, syntax_problem
 from .suppress import skips_file, suppressions

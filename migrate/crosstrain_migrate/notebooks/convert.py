@@ -12,7 +12,7 @@ from crosstrain_migrate.checks import check_result
 from crosstrain_migrate.policy import Policy
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact, Severity
 from crosstrain_migrate.roles import program
-from crosstrain_migrate.rules.plain import Lines
+from crosstrain_migrate.rules.distribution.plain import Lines
 from crosstrain_migrate.sources import UNPARSABLE, syntax_problem
 from crosstrain_migrate.suppress import UNUSED, Region, suppressions
 

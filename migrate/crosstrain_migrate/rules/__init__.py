@@ -1,6 +1,8 @@
-"""Planning: one small module per concern. `plan` runs them in the order in which they depend on each other.
+"""Planning: one package per family of rules, one small module per concern. `plan` runs the rules in the order in which
+they depend on each other.
 
-A rule's module docstring is its page (`migrate --explain CODE`): its first line names its codes.
+A rule's module docstring is its page (`migrate --explain CODE`): its first line names its codes. What scripts that are
+not ours look like (CT9) is in `gate`, what XLA does slowly (CT7) in `xla`; what all families share stands beside them.
 """
 
 from __future__ import annotations
@@ -12,42 +14,15 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Finding
 from crosstrain_migrate.roles.facts import Facts
 
-from . import (
-    alike,
-    apex,
-    backward,
-    batches,
-    checkpoints,
-    clipping,
-    device,
-    distribution,
-    evaluation,
-    files,
-    gate,
-    home,
-    lengths,
-    line_search,
-    marks,
-    meeting,
-    metrics,
-    moves,
-    numbers,
-    plain,
-    plumbing,
-    portable,
-    precision,
-    prepare,
-    replicas,
-    schedulers,
-    shapes,
-    speak,
-    subject,
-    unplaced,
-    xla,
-)
+from . import gate, xla
 from .base import Allows, Context, Refusal, everywhere
-from .devices import Devices
-from .wish import Wish
+from .distribution import apex, marks, plain, precision, processes, replicas
+from .distribution.wish import Wish
+from .numbers import alike, batches, evaluation, meeting, metrics, shapes, training
+from .output import checkpoints, files, speak
+from .placement import device, home, lengths, moves, plumbing, portable, unplaced
+from .placement.devices import Devices
+from .preparing import backward, clipping, line_search, prepare, schedulers, subject
 
 PAGES = (
     gate,
@@ -63,12 +38,12 @@ PAGES = (
     files,
     checkpoints,
     evaluation,
-    numbers,
+    training,
     batches,
     metrics,
     alike,
     replicas,
-    distribution,
+    processes,
     precision,
     apex,
     marks,
@@ -91,7 +66,7 @@ def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
         or gate.foreign(facts)
     ):
         return None
-    planners = (distribution.started, distribution.plan, distribution.devices, apex.plan, precision.plan)
+    planners = (processes.started, processes.plan, processes.devices, apex.plan, precision.plan)
     return plain.unwind(facts, text, runtime, planners)
 
 
@@ -133,7 +108,7 @@ def _core(context: Context) -> None:
     marks.plan(context)
     schedulers.plan(context)
     evaluation.plan(context)
-    numbers.plan(context)
+    training.plan(context)
     metrics.plan(context)
     shapes.plan(context)
     line_search.plan(context)

@@ -14,7 +14,7 @@ from crosstrain_migrate.roles.nodes import line_of, place_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Instance, Value
 
-from .wish import Wish
+from .distribution.wish import Wish
 
 Allows = Callable[[str, ast.AST], bool]
 

@@ -1,0 +1,327 @@
+"""Code that only several processes run: what of it is distribution, so that it may go; anything else is refused."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.values import External, Function, Method, Parameters, Unknown
+from crosstrain_migrate.rules.base import refuse
+
+from .launched import DIST, LAUNCHED, SETUP, SPAWN, WRAPPERS
+from .layers import SYNC_BATCH_NORM, keep_synchronised
+from .plain import Stage
+from .reductions import REDUCERS, check_reduction, reduced
+from .samplers import SAMPLERS
+from .sizes import is_batch_size, is_workers, share_batches
+
+RULE = "CT303"
+
+
+def lose_comments(stage: Stage, body: list[ast.stmt]) -> None:
+    """The comments of a branch that goes: what they speak of goes with it, and the report lists them."""
+    lines = stage.text.split("\n")
+    first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
+    while first > 1 and (
+        lines[first - 2].strip().startswith("#") or lines[first - 2].split("#")[0].strip() == "else:"
+    ):
+        first -= 1
+    indent = body[0].col_offset
+    while last < len(lines) and lines[last].strip().startswith("#") and lines[last].find("#") >= indent:
+        last += 1
+    found = [comment for line in lines[max(first - 2, 0) : last] if (comment := _comment(line))]
+    stage.lose(found, first)
+
+
+def _comment(line: str) -> str:
+    quote = ""
+    for index, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char == "#":
+            return line[index:].rstrip()
+    return ""
+
+
+def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: list[ast.stmt]) -> None:
+    """Refuses a branch that does more than distribute. `taken`: what one process does instead."""
+    instead = {ast.dump(s) for s in taken} | {t for s in taken for t in _made(stage, s)}
+    for statement in body:
+        if ast.dump(statement) in instead or (_made(stage, statement) and _made(stage, statement) <= instead):
+            continue
+        layers = [
+            n
+            for n in ast.walk(statement)
+            if isinstance(n, ast.Call) and stage.facts.paths(n.func) & SYNC_BATCH_NORM
+        ]
+        if layers and isinstance(statement, ast.Assign):
+            keep_synchronised(stage, statement, at)
+            continue
+        if not _is_dispensable(stage, statement):
+            raise refuse(
+                RULE,
+                statement,
+                "this runs only when several processes train, and the tool cannot tell what it becomes",
+                "move it out of the branch, or take the hand-written distribution out, and run migrate again",
+            )
+
+
+def _made(stage: Stage, statement: ast.stmt) -> set[str]:
+    """What an assignment binds, and by which imported function: `checkpoint = torch.load(...)` in both branches."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return set()
+    paths = stage.facts.paths(statement.value.func)
+    return {f"{ast.unparse(t)} = {p}" for t in statement.targets for p in paths}
+
+
+def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.Global):
+        return True
+    if isinstance(statement, ast.Return):
+        return statement.value is None or _plain_value(stage, statement.value)
+    if isinstance(statement, ast.For):
+        return all(_is_dispensable(stage, s) for s in statement.body) and _plain_value(stage, statement.iter)
+    if isinstance(statement, ast.If):
+        return all(_is_dispensable(stage, s) for s in (*statement.body, *statement.orelse))
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant) or (
+            isinstance(statement.value, ast.Call) and _dispensable_call(stage, statement.value)
+        )
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets: list[ast.expr] = (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
+        return statement.value is None or _dispensable_value(stage, targets, statement.value)
+    if isinstance(statement, ast.AugAssign):
+        return _dispensable_update(stage, statement)
+    return False
+
+
+def _plain_value(stage: Stage, node: ast.expr) -> bool:
+    return not any(
+        isinstance(n, ast.Call)
+        and not _asks(stage, n)
+        and not (
+            isinstance(n.func, ast.Attribute) and n.func.attr in {"parameters", "named_parameters", "buffers"}
+        )
+        for n in ast.walk(node)
+    )
+
+
+def _asks(stage: Stage, call: ast.Call) -> bool:
+    paths = stage.facts.paths(call.func)
+    return any(
+        p.startswith((DIST, "torch.cuda.", "builtins.")) or p == "torch.device" for p in paths
+    ) or ast.unparse(call.func).startswith(("os.environ", "os.getenv"))
+
+
+def _dispensable_call(stage: Stage, call: ast.Call) -> bool:
+    paths = stage.facts.paths(call.func)
+    if paths & REDUCERS:
+        check_reduction(stage, call)
+        return True
+    if any(p.startswith(DIST) for p in paths):
+        return bool(paths & (SETUP | {"torch.distributed.barrier"})) or shares_weights(stage, call)
+    if any(
+        p.startswith(("torch.cuda.", "torch.backends.", "torch.accelerator.", "logging.", "warnings."))
+        for p in paths
+    ):
+        return True
+    if paths & (SPAWN | {"builtins.print", "time.sleep", "torch.multiprocessing.set_start_method"}):
+        return True
+    text = ast.unparse(call.func)
+    if text.startswith(("os.environ.", "os.putenv", "builtins.")):
+        return True
+    if isinstance(call.func, ast.Attribute):
+        name = call.func.attr
+        if name in {"set_epoch", "info", "warning", "warn", "debug"}:
+            return True
+        if name in {"cuda", "to"} and _is_module(stage, call.func.value):
+            return True
+    return _own_function(stage, call)
+
+
+def shares_weights(stage: Stage, call: ast.Call) -> bool:
+    """`dist.broadcast(p.data, 0)` of a model's parameters, which prepare does."""
+    if "torch.distributed.broadcast" not in stage.facts.paths(call.func) or not call.args:
+        return False
+    tensor = call.args[0]
+    if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
+        tensor = tensor.value
+    return any(isinstance(v, Parameters) for v in stage.facts.of(tensor))
+
+
+def _is_module(stage: Stage, node: ast.expr) -> bool:
+    values = stage.facts.of(node)
+    return any(stage.facts.interp.is_module(v) for v in values) or any(
+        isinstance(v, External) and v.path in WRAPPERS for v in values
+    )
+
+
+def _own_function(stage: Stage, call: ast.Call) -> bool:
+    """A helper of the script that is made of nothing but distribution, or that reduces what it is given."""
+    values = stage.facts.of(call.func)
+    targets = [
+        v.function.node if isinstance(v, Method) else v.node
+        for v in values
+        if isinstance(v, Function | Method)
+    ]
+    if not targets or len(targets) < len([v for v in values if not isinstance(v, Unknown)]):
+        return False
+    return all(
+        isinstance(t, ast.FunctionDef)
+        and (all(_is_dispensable(stage, s) for s in t.body) or _reduces_only(stage, t))
+        for t in targets
+    )
+
+
+def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
+    """Puts numbers into a tensor, reduces it and takes them out again: with one process nothing changes."""
+    inner = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    if not any(stage.facts.paths(n.func) & REDUCERS for n in inner):
+        return False
+    for call in inner:
+        paths = stage.facts.paths(call.func)
+        if any(p.startswith(("torch.", "builtins.")) for p in paths):
+            continue
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in {
+            "tolist",
+            "item",
+            "clone",
+            "detach",
+            "to",
+        }:
+            return False
+    return True
+
+
+def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
+    if all(_is_environment(t) for t in targets):
+        return True
+    if stage.alone.by_hand(value) is not None:
+        return True
+    for target in targets:
+        if is_batch_size(stage, target) and _divides(stage, value):
+            share_batches(stage, value)
+            return True
+        if is_workers(stage, target):
+            return True
+    if isinstance(value, ast.Attribute) and value.attr == "module":
+        return True
+    if _is_own_mean(targets, value):
+        return True
+    if isinstance(value, ast.Call):
+        paths = stage.facts.paths(value.func)
+        if paths & (WRAPPERS | SAMPLERS) or any(p.startswith(DIST) for p in paths):
+            return True
+        if isinstance(value.func, ast.Attribute) and value.func.attr in {"cuda", "to"}:
+            if all(ast.unparse(t) == ast.unparse(value.func.value) for t in targets):
+                return True  # a move to another device
+            return _is_module(stage, value.func.value) or _dispensable_value(stage, targets, value.func.value)
+        if "torch.utils.data.DataLoader" in paths or "torch.utils.data.BatchSampler" in paths:
+            return True
+        if paths & {"torch.device", "torch.utils.data.BatchSampler"}:
+            return True
+        return _own_function(stage, value)
+    if _is_constant(value):
+        names = [n for t in targets for n in ([t] if not isinstance(t, ast.Tuple) else t.elts)]
+        return all(isinstance(n, ast.Name | ast.Attribute) and _speaks_of_ranks(stage, n) for n in names)
+    return _about_ranks(stage, value)
+
+
+def _is_own_mean(targets: list[ast.expr], value: ast.expr) -> bool:
+    """`loss = loss.mean()`: DataParallel gathers the loss of every device, and one process has one."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    bare = value.func.attr == "mean" and not value.args and not value.keywords
+    own = ast.unparse(value.func.value)
+    return bare and all(ast.unparse(target) == own for target in targets)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.Tuple | ast.List) and all(map(_is_constant, node.elts))
+    )
+
+
+def _speaks_of_ranks(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable is another word for a rank, a size or a device: by its other values, or by its uses."""
+    text = ast.unparse(target)
+    same = [
+        n
+        for n in ast.walk(stage.facts.tree)
+        if isinstance(n, ast.Name | ast.Attribute) and n is not target and ast.unparse(n) == text
+    ]
+    stored = [stage.statement(n) for n in same if isinstance(n.ctx, ast.Store)]
+    values = [s.value for s in stored if isinstance(s, ast.Assign)]
+    if any(not _is_constant(v) and _about_ranks(stage, v) for v in values):
+        return True
+    loads = [n for n in same if isinstance(n.ctx, ast.Load)]
+    return bool(loads) and all(stage.alone.dead(n) or _decides_or_sets_up(stage, n) for n in loads)
+
+
+def _decides_or_sets_up(stage: Stage, node: ast.AST) -> bool:
+    """A use in a test, or in a call of torch.distributed."""
+    child = node
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.If | ast.IfExp | ast.While) and child is around.test:
+            return True
+        if isinstance(around, ast.Call) and any(p.startswith(DIST) for p in stage.facts.paths(around.func)):
+            return True
+        if isinstance(around, ast.stmt):
+            return False
+        child = around
+    return False
+
+
+def _about_ranks(stage: Stage, value: ast.expr, depth: int = 4) -> bool:
+    """Built from ranks, sizes, devices, constants and what the machine has."""
+    if stage.several[0].by_hand(value) is not None or stage.alone.by_hand(value) is not None:
+        return True
+    if isinstance(value, ast.Constant):
+        return True
+    if isinstance(value, ast.Name | ast.Attribute):
+        held = {value, value.value} if isinstance(value, ast.Attribute) else {value}
+        if any(isinstance(v, External) and v.path == "torch.device" for n in held for v in stage.facts.of(n)):
+            return True
+        sources = stage.alone.sources.of(value) if depth else []
+        return bool(sources) and all(_about_ranks(stage, s, depth - 1) for s in sources)
+    if isinstance(value, ast.Call):
+        formats = isinstance(value.func, ast.Attribute) and value.func.attr == "format"
+        if not formats and not _asks(stage, value):
+            return False
+        return all(_about_ranks(stage, a, depth) for a in (*value.args, *(k.value for k in value.keywords)))
+    if isinstance(value, ast.IfExp):
+        return _about_ranks(stage, value.body, depth) and _about_ranks(stage, value.orelse, depth)
+    parts = [n for n in ast.iter_child_nodes(value) if isinstance(n, ast.expr)]
+    return bool(parts) and all(_about_ranks(stage, part, depth) for part in parts)
+
+
+def _divides(stage: Stage, value: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.BinOp)
+        and isinstance(n.op, ast.Div | ast.FloorDiv)
+        and stage.alone.by_hand(n.right) is not None
+        for n in ast.walk(value)
+    )
+
+
+def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
+    if stage.alone.by_hand(node.value) is None or not isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mult):
+        return False
+    if is_workers(stage, node.target):
+        return True
+    if is_batch_size(stage, node.target) and not isinstance(node.op, ast.Mult):
+        share_batches(stage, node)
+        return True
+    return ast.unparse(node.target) in reduced(stage)
+
+
+def _is_environment(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Subscript)
+        and ast.unparse(node.value) in {"os.environ", "environ"}
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value in LAUNCHED | {"OMP_NUM_THREADS"}
+    )

@@ -1,0 +1,204 @@
+"""From a script that distributes itself, or chooses its precision by hand, to the plain script inside it.
+
+The plain script computes what the original computes as one process; all other rules then convert it as they convert
+any script. Where it needs the accelerator (a barrier, an autocast region, a rank) it holds a mark such as
+`__crosstrain_wait_for_everyone__()`, which `marks` replaces once it is known how the accelerator is reached there.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Change, Finding, Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.rules.base import finding, refuse
+
+from .alone import Alone
+from .launched import ELSEWHERE, FIRST, SECOND
+from .wish import Wish
+
+MAX_PASSES = 8
+
+
+@dataclass
+class Stage:
+    """One pass over the script: what is known of it, and what shall become of it."""
+
+    facts: Facts
+    text: str
+    runtime: str
+    wish: Wish
+    edits: list[e.Edit] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that leave with an edit
+    lost: list[str] = field(default_factory=list)  # comments in branches that are never taken
+    unused: set[str] = field(default_factory=set)  # names that may have become useless
+
+    @cached_property
+    def alone(self) -> Alone:
+        return Alone(self.facts)
+
+    @cached_property
+    def several(self) -> tuple[Alone, ...]:
+        """The script as three of several processes read it."""
+        return tuple(Alone(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
+
+    def source(self, node: ast.AST) -> str:
+        found = ast.get_source_segment(self.text, node)
+        assert found is not None
+        return found
+
+    def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
+        self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))
+
+    def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
+        if not self.is_gone(node):
+            self.edits.append(e.RemoveStatement(node, rule, reason))
+            self.gone.add(node)
+
+    def is_gone(self, node: ast.AST) -> bool:
+        """Whether an edit takes `node`, or what is around it, away."""
+        return node in self.gone or any(a in self.gone for a in self.facts.table.ancestors(node))
+
+    def note(
+        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW
+    ) -> None:
+        found = finding(rule, node, reason, remedy, severity)
+        if found not in self.findings:
+            self.findings.append(found)
+
+    def lose(self, comments: list[str], line: int) -> None:
+        """Comments that go with the code they are about."""
+        if comments:
+            self.findings.append(gone_with_code(comments, line))
+            self.lost.extend(comments)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        return self.facts.table.statement_of(node)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.facts.table.parents.get(node)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The plain script, and how to speak of it in the original's lines."""
+
+    text: str
+    facts: Facts
+    wish: Wish
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...]
+    edits: tuple[e.Edit, ...]  # those of the first pass, which name nodes of the original
+    lost: frozenset[str]
+    lines: Lines
+
+
+class Lines:
+    """Which line of the original a line of a later text was."""
+
+    def __init__(self, before: str, after: str) -> None:
+        old, new = before.split("\n"), after.split("\n")
+        self._old: list[int] = []
+        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            for j in range(j1, j2):
+                offset = j - j1
+                self._old.append(i1 + offset if tag == "equal" else min(i1 + offset, max(i2 - 1, i1)))
+        self._last = len(old)
+
+    def __call__(self, line: int) -> int:
+        if not 1 <= line <= len(self._old):
+            return min(line, self._last)
+        return min(self._old[line - 1] + 1, self._last)
+
+
+Planner = Callable[[Stage], None]
+
+
+def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -> Plain:
+    """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
+    from crosstrain_migrate.rewrite import EditNotApplied, rewrite
+
+    from .sweep import sweep
+
+    wish = Wish()
+    current, now = text, facts
+    changes: list[Change] = []
+    findings: list[Finding] = []
+    first: tuple[e.Edit, ...] = ()
+    lost: set[str] = set()
+    for _ in range(MAX_PASSES):
+        stage = Stage(now, current, runtime, wish)
+        for planner in planners:
+            planner(stage)
+            if stage.edits:
+                break  # what comes next is planned on the result
+        lines = Lines(text, current)
+        findings += [_moved(f, lines) for f in stage.findings]
+        lost.update(stage.lost)
+        edits = [
+            edit for edit in stage.edits if isinstance(edit, e.AddImport) or not _inside_gone(stage, edit)
+        ]
+        if not edits:
+            break
+        first = first or tuple(edits)
+        for edit in edits:
+            line = lines(edit.line)
+            if edit.reason:
+                changes.append(Change(edit.rule, line, edit.reason, edit.confidence))
+        try:
+            current, now = sweep(current, rewrite(current, edits), kept_names(wish))
+        except EditNotApplied as error:
+            raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
+        except SyntaxError as error:
+            reason = f"taking the hand-written distribution out gave a text that does not parse ({error.msg})"
+            raise refuse("CT001", stage.facts.tree, reason, "report this script to us") from error
+    else:
+        raise refuse(
+            "CT303",
+            facts.tree,
+            "the hand-written distribution could not be taken apart",
+            "take it out by hand",
+        )
+    return Plain(
+        current,
+        now,
+        wish,
+        tuple(dict.fromkeys(changes)),
+        tuple(dict.fromkeys(findings)),
+        first,
+        frozenset(lost),
+        Lines(text, current),
+    )
+
+
+def gone_with_code(comments: Iterable[str], line: int) -> Finding:
+    """What the report says of comments whose subject is gone."""
+    reason = f"comments go with the code they are about: {' '.join(comments)}"
+    return Finding("CT303", line, 1, reason, "keep it elsewhere if it says more than that", Severity.NOTE)
+
+
+def kept_names(wish: Wish) -> frozenset[str]:
+    """Names that the Accelerator's arguments will mention."""
+    flag = wish.precision.flag if wish.precision is not None else None
+    if flag is None:
+        return frozenset()
+    nodes = list(ast.walk(ast.parse(flag)))
+    names = {n.id for n in nodes if isinstance(n, ast.Name)} | {
+        n.attr for n in nodes if isinstance(n, ast.Attribute)
+    }
+    return frozenset(names)
+
+
+def _inside_gone(stage: Stage, edit: e.Edit) -> bool:
+    """Edits inside what another edit removes as a whole are not made."""
+    return any(a in stage.gone for a in stage.facts.table.ancestors(edit.node))
+
+
+def _moved(found: Finding, lines: Lines) -> Finding:
+    return Finding(found.rule, lines(found.line), found.column, found.reason, found.remedy, found.severity)

@@ -1,0 +1,201 @@
+"""CT303 to CT305 and CT308: hand-written distribution goes; the launcher and `prepare` do its work.
+
+What:   The process group, the device each process takes, samplers and `set_epoch`, tests of the rank, barriers,
+        reductions of metrics, `mp.spawn` and its port: the script becomes the plain one it is with a single process.
+Why:    One set of calls works on any number of processes and machines, and every number is global by the other rules.
+Before: `if rank == 0: torch.save(model.module.state_dict(), path)`
+After:  `accelerator.save_model(model, path)`
+Refuses: a branch that only several processes take and that does something else (CT303), a barrier that only some
+         processes reach, groups, point-to-point messages, arithmetic with the number of processes that cannot be kept.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.rules.arguments import spawn_arguments
+from crosstrain_migrate.rules.base import refuse
+
+from . import branches, layers, ranks, replicas, samplers, sizes
+from .dispensable import shares_weights
+from .guards import asks_rank
+from .launched import DIST, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK
+from .plain import Stage
+from .reductions import REDUCERS, reduction
+from .samplers import SAMPLERS, is_sampler
+from .wish import MARK
+
+GROUP, SAMPLER, PROCESSES, DEVICE = "CT303", "CT304", "CT305", "CT308"
+
+
+def started(stage: Stage) -> None:
+    """Functions that the script starts in processes of their own are called: what they compute is known only then."""
+    for spawn in stage.alone.spawns:
+        if not stage.alone.dead(spawn):
+            _spawn(stage, spawn)
+
+
+def plan(stage: Stage) -> None:
+    """Everything else: the wrappers, branches, statements, samplers and ranks."""
+    if not _distributes(stage):
+        return
+    replicas.plan(stage)
+    branches.plan(stage)
+    _statements(stage)
+    sizes.plan(stage)
+    samplers.plan(stage)
+    ranks.plan(stage)
+    _options(stage)
+
+
+def _distributes(stage: Stage) -> bool:
+    used = {p for c in stage.facts.calls for p in stage.facts.paths(c.func)}
+    wanted = (
+        DIST,
+        "torch.nn.parallel.",
+        "torch.nn.DataParallel",
+        "torch.utils.data.distributed.",
+        "apex.",
+    )
+    return any(p.startswith(wanted) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
+
+
+# -- processes that the script starts ------------------------------------------------------------------------
+
+
+def _spawn(stage: Stage, call: ast.Call) -> None:
+    statement = stage.statement(call)
+    given = spawn_arguments(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call or given is None or not call.args:
+        raise refuse(
+            PROCESSES,
+            call,
+            "what the started processes get cannot be told",
+            "write mp.spawn(f, args=(...), nprocs=n)",
+        )
+    holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(given)}}
+    arguments = "".join(f", {{a{i}}}" for i in range(len(given)))
+    stage.replace(
+        call, PROCESSES, "the launcher starts the processes", "{f}(" + SPAWNED_RANK + arguments + ")", **holes
+    )
+
+
+# -- statements that go --------------------------------------------------------------------------------------
+
+
+def _statements(stage: Stage) -> None:
+    for node in stage.facts.nodes:
+        if not isinstance(node, ast.stmt) or stage.alone.dead(node) or stage.is_gone(node):
+            continue
+        if isinstance(node, ast.Assign) and _sets_environment(node):
+            stage.remove(node, GROUP, "the launcher sets it")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            _call_statement(stage, node, node.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            layers.plan_assignment(stage, node, node.value)
+
+
+def devices(stage: Stage) -> None:
+    """A device chosen by `if` and `else` is one choice, as the rules about devices know it."""
+    for node in stage.facts.nodes:
+        if not isinstance(node, ast.If) or len(node.body) != 1 or len(node.orelse) != 1:
+            continue
+        first, second = node.body[0], node.orelse[0]
+        if not isinstance(first, ast.Assign) or not isinstance(second, ast.Assign):
+            continue
+        if len(first.targets) != 1 or ast.unparse(first.targets[0]) != ast.unparse(second.targets[0]):
+            continue
+        names = [_device_name(stage, s.value) for s in (first, second)]
+        if None in names:
+            continue
+        target, test = stage.source(first.targets[0]), stage.source(node.test)
+        code = f'{target} = torch.device("{names[0]}" if {test} else "{names[1]}")'
+        stage.edits.append(e.InsertBefore(node, DEVICE, code=code))
+        stage.remove(node, DEVICE)
+
+
+def _device_name(stage: Stage, node: ast.expr) -> str | None:
+    """`cuda` or `cpu` of `torch.device("cuda")`."""
+    if (
+        not isinstance(node, ast.Call)
+        or "torch.device" not in stage.facts.paths(node.func)
+        or len(node.args) != 1
+    ):
+        return None
+    name = node.args[0]
+    if (
+        isinstance(name, ast.Constant)
+        and name.value in {"cuda", "cpu"}
+        and "torch" in stage.facts.table.of_node[node].module.names
+    ):
+        return str(name.value)
+    return None
+
+
+def _sets_environment(node: ast.Assign) -> bool:
+    return any(
+        isinstance(t, ast.Subscript)
+        and ast.unparse(t.value) in {"os.environ", "environ"}
+        and isinstance(t.slice, ast.Constant)
+        and t.slice.value in LAUNCHED
+        for t in node.targets
+    )
+
+
+def _call_statement(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
+    paths = stage.facts.paths(call.func)
+    if paths & SETUP:
+        device = any(p.startswith(("torch.cuda", "torch.accelerator")) for p in paths)
+        rule, reason = (
+            (DEVICE, "the launcher gives each process its device")
+            if device
+            else (GROUP, "the launcher sets the processes up")
+        )
+        stage.remove(node, rule, reason)
+    elif ast.unparse(call.func) in {"os.environ.setdefault", "os.putenv"} and _names_launched(call):
+        stage.remove(node, GROUP, "the launcher sets it")
+    elif "torch.distributed.barrier" in paths:
+        _barrier(stage, node, call)
+    elif paths & REDUCERS:
+        reduction(stage, node, call)
+    elif shares_weights(stage, call):
+        stage.remove(node, GROUP, "prepare gives all processes the same weights")
+    elif (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "set_epoch"
+        and is_sampler(stage, call.func.value)
+    ):
+        stage.remove(node, SAMPLER, "prepared loaders draw a new order every epoch")
+
+
+def _names_launched(call: ast.Call) -> bool:
+    return bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value in LAUNCHED
+
+
+def _barrier(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.If) and asks_rank(stage, around.test):
+            raise refuse(
+                GROUP,
+                call,
+                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
+                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
+            )
+    stage.replace(call, GROUP, "the accelerator waits", MARK.format("wait_for_everyone") + "()")
+
+
+# -- options that do nothing any more ------------------------------------------------------------------------
+
+
+def _options(stage: Stage) -> None:
+    idle = [(n, c) for n, c in stage.alone.sources.options.items() if OPTION.match(n)]
+    for name, call in idle:
+        stage.note(
+            GROUP,
+            call,
+            f"the option `{name}` no longer says how to distribute: the launcher does",
+            "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options",
+            Severity.NOTE,
+        )

@@ -1,0 +1,99 @@
+"""Reductions over the processes: sums and means of numbers, and of gradients, are global without them."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.rules.base import refuse
+
+from .plain import Stage
+
+GROUP = "CT303"
+
+
+SIZE_WORDS = re.compile(r"world|n_?gpus?|nprocs|num_proc|replicas", re.IGNORECASE)
+
+
+REDUCERS = frozenset({"torch.distributed.all_reduce", "torch.distributed.reduce"})
+
+
+def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
+    known = {"tensor", "op", "dst", "async_op"}
+    if any(k.arg not in known for k in call.keywords) or len(call.args) > 2:
+        raise refuse(
+            GROUP, call, "this reduction is among some of the processes only", "reduce over all processes"
+        )
+    check_reduction(stage, call)
+    _no_unknown_size(stage, node)
+    stage.remove(node, GROUP, "every number is made global where it is computed")
+
+
+def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
+    """A sum over processes is often divided by their number. Where that number cannot be followed, nothing is done."""
+    function = stage.facts.enclosing_function(node) or stage.facts.tree
+    for other in ast.walk(function):
+        divisor: ast.expr | None = None
+        if isinstance(other, ast.BinOp | ast.AugAssign) and isinstance(other.op, ast.Div | ast.FloorDiv):
+            divisor = other.right if isinstance(other, ast.BinOp) else other.value
+        if divisor is None or stage.alone.known(divisor) is not None:
+            continue
+        if SIZE_WORDS.search(ast.unparse(divisor)) and not any(
+            isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and stage.alone.by_hand(n)
+            for n in ast.walk(divisor)
+        ):
+            raise refuse(
+                GROUP,
+                divisor,
+                f"`{ast.unparse(divisor)}` may be the number of processes, and where it comes from cannot be followed",
+                "write `dist.get_world_size()` here and run migrate again",
+            )
+
+
+def check_reduction(stage: Stage, call: ast.Call) -> None:
+    """Sums and means of numbers are global already; gradients are averaged. What else is reduced is not known."""
+    operation = given(call, "op", 1)
+    name = ast.unparse(operation).rsplit(".", 1)[-1] if operation is not None else "SUM"
+    tensor = given(call, "tensor", 0)
+    if name not in {"SUM", "AVG"} or tensor is None:
+        raise refuse(
+            GROUP,
+            call,
+            f"{name} over the processes has no counterpart that is known to be the same number",
+            "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now",
+        )
+    if isinstance(tensor, ast.Attribute) and tensor.attr == "data":
+        inner = tensor.value
+        if not (isinstance(inner, ast.Attribute) and inner.attr == "grad"):
+            raise refuse(
+                GROUP,
+                call,
+                "this may average weights, which is another algorithm than averaging gradients in every step",
+                "take it out and run migrate again, if gradients averaged in every step are what you want",
+            )
+    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(tensor))
+    if gradient and name == "SUM" and not _divided(stage, tensor):
+        raise refuse(
+            GROUP,
+            call,
+            "gradients are summed over the processes here, and prepare averages them",
+            "average them",
+        )
+
+
+def _divided(stage: Stage, tensor: ast.expr) -> bool:
+    text = ast.unparse(tensor).removesuffix(".data")
+    return any(
+        isinstance(n, ast.AugAssign)
+        and isinstance(n.op, ast.Div)
+        and ast.unparse(n.target).removesuffix(".data") == text
+        and stage.alone.by_hand(n.value) is not None
+        for n in stage.facts.nodes
+    )
+
+
+def reduced(stage: Stage) -> set[str]:
+    """The tensors that the script reduces itself, by source."""
+    found = {ast.unparse(c.args[0]) for c in stage.facts.calls_to(*REDUCERS) if c.args}
+    return found | {t.removesuffix(".data") for t in found} | {f"{t}.data" for t in found}

@@ -1,0 +1,263 @@
+"""CT301 and CT302: DataParallel and DistributedDataParallel go; `prepare` does their work.
+
+What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` goes
+        wherever it reached through them.
+Why:    The prepared model averages gradients and stays the author's own object, so nothing has to be reached through.
+Before: `torch.save(model.module.state_dict(), path)`
+After:  `torch.save(model.state_dict(), path)`, which CT501 then writes once
+Refuses: a process group of its own, communication hooks.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.values import External
+from crosstrain_migrate.rules.base import refuse
+
+from .guards import free_name
+from .launched import WRAPPERS
+from .plain import Stage
+from .wish import MARK
+
+THREADS, PROCESSES = "CT301", "CT302"
+CONSUME = "consume_prefix_in_state_dict_if_present"
+IGNORED = frozenset(
+    {
+        "module",
+        "device_ids",
+        "output_device",
+        "dim",
+        "find_unused_parameters",
+        "gradient_as_bucket_view",
+        "bucket_cap_mb",
+        "static_graph",
+        "check_reduction",
+        "broadcast_buffers",
+        "init_sync",
+        "delay_allreduce",
+        "message_size",
+    }
+)
+
+
+def plan(stage: Stage) -> None:
+    wrapped = stage.facts.calls_to(*WRAPPERS)
+    for call in wrapped:
+        if not stage.alone.dead(call) and not stage.is_gone(call):
+            _unwrap(stage, call)
+    for node in stage.facts.nodes:
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "module"
+            and _is_wrapped(stage, node.value)
+            and not stage.alone.dead(node)
+            and not stage.is_gone(node)
+        ):
+            stage.replace(
+                node,
+                _rule(stage, node.value),
+                "the prepared model is the model itself",
+                "{m}",
+                m=node.value,
+            )
+    _methods(stage)
+    _batches(stage, wrapped)
+
+
+def _wrapper_rule(stage: Stage, call: ast.Call) -> str:
+    paths = stage.facts.paths(call.func) & WRAPPERS
+    return PROCESSES if any("Distributed" in p for p in paths) else THREADS
+
+
+def _unwrap(stage: Stage, call: ast.Call) -> None:
+    rule = _wrapper_rule(stage, call)
+    unknown = {k.arg for k in call.keywords} - IGNORED
+    model = given(call, "module", 0)
+    if unknown or model is None:
+        names = ", ".join(sorted(str(n) for n in unknown)) or "no module"
+        raise refuse(
+            rule,
+            call,
+            f"the wrapper is made with {names}, which prepare has no counterpart for",
+            "leave it out",
+        )
+    _same_name(stage, call, model, rule)
+    stage.replace(call, rule, "prepare does it", "{m}" if _simple(model) else "({m})", m=model)
+
+
+def _same_name(stage: Stage, call: ast.Call, model: ast.expr, rule: str) -> None:
+    """Accelerate's prepare makes another object, which a second name for the model would not be."""
+    parent = stage.parent(call)
+    if stage.runtime != "accelerate" or not isinstance(model, ast.Name | ast.Attribute):
+        return
+    if isinstance(parent, ast.Assign) and any(ast.unparse(t) != ast.unparse(model) for t in parent.targets):
+        raise refuse(
+            rule,
+            call,
+            f"the wrapped model has a name of its own beside `{ast.unparse(model)}`, and Accelerate prepares one of them",
+            "use one name for the model, or migrate with --runtime crosstrain",
+        )
+
+
+def _simple(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+
+
+def _is_wrapped(stage: Stage, node: ast.expr) -> bool:
+    return any(isinstance(v, External) and v.path in WRAPPERS for v in stage.facts.of(node))
+
+
+def _rule(stage: Stage, node: ast.expr) -> str:
+    paths = {v.path for v in stage.facts.of(node) if isinstance(v, External) and v.path in WRAPPERS}
+    return THREADS if paths and all("Distributed" not in p for p in paths) else PROCESSES
+
+
+def _methods(stage: Stage) -> None:
+    """What a script asks of the wrapper itself."""
+    for call in stage.facts.calls:
+        if not isinstance(call.func, ast.Attribute) or not _is_wrapped(stage, call.func.value):
+            continue
+        if stage.alone.dead(call) or stage.is_gone(call):
+            continue
+        name = call.func.attr
+        if name == "no_sync":
+            stage.replace(
+                call,
+                PROCESSES,
+                "gradients stay local inside",
+                MARK.format("no_sync") + "({m})",
+                m=call.func.value,
+            )
+        elif name in {"register_comm_hook", "join"}:
+            raise refuse(
+                PROCESSES,
+                call,
+                f"`{name}` of the wrapper has no counterpart",
+                "take it out and run migrate again",
+            )
+        elif name in {"state_dict", "load_state_dict"}:
+            _prefix(stage, call, name)
+
+
+def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
+    """The wrapper's own state had `module.` before every name: older files still load, and new ones do without."""
+    assert isinstance(call.func, ast.Attribute)
+    owner = call.func.value
+    if isinstance(owner, ast.Name | ast.Attribute) and any(
+        isinstance(n, ast.Attribute) and n.attr == "module"
+        for source in stage.alone.sources.of(owner)
+        for n in ast.walk(source)
+    ):
+        return  # it was taken out of the wrapper
+    if name == "state_dict":
+        stage.note(
+            _rule(stage, owner),
+            call,
+            "the state saved here had names that begin with `module.` where the wrapper was in use; now it never has",
+            "tell programs of yours that read these files",
+            Severity.NOTE,
+        )
+    elif call.args and not _saves_inner_state(stage) and _was_saved(stage, call.args[0]):
+        _without_prefix(stage, call, call.args[0])
+
+
+def _saves_inner_state(stage: Stage) -> bool:
+    """Whether the script's own files hold the names of the model inside: `model.module.state_dict()`."""
+    asked = [
+        c.func.value for c in stage.facts.method_calls("state_dict") if isinstance(c.func, ast.Attribute)
+    ]
+    inner = [o for o in asked if isinstance(o, ast.Attribute) and o.attr == "module"]
+    return bool(inner) and not any(_is_wrapped(stage, o) for o in asked if o not in inner)
+
+
+def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
+    """Whether a state may have been read from a file: it is not one that a model of this run has just given."""
+    if isinstance(state, ast.Subscript):
+        return _was_saved(stage, state.value, depth)
+    if isinstance(state, ast.Call):
+        if isinstance(state.func, ast.Attribute) and state.func.attr == "state_dict":
+            return False
+        copied = "copy.deepcopy" in stage.facts.paths(state.func) and len(state.args) == 1
+        return _was_saved(stage, state.args[0], depth) if copied else True
+    if isinstance(state, ast.Name | ast.Attribute) and depth:
+        sources = stage.alone.sources.of(state)
+        return not sources or any(_was_saved(stage, s, depth - 1) for s in sources)
+    return True
+
+
+def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
+    assert isinstance(call.func, ast.Attribute)
+    rule = _rule(stage, call.func.value)
+    statement, text = stage.statement(call), stage.source(state)
+    lines = []
+    if not isinstance(state, ast.Name | ast.Attribute | ast.Subscript):
+        scope = stage.facts.table.of_node[call]
+        name = free_name(scope, "state")
+        lines.append(f"{name} = {text}")
+        stage.edits.append(e.Replace(state, rule, template=name))
+        stage.gone.update(ast.walk(state))
+        text = name
+    lines.append(f'{CONSUME}({text}, "module.")')
+    reason = "files of the wrapped model still load: the prefix of their names goes"
+    stage.edits.append(e.InsertBefore(statement, rule, reason, code="\n".join(lines)))
+    file = stage.facts.table.of_node[call].file
+    stage.edits.append(e.AddImport(file, rule, code=f"from torch.nn.modules.utils import {CONSUME}"))
+
+
+def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
+    """DataParallel splits the loader's batch over the devices: the author's batch size is the global one."""
+    if not wrapped or any(_wrapper_rule(stage, c) == PROCESSES for c in wrapped):
+        return
+    if stage.wish.split_batches or _multiplied(stage):
+        return
+    stage.wish.split_batches = True
+    stage.note(
+        THREADS,
+        wrapped[0],
+        "DataParallel split every batch over the GPUs; with split_batches=True the processes share it in the same way",
+        "choose a batch size that the number of processes divides",
+        Severity.NOTE,
+    )
+
+
+def _multiplied(stage: Stage) -> bool:
+    """Whether the batch size grows with the number of devices, so that it is one device's that the author chose."""
+    for call in stage.facts.calls_to("torch.utils.data.DataLoader"):
+        size = next(
+            (k.value for k in call.keywords if k.arg == "batch_size"),
+            call.args[1] if len(call.args) > 1 else None,
+        )
+        for node in ast.walk(size) if size is not None else ():
+            if (
+                isinstance(node, ast.BinOp)
+                and isinstance(node.op, ast.Mult)
+                and (stage.alone.by_hand(node.left) or stage.alone.by_hand(node.right))
+            ):
+                return True
+            if isinstance(node, ast.Name | ast.Attribute) and _scaled_name(stage, node):
+                return True
+    return False
+
+
+def _scaled_name(stage: Stage, name: ast.expr) -> bool:
+    text = ast.unparse(name)
+    for node in stage.facts.nodes:
+        if (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.op, ast.Mult)
+            and ast.unparse(node.target) == text
+        ):
+            return stage.alone.by_hand(node.value) is not None
+        if isinstance(node, ast.Assign) and any(ast.unparse(t) == text for t in node.targets):
+            for inner in ast.walk(node.value):
+                if (
+                    isinstance(inner, ast.BinOp)
+                    and isinstance(inner.op, ast.Mult)
+                    and (stage.alone.by_hand(inner.left) or stage.alone.by_hand(inner.right))
+                ):
+                    return True
+    return False

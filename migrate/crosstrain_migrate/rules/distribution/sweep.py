@@ -1,0 +1,498 @@
+"""What taking the distribution out leaves behind: imports, helpers, variables and parameters that nothing uses now.
+
+Only what the text before used is swept: a name that the author never used stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from functools import cached_property
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.facts import Facts, understand
+from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.roles.program import modules_of, parse, path_of
+from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
+from crosstrain_migrate.roles.walks import children, walk
+from crosstrain_migrate.rules.arguments import default_of, passed
+from crosstrain_migrate.rules.harmless import dumps, effectless, idle
+
+RULE = "CT303"
+MAX_ROUNDS = 8
+
+
+def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[str, Facts]:
+    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+
+    With it comes what is known of the new text.
+    """
+    from crosstrain_migrate.rewrite import rewrite
+
+    old = _Uses(parse(before))
+    facts = understand(parse(after))
+    for _ in range(MAX_ROUNDS):
+        edits = _Sweeper(facts, after, old, keep).edits()
+        if not edits:
+            break
+        after = rewrite(after, edits)
+        facts = understand(parse(after))
+    return after, facts
+
+
+class _Uses:
+    """Which names each function (by its path) reads, and all attributes the script reads."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.by_scope: dict[str, set[str]] = {}
+        self.names: set[str] = set()
+        self.by_file: dict[str, set[str]] = {}
+        self.attributes: set[str] = set()
+        self.calls: set[str] = set()
+        nodes = walk(tree)
+        self._twins = {
+            ast.dump(n)
+            for n in nodes
+            if isinstance(n, ast.If) and n.orelse and dumps(n.body) == dumps(n.orelse)
+        }
+        for module in modules_of(tree):
+            known = set(self.names)
+            self.names = self.by_file[path_of(module)] = set()
+            self._visit(module, "", [])
+            self.names = self.names | known
+        copies = Counter(ast.unparse(n) for n in nodes if isinstance(n, ast.Assign))
+        self.repeated = {text for text, count in copies.items() if count > 1}
+
+    def has_same_branches(self, node: ast.If) -> bool:
+        """Whether the author wrote two equal branches."""
+        return ast.dump(node) in self._twins
+
+    def _visit(self, node: ast.AST, path: str, around: list[str]) -> None:
+        for child in children(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inner = f"{path}.{child.name}"
+                self.by_scope.setdefault(inner, set())
+                self._visit(child, inner, [*around, inner])
+                continue
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                self.names.add(child.id)
+                for scope in (*around, ""):
+                    self.by_scope.setdefault(scope, set()).add(child.id)
+            elif isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
+                self.attributes.add(child.attr)
+            self._visit(child, path, around)
+
+
+class _Sweeper:
+    def __init__(self, facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> None:
+        self.facts = facts
+        self.text = text
+        self.old = old
+        self.keep = keep
+        self.now = _Uses(facts.tree)
+        self.found: list[e.Edit] = []
+        self.gone: set[ast.AST] = set()
+        self.importers = _importers(facts.tree)
+
+    def edits(self) -> list[e.Edit]:
+        """What can go at once. Statements first, then parameters, then imports: each makes room for the next."""
+        for step in (
+            self._empty_blocks,
+            self._empty_functions,
+            self._functions,
+            self._identities,
+            self._repeated,
+            self._variables,
+        ):
+            step()
+        if not self.found:
+            self._parameters()
+        if not self.found:
+            self._circles()
+        if not self.found:
+            self._imports()
+        return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
+
+    def _remove(self, node: ast.stmt) -> None:
+        if node not in self.gone and not any(a in self.gone for a in self.facts.table.ancestors(node)):
+            self.gone.add(node)
+            self.found.append(e.RemoveStatement(node, RULE))
+
+    # -- blocks and functions that do nothing any more -------------------------------------------------------
+
+    def _empty_blocks(self) -> None:
+        """`if verbose: pass` where the author wrote no pass."""
+        for node in self.facts.nodes:
+            if isinstance(node, ast.If | ast.Try | ast.For) and idle(node.body) and _nothing_else(node):
+                self._remove(node)
+            elif isinstance(node, ast.If) and self._same_branches(node):
+                self.found.append(e.Fold(node, RULE, arms=("always", "drop")))
+                return
+
+    def _same_branches(self, node: ast.If) -> bool:
+        """Two branches that taking something out made equal (and no comment tells them apart)."""
+        if not node.orelse or not effectless(node.test):
+            return False
+        if dumps(node.body) != dumps(node.orelse):
+            return False
+        lines = self.text.split("\n")[node.orelse[0].lineno - 2 : node.orelse[-1].end_lineno]
+        is_elif = isinstance(node.orelse[0], ast.If) and lines[1].lstrip().startswith("elif")
+        return not is_elif and not any("#" in line for line in lines) and not self.old.has_same_branches(node)
+
+    def _empty_functions(self) -> None:
+        for node in self.facts.nodes:
+            if not isinstance(node, ast.FunctionDef) or node.decorator_list or not idle(node.body):
+                continue
+            path = self._path(node)
+            if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
+                continue
+            sites = self.facts.callers.get(node, [])
+            statements = [self.facts.table.statement_of(s) for s in sites]
+            whole = all(
+                isinstance(s, ast.Expr) and s.value is c for s, c in zip(statements, sites, strict=True)
+            )
+            if whole and isinstance(self.facts.table.parents.get(node), ast.Module):
+                for statement in statements:
+                    self._remove(statement)
+                self._remove(node)
+
+    def _path(self, node: ast.AST) -> str:
+        names = [
+            a.name
+            for a in (node, *self.facts.table.ancestors(node))
+            if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+        return "".join(f".{n}" for n in reversed(names))
+
+    def _functions(self) -> None:
+        """Helpers that nothing calls any more."""
+        for node in (s for module in modules_of(self.facts.tree) for s in module.body):
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                if self._shared(node, node.name):
+                    continue
+                outside = {
+                    n.id
+                    for n in self.facts.nodes
+                    if isinstance(n, ast.Name)
+                    and n.id == node.name
+                    and not self.facts.table.is_inside(n, node)
+                }
+                if not outside and node.name in self.old.names:
+                    self._remove(node)
+
+        for cls in self.facts.nodes:
+            if isinstance(cls, ast.ClassDef):
+                self._methods(cls)
+
+    def _methods(self, cls: ast.ClassDef) -> None:
+        """Methods that were called by name before and are not any more."""
+        for node in cls.body:
+            if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith("__"):
+                continue
+            if node.name in self.old.attributes and not self._attribute_read(node.name) and len(cls.body) > 1:
+                self._remove(node)
+
+    # -- variables -------------------------------------------------------------------------------------------
+
+    def _identities(self) -> None:
+        """`model = model`"""
+        for node in self.facts.nodes:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name | ast.Attribute) and ast.unparse(target) == ast.unparse(
+                    node.value
+                ):
+                    self._remove(node)
+
+    def _variables(self) -> None:
+        """Assignments without effects to names and attributes that were read before and are not now."""
+        for node in self.facts.nodes:
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not self._calm(node.value):
+                continue
+            target = node.targets[0]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                self._unpacked(node, target, node.value)
+            elif (
+                isinstance(target, ast.Tuple) and all(self._forgotten(t) for t in target.elts)
+            ) or self._forgotten(target):
+                self._remove(node)
+
+    def _calm(self, node: ast.expr) -> bool:
+        """Without effects, helpers of the script that only return something included."""
+        if effectless(node):
+            return True
+        if not isinstance(node, ast.Call) or not all(
+            effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
+        ):
+            return False
+        functions = [v.node for v in self.facts.of(node.func) if isinstance(v, Function)]
+        return bool(functions) and all(
+            isinstance(f, ast.FunctionDef)
+            and all(
+                idle([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
+                for s in f.body
+            )
+            for f in functions
+        )
+
+    def _unpacked(self, node: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> None:
+        if len(target.elts) != len(value.elts):
+            return
+        kept = [(t, v) for t, v in zip(target.elts, value.elts, strict=True) if not self._forgotten(t)]
+        if not kept:
+            self._remove(node)
+        elif len(kept) < len(target.elts):
+            targets = ", ".join(ast.unparse(t) for t, _ in kept)
+            values = ", ".join(ast.get_source_segment(self.text, v) or "" for _, v in kept)
+            self.found.append(e.ReplaceStatement(node, RULE, code=f"{targets} = {values}"))
+
+    def _forgotten(self, target: ast.expr) -> bool:
+        if ast.unparse(target).split(".")[-1] in self.keep:
+            return False
+        if isinstance(target, ast.Name):
+            scope = self.facts.table.of_node[target].resolve(target.id)
+            if scope is None or (scope.parent is None and self._shared(target, target.id)):
+                return False
+            return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
+        if isinstance(target, ast.Attribute):
+            if self._shown_whole(target.value):
+                return False
+            return target.attr in self.old.attributes and not self._attribute_read(target.attr)
+        return False
+
+    def _shown_whole(self, owner: ast.expr) -> bool:
+        """`print(args)`: what the object holds is seen without its attributes being named."""
+        for node in self._mentions.get(ast.unparse(owner), ()):
+            parent = self.facts.table.parents.get(node)
+            if isinstance(parent, ast.FormattedValue):
+                return True
+            if isinstance(parent, ast.Call) and parent.func is not node:
+                values = self.facts.of(parent.func)
+                if not values or not all(isinstance(v, Function | Method | Class) for v in values):
+                    return True
+        return False
+
+    @cached_property
+    def _mentions(self) -> dict[str, list[ast.AST]]:
+        """Every name and dotted name as it is written, with the places."""
+        found: dict[str, list[ast.AST]] = defaultdict(list)
+        for node in self.facts.nodes:
+            if isinstance(node, ast.Name | ast.Attribute):
+                found[ast.unparse(node)].append(node)
+        return found
+
+    def _was_read(self, scope: Scope, name: str) -> bool:
+        path = self._path(scope.node)
+        return name in self.old.by_scope.get(path, set())
+
+    def _is_read(self, scope: Scope, name: str) -> bool:
+        return any(
+            isinstance(n, ast.Name)
+            and n.id == name
+            and isinstance(n.ctx, ast.Load)
+            and self.facts.table.of_node[n].resolve(name) is scope
+            for n in walk(scope.node)
+        )
+
+    def _attribute_read(self, name: str) -> bool:
+        if name in self.now.attributes:
+            return True
+        return any(isinstance(n, ast.Constant) and n.value == name for n in self.facts.nodes) and any(
+            isinstance(n, ast.Name) and n.id in {"getattr", "vars", "asdict"} for n in self.facts.nodes
+        )
+
+    def _repeated(self) -> None:
+        """`self.model = model` for the second time, where a wrapper stood between the two."""
+        for node in self.facts.nodes:
+            for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
+                if isinstance(suite, list):
+                    self._repeated_in(suite)
+
+    def _repeated_in(self, suite: list[ast.stmt]) -> None:
+        since: set[str] = set()  # plain assignments that nothing has touched since
+        for statement in suite:
+            if not isinstance(statement, ast.Assign) or not isinstance(
+                statement.value, ast.Name | ast.Attribute
+            ):
+                since.clear()
+                continue
+            text = ast.unparse(statement)
+            if text in since and text not in self.old.repeated:
+                self._remove(statement)
+            stored = {ast.unparse(t) for t in statement.targets}
+            since = {s for s in since if not stored & set(s.split(" = "))} | {text}
+
+    # -- parameters ------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> None:
+        """Parameters that the function read and does not read now; their arguments must have no effect."""
+        for function in list(self.facts.table.scopes):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if function in self.facts.interp.escaped:
+                continue
+            for argument in all_arguments(function):
+                scope = self.facts.table.scopes[function]
+                if (
+                    argument.arg in {"self", "cls"}
+                    or argument in (function.args.vararg, function.args.kwarg)
+                    or not self._was_read(scope, argument.arg)
+                    or self._is_read(scope, argument.arg)
+                ):
+                    continue
+                if self._drop(function, argument):
+                    break  # one of each function at a time
+
+    def _drop(self, function: FunctionNode, argument: ast.arg) -> bool:
+        sites = self._sites(function)
+        if not sites:
+            return False
+        edits: list[e.Edit] = [e.ReplaceParameter(function, RULE, name=argument.arg)]
+        for site in sites:
+            value = passed(self.facts, site, function, argument.arg)
+            if value is None:
+                if default_of(function, argument) is None or any(k.arg is None for k in site.keywords):
+                    return False
+                continue
+            if not effectless(value):
+                return False
+            edits.append(e.RemoveArgument(site, RULE, argument=value))
+        self.found.extend(edits)
+        return True
+
+    def _circles(self) -> None:
+        """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
+        for function, scope in list(self.facts.table.scopes.items()):
+            if not isinstance(function, ast.FunctionDef) or function in self.facts.interp.escaped:
+                continue
+            for argument in function.args.args:
+                stores = self._kept_in(scope, argument.arg)
+                given = [passed(self.facts, s, function, argument.arg) for s in self._sites(function)]
+                if stores and given and self._nobody_else_reads(stores, given):
+                    for store in stores:
+                        self._remove(store)
+                    self._drop(function, argument)
+                    return
+
+    def _kept_in(self, scope: Scope, name: str) -> list[ast.Assign]:
+        """The assignments of a parameter to one attribute, if it is used for nothing else."""
+        loads = [
+            n
+            for n in walk(scope.node)
+            if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        ]
+        parents = [self.facts.table.parents.get(n) for n in loads]
+        stores = [p for p in parents if isinstance(p, ast.Assign) and isinstance(p.targets[0], ast.Attribute)]
+        targets = {ast.unparse(s.targets[0]) for s in stores if len(s.targets) == 1}
+        return stores if len(stores) == len(loads) and len(targets) == 1 else []
+
+    def _nobody_else_reads(self, stores: list[ast.Assign], given: list[ast.expr | None]) -> bool:
+        target = stores[0].targets[0]
+        assert isinstance(target, ast.Attribute)
+        if self._shown_whole(target.value):
+            return False
+        reads = [
+            n
+            for n in self.facts.nodes
+            if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load)
+        ]
+        named = any(isinstance(n, ast.Constant) and n.value == target.attr for n in self.facts.nodes)
+        return bool(reads) and not named and all(r in given for r in reads) and all(g in reads for g in given)
+
+    def _sites(self, function: FunctionNode) -> list[ast.Call]:
+        parent = self.facts.table.parents.get(function)
+        if not isinstance(parent, ast.ClassDef):
+            return self.facts.callers.get(function, [])
+        if getattr(function, "name", "") != "__init__":
+            return self.facts.callers.get(function, [])
+        subclassed = any(
+            isinstance(n, ast.ClassDef)
+            and any(isinstance(v, Class) and v.node is parent for b in n.bases for v in self.facts.of(b))
+            for n in self.facts.nodes
+        )
+        if subclassed:
+            return []
+        made = {
+            v.site
+            for v in self.facts.all_values
+            if isinstance(v, Instance) and v.cls is parent and isinstance(v.site, ast.Call)
+        }
+        return sorted(made, key=place_of)
+
+    # -- imports ---------------------------------------------------------------------------------------------
+
+    def _imports(self) -> None:
+        for node in self.facts.nodes:
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            kept = [a for a in node.names if not self._dropped(node, a)]
+            if not kept:
+                self._remove(node)
+            elif len(kept) < len(node.names):
+                names = ", ".join(f"{a.name} as {a.asname}" if a.asname else a.name for a in kept)
+                head = (
+                    f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
+                )
+                self.found.append(e.ReplaceStatement(node, RULE, code=f"{head}import {names}"))
+
+    def _dropped(self, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+        bound = alias.asname or alias.name.split(".")[0]
+        file = self._file(node)
+        if bound in self.now.by_file[file]:
+            return isinstance(node, ast.Import) and not alias.asname and self._submodule_unused(alias.name)
+        return bound in self.old.by_file.get(file, set()) and not self._shared(node, bound)
+
+    def _file(self, node: ast.AST) -> str:
+        return path_of(self.facts.table.of_node[node].file)
+
+    def _shared(self, node: ast.AST, name: str) -> bool:
+        """Whether another file of the program may use what `node` binds at the top of its own."""
+        others = self.importers.get(name, set()) - {self._file(node)}
+        return bool(others) or (len(self.now.by_file) > 1 and name in self.now.attributes)
+
+    def _submodule_unused(self, name: str) -> bool:
+        """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
+        others = [
+            a.name
+            for n in self.facts.nodes
+            if isinstance(n, ast.Import)
+            for a in n.names
+            if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
+        ]
+        if (
+            name.count(".") < 1
+            or not others
+            or not name.startswith(
+                (
+                    "torch.distributed",
+                    "torch.multiprocessing",
+                    "torch.utils.data.distributed",
+                    "torch.nn.parallel",
+                    "torch.cuda.amp",
+                )
+            )
+        ):
+            return False
+        return not any(
+            isinstance(n, ast.Attribute) and ast.unparse(n).startswith(name) for n in self.facts.nodes
+        )
+
+
+def _importers(tree: ast.Module) -> dict[str, set[str]]:
+    """The files of a program that import a name from somewhere."""
+    found: dict[str, set[str]] = {}
+    for module in modules_of(tree):
+        for node in walk(module):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found.setdefault(alias.name, set()).add(path_of(module))
+    return found
+
+
+def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
+    if isinstance(node, ast.For):
+        return not node.orelse and effectless(node.iter)
+    if isinstance(node, ast.Try):
+        return not node.orelse and not node.finalbody
+    return idle(node.orelse) and effectless(node.test)

@@ -1,0 +1,1 @@
+"""CT6: numbers that every process shares."""

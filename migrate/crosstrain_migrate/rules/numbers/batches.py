@@ -1,0 +1,206 @@
+"""CT605: what depends on how a batch is shared between processes.
+
+What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
+        batches of two loaders in one step; statistics of an averaged model (`update_bn`) taken from a shared loader.
+Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
+Before: `hidden = model.init_hidden(BATCH_SIZE)`
+After:  (untouched; the finding names the size)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.scopes import all_arguments
+from crosstrain_migrate.roles.tensors import PER_SAMPLE
+from crosstrain_migrate.roles.values import External, Shard, Value, site_of
+from crosstrain_migrate.rules.arguments import argument_for
+from crosstrain_migrate.rules.base import Context
+
+RULE = "CT605"
+MAKERS = api.FACTORIES | {"Tensor", "FloatTensor", "LongTensor"}
+MAX_DEPTH = 3
+
+
+def plan(context: Context) -> None:
+    _sizes(context)
+    _single_rows(context)
+    _two_loaders(context)
+    _averaged_statistics(context)
+
+
+# -- tensors made for one batch size ---------------------------------------------------------------------------
+
+
+def _sizes(context: Context) -> None:
+    sizes = {ast.unparse(s) for loader in context.subject.train_loaders for s in _batch_size(loader)}
+    if not sizes:
+        return
+    for call in context.facts.calls:
+        size = _constant_size(context, call, sizes)
+        if size is not None and _meets_rows(context, call, 0):
+            context.note(
+                RULE,
+                call,
+                f"this tensor has `{ast.unparse(size)}` rows, whatever the batch that it meets: with --split-batches a "
+                "process gets fewer",
+                "take the size from the batch (`x.size(0)`), or launch without --split-batches",
+            )
+            return
+
+
+def _batch_size(loader: Value) -> list[ast.expr]:
+    """The loader's batch size, when it is a variable: a plain number is too common to be recognised elsewhere."""
+    site = getattr(loader, "site", None)
+    if not isinstance(site, ast.Call):
+        return []
+    given = [k.value for k in site.keywords if k.arg == "batch_size"] or site.args[1:2]
+    return [g for g in given if isinstance(g, ast.Name | ast.Attribute)]
+
+
+def _constant_size(context: Context, call: ast.Call, sizes: set[str]) -> ast.expr | None:
+    """The argument of a tensor factory that is the loader's batch size."""
+    paths = context.facts.paths(call.func)
+    if not any(path.startswith("torch.") and api.last(path) in MAKERS for path in paths):
+        return None
+    parts = [p for a in call.args for p in (a.elts if isinstance(a, ast.Tuple | ast.List) else [a])]
+    return next((p for p in parts if _is_size(context, p, sizes, 0)), None)
+
+
+def _is_size(context: Context, node: ast.expr, sizes: set[str], depth: int) -> bool:
+    if any(isinstance(v, Shard) for v in context.facts.of(node)):
+        return False
+    if ast.unparse(node) in sizes and not _is_parameter(context.facts, node):
+        return True
+    function = _is_parameter(context.facts, node)
+    if function is None or depth >= MAX_DEPTH:
+        return False
+    assert isinstance(node, ast.Name)
+    given = [
+        argument_for(context, site, function, node.id) for site in context.facts.callers.get(function, ())
+    ]
+    return any(g is not None and _is_size(context, g, sizes, depth + 1) for g in given)
+
+
+def _is_parameter(facts: Facts, node: ast.expr) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The function whose parameter `node` is."""
+    function = facts.enclosing_function(node)
+    if function is None or not isinstance(node, ast.Name):
+        return None
+    return function if node.id in {a.arg for a in all_arguments(function)} else None
+
+
+def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
+    """Whether a tensor is used together with rows of a training batch: directly, in a variable, through a return."""
+    facts = context.facts
+    for around in facts.table.ancestors(made):
+        if isinstance(around, ast.Return) and depth < MAX_DEPTH:
+            function = facts.enclosing_function(around)
+            sites = facts.callers.get(function, ()) if function is not None else ()
+            return any(_meets_rows(context, site, depth + 1) for site in sites)
+        if isinstance(around, ast.Assign) and depth < MAX_DEPTH:
+            return _is_read_with_rows(context, around, depth)
+        if isinstance(around, ast.expr) and _has_rows(facts, around, made) and context.trains_at(around):
+            return True
+        if isinstance(around, ast.stmt):
+            return False
+    return False
+
+
+def _is_read_with_rows(context: Context, assigned: ast.Assign, depth: int) -> bool:
+    targets = {n for t in assigned.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    reads = [n for n, definitions in context.facts.interp.reaching.items() if definitions & targets]
+    return any(
+        _meets_rows(context, read, depth + 1)
+        for read in reads
+        if not context.facts.table.is_inside(read, assigned)
+    )
+
+
+def _has_rows(facts: Facts, around: ast.expr, made: ast.expr) -> bool:
+    """Whether a call or an operation has rows beside `made` among its operands."""
+    if not isinstance(around, ast.Call | ast.BinOp | ast.Compare):
+        return False
+    operands = [n for n in ast.iter_child_nodes(around) if isinstance(n, ast.expr)]
+    if isinstance(around, ast.Call):
+        operands = [*around.args, *(k.value for k in around.keywords)]
+    return any(
+        isinstance(v, Shard) and v.kind in PER_SAMPLE
+        for o in operands
+        if not facts.table.is_inside(made, o)
+        for v in facts.of(o)
+    )
+
+
+# -- batch normalisation -----------------------------------------------------------------------------------------
+
+
+def _single_rows(context: Context) -> None:
+    """BatchNorm1d of one row fails: a last batch that is no multiple of the processes may leave one of them so."""
+    made = context.facts.calls_to("torch.nn.BatchNorm1d", "torch.nn.LazyBatchNorm1d")
+    uneven = [v for v in context.subject.train_loaders if not _drops_last(v)]
+    if made and uneven:
+        context.note(
+            RULE,
+            made[0],
+            "batch normalisation needs two rows at least, and with --split-batches a process may get a single one of an "
+            "epoch's last batch",
+            "drop_last=True in the training loader",
+            Severity.NOTE,
+        )
+
+
+def _drops_last(loader: Value) -> bool:
+    site = getattr(loader, "site", None)
+    given = [k.value for k in site.keywords if k.arg == "drop_last"] if isinstance(site, ast.Call) else []
+    return any(not (isinstance(g, ast.Constant) and g.value is False) for g in given)
+
+
+# -- two loaders in one step -------------------------------------------------------------------------------------
+
+
+def _two_loaders(context: Context) -> None:
+    """Shares of two batches weigh by one of them only, so the runtime refuses uneven ones by name."""
+    facts = context.facts
+    trained = set(context.subject.train_loaders)
+    streams: dict[ast.AST, set[Value]] = {}
+    for node, over in facts.interp.iterations.items():
+        mine = {v for v in over & trained if isinstance(v, External)}
+        if not mine or not isinstance(node, ast.Call):
+            continue
+        loop = facts.batch_loop_around(node) if "builtins.next" in facts.paths(node.func) else node
+        if loop is not None:
+            streams.setdefault(loop, set()).update(mine)
+    for found in streams.values():
+        if len(found) > 1:
+            names = " and ".join(str(line_of(site_of(v))) for v in facts.in_order(found))
+            context.note(
+                RULE,
+                facts.backward_calls[0][0],
+                f"one step takes a batch of each of several loaders (lines {names}): with --split-batches the processes "
+                "cannot share uneven ones",
+                "launch without --split-batches, or with batch sizes and data that the number of processes divides",
+                Severity.NOTE,
+            )
+            return
+
+
+# -- an averaged model's statistics ------------------------------------------------------------------------------
+
+
+def _averaged_statistics(context: Context) -> None:
+    """`update_bn(loader, swa_model)` communicates nothing: every process measures its own share."""
+    for call in context.facts.calls_to("torch.optim.update_bn"):
+        given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
+        if given & context.subject.loaders:
+            context.note(
+                RULE,
+                call,
+                "the loader is shared among processes, so each of them takes the averaged model's batch statistics "
+                "from its own share, and the main process's are saved",
+                "give `update_bn` a loader of its own, which is not prepared",
+            )

@@ -1,0 +1,77 @@
+"""Collate functions of the script's own: whether they keep every row of a batch, in order."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.roles.nodes import last_name
+from crosstrain_migrate.roles.values import Function, Instance, Method, Value
+from crosstrain_migrate.rules.base import Context
+
+DISORDERS = frozenset(
+    {"sort", "sorted", "shuffle", "filter", "sample", "argsort", "randperm", "reverse", "reversed"}
+)
+
+
+@dataclass(frozen=True)
+class Disorder:
+    """Where a collate function does not keep every row in its place, and whether it may drop some."""
+
+    node: ast.AST
+    drops: bool
+
+
+def changes_rows(context: Context, loader: Value) -> Disorder | None:
+    """What the loader's collate function does to the order or the number of its rows; None when nothing is found."""
+    for function in _functions(context, loader):
+        for node in ast.walk(function):
+            if isinstance(node, ast.comprehension) and node.ifs:
+                return Disorder(node.iter, drops=True)
+            if isinstance(node, ast.Call):
+                name = last_name(node.func)
+                if name in DISORDERS:
+                    return Disorder(node, drops=name in {"filter", "sample"})
+    return None
+
+
+def number_of_batch(context: Context, loader: Value) -> ast.AST | None:
+    """A plain number among what the loader's collate function returns: it is one for a whole share, not one for a row."""
+    for function in _functions(context, loader):
+        for node in ast.walk(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            parts = value.values if isinstance(value, ast.Dict) else parts
+            for part in parts:
+                if isinstance(part, ast.Call) and _makes_number(context, part):
+                    return part
+    return None
+
+
+def _makes_number(context: Context, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "item":
+        return True
+    return bool(
+        context.facts.paths(call.func) & {f"builtins.{name}" for name in ("len", "float", "int", "sum")}
+    )
+
+
+def _functions(context: Context, loader: Value) -> list[ast.AST]:
+    """The loader's collate function, where it is the script's own."""
+    site = getattr(loader, "site", None)
+    if not isinstance(site, ast.Call):
+        return []
+    given = keyword_of(site, "collate_fn")
+    code = (_code_of(context, value) for value in (context.facts.of(given) if given is not None else ()))
+    return [function for function in code if function is not None]
+
+
+def _code_of(context: Context, value: Value) -> ast.AST | None:
+    if isinstance(value, Function):
+        return value.node
+    if isinstance(value, Method):
+        return value.function.node
+    if isinstance(value, Instance):
+        return context.facts.interp.method(value.cls, "__call__")
+    return None

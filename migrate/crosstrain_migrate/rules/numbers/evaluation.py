@@ -1,0 +1,270 @@
+"""CT601: evaluation is distributed where it provably prints the same numbers, and left whole where it does not.
+
+What:   The rows of every evaluation batch are gathered before they are summed up, so sums and counts are those of the
+        whole data set (samples that only fill up the last batch are dropped).
+Why:    An accuracy over one rank's share is another number.
+Before: `correct += pred.eq(target).sum().item()`
+After:  `pred, target = accelerator.gather_for_metrics((pred, target))` before it
+Leaves: (CT603) evaluation whose numbers depend on how the data is cut into batches: a mean of batch means, a number
+        printed per batch, an unknown metric object. Every process then evaluates everything: slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.nodes import line_of, place_of
+from crosstrain_migrate.roles.values import Length, Member, Shard, Value, site_of
+from crosstrain_migrate.rules.base import Context, Refusal
+from crosstrain_migrate.rules.preparing.holdings import stores
+
+from .collate import changes_rows, number_of_batch
+from .gathering import Gatherer
+from .metrics import is_updated
+from .shares import SinkFinder, inside_opaque, shards
+from .training import Globaliser
+
+RULE = "CT601"
+UNPREPARED = "CT603"
+
+
+class NotProven(Exception):
+    def __init__(self, node: ast.AST, why: str) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+def plan(context: Context) -> None:
+    """Decides for each group of evaluation loaders; those proven join `context.subject.eval_loaders`."""
+    for group in _groups(context):
+        edits, findings, collective = list(context.edits), list(context.findings), set(context.collective)
+        needs = set(context.needs)
+        try:
+            for loader in group:
+                _must_be_held(context, loader)
+            gatherer = Gatherer(context, set(group), RULE, "evaluated over all processes' rows")
+            _Evaluation(context, group, gatherer).run()
+            gatherer.emit()
+            context.subject.eval_loaders.extend(group)
+        except (NotProven, Refusal) as reason:
+            context.edits[:], context.findings[:] = edits, findings
+            context.collective, context.needs = collective, needs
+            node = reason.node if isinstance(reason, NotProven) else site_of(group[0])
+            context.note(
+                UNPREPARED,
+                node,
+                f"evaluation is not distributed: {reason}. Every process evaluates all of it: slower, never wrong",
+                "gather per-sample values and sum them up, if you want it distributed",
+                Severity.NOTE,
+            )
+
+
+def _groups(context: Context) -> list[list[Value]]:
+    """Evaluation loaders, those that share a loop together: one piece of code serves them, so one decision does."""
+    groups: list[set[Value]] = [{loader} for loader in context.facts.eval_loaders]
+    for over in context.facts.interp.iterations.values():
+        joined = [g for g in groups if g & over]
+        if len(joined) > 1:
+            groups = [g for g in groups if not g & over] + [set().union(*joined)]
+    order = context.facts.eval_loaders
+    return [sorted(g, key=order.index) for g in sorted(groups, key=lambda g: min(order.index(v) for v in g))]
+
+
+def _must_be_held(context: Context, loader: Value) -> None:
+    disorder = changes_rows(context, loader)
+    if disorder is not None:
+        raise NotProven(
+            disorder.node,
+            "its collate function may reorder or drop rows, so those that fill up the last batch cannot be told",
+        )
+    number = number_of_batch(context, loader)
+    if number is not None:
+        raise NotProven(number, "its collate function returns a number of the whole batch")
+    for scope in context.facts.table.scopes.values():
+        if stores(context.facts, scope, loader):
+            return
+    raise NotProven(site_of(loader), "no variable holds the loader")
+
+
+class _Evaluation(Globaliser):
+    def __init__(self, context: Context, group: list[Value], gatherer: Gatherer) -> None:
+        super().__init__(context, set(group), gatherer)
+        self.site: ast.AST = site_of(group[0])
+        self.loops = [n for n, over in self.facts.loops.items() if over & self.loaders]
+
+    def run(self) -> None:
+        self._check_loops()
+        for sink in SinkFinder(self.facts, self.loaders).run():
+            if not self._within_loops(sink.node):
+                continue  # _check_after has the last word on these
+            if sink.how not in {"host", "opaque"}:
+                self._check_exit(sink.node, sink.how, sink.at)
+            if not inside_opaque(self.facts, sink.node, self.loaders):
+                self.globalise(sink.node)
+        self._check_host_exits()
+        self._check_after()
+
+    # -- loops -----------------------------------------------------------------------------------------------
+
+    def _check_loops(self) -> None:
+        if not self.loops:
+            raise NotProven(self.site, "it is not iterated by a plain for loop")
+        lengths = {Length(loader) for loader in self.loaders}
+        node = next((n for n, v in self.facts.interp.values.items() if lengths & v), None)
+        if node is not None:
+            raise NotProven(
+                node, "its number of batches is used, which is another one when it is distributed"
+            )
+        for loop in self.loops:
+            self._check_loop(loop)
+
+    def _check_loop(self, loop: ast.For | ast.AsyncFor) -> None:
+        if not self._in_eval_mode(loop):
+            raise NotProven(loop, "the model is not put into evaluation mode before it")
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Break | ast.Return | ast.Yield):
+                raise NotProven(node, "the loop may end early")
+        counter = self._counter(loop)
+        if counter is not None and any(
+            isinstance(n, ast.Name) and n.id == counter and isinstance(n.ctx, ast.Load)
+            for n in ast.walk(loop)
+        ):
+            raise NotProven(loop, "it counts batches, which are other ones when it is distributed")
+
+    @staticmethod
+    def _counter(loop: ast.For | ast.AsyncFor) -> str | None:
+        call = loop.iter
+        enumerated = (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "enumerate"
+        )
+        if enumerated and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
+            return loop.target.elts[0].id
+        return None
+
+    def _in_eval_mode(self, loop: ast.AST) -> bool:
+        """`.eval()` (or `.train(False)`) of a module before the loop, in its function or in a caller."""
+        seen: set[ast.AST] = set()
+        work: list[ast.AST] = [loop]
+        while work:
+            node = work.pop()
+            scope = self.facts.table.of_node[node]
+            for call in self.facts.calls:
+                if (
+                    self.facts.table.of_node[call] is scope
+                    and call.lineno <= line_of(node)
+                    and self._switches(call)
+                ):
+                    return True
+            if scope.node not in seen:
+                seen.add(scope.node)
+                work.extend(self.facts.callers.get(scope.node, ()))
+        return False
+
+    def _switches(self, call: ast.Call) -> bool:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"eval", "train"}:
+            return False
+        if call.func.attr == "train" and not (
+            call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is False
+        ):
+            return False
+        receiver = call.func.value
+        return any(
+            self.facts.interp.is_module(v)
+            for v in (
+                *self.facts.of(receiver),
+                *(m.receiver for m in self.facts.of(call.func) if isinstance(m, Member)),
+            )
+        )
+
+    # -- what leaves the loop --------------------------------------------------------------------------------
+
+    def _check_exit(self, node: ast.expr, how: str, at: ast.AST) -> None:
+        kinds = {s.kind for s in shards(self.facts, node) if s.loader in self.loaders}
+        if how == "store" and kinds <= {"sum", "count"}:
+            return
+        if how == "collect" and kinds <= {"rows"} and self._is_append(at):
+            return
+        if kinds <= {"rows"} and is_updated(self.context, at):
+            return
+        if how == "store" and "mean" in kinds:
+            raise NotProven(node, "it adds up batch means, which depend on how the data is cut into batches")
+        what = {
+            "print": "printed",
+            "test": "used in a decision",
+            "store": "kept",
+            "collect": "collected",
+            "call": "given to code we cannot see into",
+            "index": "used as an index of what is kept",
+            "rows": "looped over row by row",
+            "state": "kept by a module",
+        }[how]
+        raise NotProven(node, f"`{ast.unparse(node)}` is {what} batch by batch")
+
+    def _is_append(self, at: ast.AST) -> bool:
+        return (
+            isinstance(at, ast.Call)
+            and isinstance(at.func, ast.Attribute)
+            and at.func.attr in {"append", "extend"}
+        )
+
+    def _check_host_exits(self) -> None:
+        """Values already read into Python: they must be summed up or collected too."""
+        finder = SinkFinder(self.facts, self.loaders)
+        finder.host = True
+        for sink in finder.run():
+            if sink.how in {"host", "opaque"} or not self._within_loops(sink.node):
+                continue
+            self._check_exit(sink.node, sink.how, sink.at)
+
+    def _within_loops(self, node: ast.AST) -> bool:
+        return self.facts.in_batch_loop(node, self.loaders)
+
+    def _check_after(self) -> None:
+        """Outside its loops only accumulators and collections may be read, not what the last batch left behind."""
+        for name, definitions in self.facts.interp.reaching.items():
+            if not any(isinstance(s, Shard) and s.loader in self.loaders for s in self.facts.of(name)):
+                continue
+            for loop in self.loops:
+                if self.facts.table.is_inside(name, loop):
+                    continue
+                for definition in definitions:
+                    if self.facts.table.is_inside(definition, loop) and not self._accumulates(definition):
+                        raise NotProven(
+                            name, f"`{name.id}` is read after the loop, where it holds the last batch's"
+                        )
+
+    def _accumulates(self, definition: ast.AST) -> bool:
+        statement = self.facts.table.statement_of(definition)
+        if isinstance(statement, ast.AugAssign):
+            return isinstance(statement.op, ast.Add)
+        return (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.BinOp)
+            and isinstance(definition, ast.Name)
+            and any(
+                isinstance(s, ast.Name) and s.id == definition.id
+                for s in (statement.value.left, statement.value.right)
+            )
+        )
+
+    # -- in evaluation every collapse gathers ----------------------------------------------------------------
+
+    def is_loss(self, origins: frozenset[ast.AST]) -> bool:
+        return False
+
+    def loss(self, node: ast.expr, kinds: set[str]) -> None:
+        raise NotProven(node, f"`{ast.unparse(node)}` is not laid out row by row")
+
+    def leaf(self, node: ast.expr, kinds: set[str], origins: frozenset[ast.AST]) -> None:
+        if kinds == {"count"}:
+            self.count_variable(node, list(origins))
+            return
+        for origin in sorted(origins, key=place_of):
+            if isinstance(origin, ast.expr):
+                self.globalise(origin)
+            else:
+                raise NotProven(node, f"where `{ast.unparse(node)}` comes from could not be followed")
+
+    def cannot(self, node: ast.AST, why: str) -> Exception:
+        return NotProven(node, why)

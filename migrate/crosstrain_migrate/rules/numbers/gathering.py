@@ -1,0 +1,385 @@
+"""Where to gather: one statement that rebinds the rows, or a gather around an operand.
+
+A collapse (`.sum()`, a loss, `len`) of rows must see the rows of all ranks. Its operands are gathered either in one
+statement before the first collapse, `output, target = accelerator.gather_for_metrics((output, target))`, after which
+the code reads as before; or in place, where a statement would take rows away from code that needs the local ones.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles import tensors
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.values import Shard, Unknown, Value
+from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.output import files
+from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
+
+from .shares import shards
+
+MIXED = "CT604"
+
+
+@dataclass
+class Collapse:
+    """`node` turns the rows of `operands` into something else (or, for a collected operand, is that operand)."""
+
+    node: ast.expr
+    operands: list[ast.expr]
+    counts: bool = False
+    to_cpu: bool = False  # collected from a leaf that the script never moved to the device
+    counted: str = ""  # `node` is a variable that holds the number of rows of this one
+    again: str = ""  # `node` is computed again, by this expression, from the gathered operands
+
+
+@dataclass
+class _Cut:
+    """One gather statement: which expressions, under which names, and which expressions read those names instead."""
+
+    before: ast.stmt
+    names: dict[str, str] = field(default_factory=dict)  # name -> source of what is gathered
+    replaced: list[tuple[ast.expr, str]] = field(default_factory=list)
+
+
+def inside_module(rule: str, node: ast.expr) -> Exception:
+    return refuse(
+        rule,
+        node,
+        f"`{ast.unparse(node)}` is computed inside a module from this process's share of the batch, and a module "
+        "cannot communicate in the middle of its forward",
+        "return the rows from the module, and read or print the number outside",
+    )
+
+
+class Gatherer:
+    def __init__(self, context: Context, loaders: set[Value], rule: str, reason: str) -> None:
+        self.context = context
+        self.facts: Facts = context.facts
+        self.loaders = loaders
+        self.rule = rule
+        self.reason = reason
+        self.collapses: dict[ast.expr, Collapse] = {}
+
+    def add(self, collapse: Collapse) -> None:
+        if self.facts.in_module(collapse.node):
+            raise inside_module(self.rule, collapse.node)
+        self.collapses.setdefault(collapse.node, collapse)
+
+    def emit(self) -> None:
+        """Plans the gathers of all collapses, grouped by the batch loop (or function) they stand in."""
+        groups: dict[ast.AST | None, list[Collapse]] = {}
+        for collapse in sorted(self.collapses.values(), key=lambda c: (c.node.lineno, c.node.col_offset)):
+            around = self.facts.batch_loop_around(collapse.node) or self.facts.enclosing_function(
+                collapse.node
+            )
+            groups.setdefault(around, []).append(collapse)
+        for around, group in groups.items():
+            cut = None if self._reads_better_inline(group) else self._cut(around, group)
+            again = next((c for c in group if c.again), None)
+            if cut is not None:
+                self._emit_cut(cut)
+                self.context.gathered.update(c.node for c in group)
+            elif again is not None:
+                raise refuse(
+                    MIXED,
+                    again.node,
+                    f"one loop trains and evaluates, and `{ast.unparse(again.node)}` cannot be computed again over all processes' rows",
+                    "split training and evaluation into two loops",
+                )
+            else:
+                self._emit_inline(group)
+
+    @staticmethod
+    def _reads_better_inline(group: list[Collapse]) -> bool:
+        if any(c.again for c in group):
+            return False
+        operands = [o for c in group for o in c.operands]
+        if len(operands) == 1:
+            return True
+        one_each = all(len(c.operands) == 1 and not c.counts for c in group)
+        return one_each and len(group) == 2 and all(c.node in c.operands for c in group)
+
+    # -- in place --------------------------------------------------------------------------------------------
+
+    def _emit_inline(self, group: list[Collapse]) -> None:
+        gathered: set[ast.expr] = (
+            set()
+        )  # what is given to a function is one collapse, what it returns another
+        for collapse in group:
+            if collapse.counted:
+                call = (
+                    f"len({self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted}))"
+                )
+                self.context.replace(collapse.node, self.rule, "rows of the global batch", call)
+                self.context.collective.add(collapse.node)
+                continue
+            for operand in (o for o in collapse.operands if o not in gathered):
+                gathered.add(operand)
+                if any(n in self.facts.loss_slice for n in ast.walk(operand)):
+                    raise refuse(
+                        self.rule,
+                        operand,
+                        f"the loss that is trained is computed from `{ast.unparse(operand)}`, so its rows cannot be gathered here",
+                        "compute the number that is read from a tensor of its own",
+                    )
+                accelerator = self.context.accelerator(operand)
+                if self._goes_into_file(operand) and not collapse.to_cpu:
+                    self._gather_above(operand, accelerator)
+                    continue
+                leaf = self.cheaper_leaf(operand) if collapse.counts else None
+                suffix = ".cpu()" if collapse.to_cpu else ""
+                if leaf is not None:
+                    self.context.replace(
+                        operand, self.rule, self.reason, f"{accelerator}.gather_for_metrics({leaf}){suffix}"
+                    )
+                else:
+                    template = accelerator + ".gather_for_metrics({x})" + suffix
+                    self.context.replace(operand, self.rule, self.reason, template, x=operand)
+                self.context.collective.add(operand)
+
+    def _goes_into_file(self, operand: ast.expr) -> bool:
+        """A variable that a statement writes into a file: the main process does that, and all must gather."""
+        statement = self.facts.table.statement_of(operand)
+        return (
+            isinstance(operand, ast.Name)
+            and isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and files.writes_file(self.context, statement.value)
+        )
+
+    def _gather_above(self, operand: ast.expr, accelerator: str) -> None:
+        name = self._fresh_name(operand, ("gathered", "all_rows"))
+        code = f"{name} = {accelerator}.gather_for_metrics({self.context.source(operand)})"
+        statement = self.facts.table.statement_of(operand)
+        self.context.edits.append(e.InsertBefore(statement, self.rule, self.reason, code=code))
+        self.context.replace(operand, self.rule, "", name)
+
+    # -- as a statement --------------------------------------------------------------------------------------
+
+    def _cut(self, around: ast.AST | None, group: list[Collapse]) -> _Cut | None:
+        if around is None:
+            return None
+        statements = [self.facts.table.statement_of(c.node) for c in group]
+        position = self._first_common(statements)
+        if position is None or not self.facts.table.is_inside(position, around):
+            return None
+        position = self._out_of_inner_loops(position, around)
+        cut = _Cut(position)
+        for collapse in group:
+            for operand in collapse.operands:
+                if not self._add_operand(cut, collapse, operand):
+                    return None
+            if collapse.again:
+                cut.replaced.append((collapse.node, collapse.again))
+        if not cut.names or any(c.to_cpu for c in group):
+            return None
+        return cut if self._locals_free(cut, around) else None
+
+    def _first_common(self, statements: list[ast.stmt]) -> ast.stmt | None:
+        """The first of the statements (or what is around it) in the suite that they all share."""
+        last = common_position(self.facts, statements)
+        suite = suite_of(self.facts, last)
+        return next((s for s in suite if any(self.facts.table.is_inside(x, s) for x in statements)), None)
+
+    def _out_of_inner_loops(self, position: ast.stmt, around: ast.AST) -> ast.stmt:
+        """Rows are gathered once a batch, however often a loop inside goes over them."""
+        for outer in self.facts.table.ancestors(position):
+            if outer is around:
+                break
+            if isinstance(outer, ast.For | ast.AsyncFor | ast.While):
+                position = outer
+        return position
+
+    def _add_operand(self, cut: _Cut, collapse: Collapse, operand: ast.expr) -> bool:
+        if collapse.counted:
+            cut.replaced.append((operand, f"len({collapse.counted})"))
+            cut.names.setdefault(collapse.counted, collapse.counted)
+            return True
+        if collapse.counts:
+            leaf = self.cheaper_leaf(operand)
+            if leaf is not None and isinstance(operand, ast.Name) and leaf != operand.id:
+                cut.replaced.append((operand, leaf))
+                cut.names.setdefault(leaf, leaf)
+                return True
+        if self._calls_module(operand):
+            if not self.facts.table.is_inside(operand, cut.before) or not isinstance(operand, ast.Call):
+                return False
+            name = self._fresh_name(operand)
+            cut.names[name] = self.context.source(operand)
+            cut.replaced.append((operand, name))
+            return True
+        return self._add_names(cut, operand, set())
+
+    def _add_names(self, cut: _Cut, operand: ast.expr, seen: set[ast.AST]) -> bool:
+        for name in [n for n in ast.walk(operand) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]:
+            kinds = {s.kind for s in shards(self.facts, name) if s.loader in self.loaders and not s.host}
+            if not kinds:
+                if self._unknown_of_batch(name):
+                    return False
+                continue
+            if not kinds <= {"rows"}:
+                return False
+            reaching = self.facts.interp.reaching.get(name, frozenset())
+            later = [d for d in reaching if self._at_or_after(d, cut.before)]
+            if not later:
+                cut.names.setdefault(name.id, name.id)
+                continue
+            for definition in later:  # derived after the cut: what it derives from is what must be gathered
+                statement = self.facts.table.statement_of(definition)
+                if (
+                    definition in seen
+                    or not isinstance(statement, ast.Assign)
+                    or self._calls_module(statement.value)
+                ):
+                    return False
+                if not self._add_names(cut, statement.value, seen | {definition}):
+                    return False
+        return True
+
+    def _unknown_of_batch(self, name: ast.Name) -> bool:
+        """A variable bound anew for every batch to something that could not be followed: it may be rows."""
+        loop = self.facts.batch_loop_around(name)
+        if loop is None or any(not isinstance(v, Unknown) for v in self.facts.of(name)):
+            return False
+        return any(self.facts.table.is_inside(d, loop) for d in self.facts.interp.reaching.get(name, ()))
+
+    def _at_or_after(self, definition: ast.AST, statement: ast.stmt) -> bool:
+        return line_of(definition) >= statement.lineno and not isinstance(definition, ast.arg)
+
+    def _locals_free(self, cut: _Cut, around: ast.AST) -> bool:
+        """No code after the cut in this batch needs the rank's own rows under the gathered names."""
+        names = {n for n, source in cut.names.items() if n == source}
+        for node in ast.walk(around):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id not in names:
+                continue
+            if node.lineno < cut.before.lineno or any(node in ast.walk(r) for r, _ in cut.replaced):
+                continue
+            if node in self.facts.loss_slice or self._needed_locally(node):
+                return False
+        return True
+
+    def _needed_locally(self, name: ast.Name) -> bool:
+        for around in self.facts.table.ancestors(name):
+            if isinstance(around, ast.Call):
+                if around in self.facts.loss_origins or any(
+                    self.facts.interp.is_module(v) for v in self.facts.of(around.func)
+                ):
+                    return not self._is_loss_module(around) or around in self.facts.loss_origins
+                if isinstance(around.func, ast.Attribute) and around.func.attr == "backward":
+                    return True
+                if any(t in self.facts.interp.touching for t in self.context.facts.targets(around)):
+                    return True  # the script's own training step
+            if isinstance(around, ast.stmt):
+                return False
+        return False
+
+    def _is_loss_module(self, call: ast.Call) -> bool:
+        return any(s.kind in tensors.SCALARS for s in shards(self.facts, call))
+
+    def _calls_module(self, node: ast.AST) -> bool:
+        return any(
+            (isinstance(n, ast.Call) and any(self.facts.interp.is_module(v) for v in self.facts.of(n.func)))
+            or (
+                isinstance(n, ast.Call)
+                and any(t in self.facts.interp.touching for t in self.context.facts.targets(n))
+            )
+            for n in ast.walk(node)
+        )
+
+    def _fresh_name(
+        self, node: ast.AST, candidates: tuple[str, ...] = ("output", "outputs", "gathered", "all_outputs")
+    ) -> str:
+        scope = self.facts.table.of_node[node]
+        taken = scope.names | scope.module.names
+        for candidate in candidates:
+            if candidate not in taken:
+                scope.names.add(candidate)
+                return candidate
+        raise refuse(
+            self.rule,
+            node,
+            "no free name for the gathered outputs",
+            "assign the model's output to a variable first",
+        )
+
+    def cheaper_leaf(self, operand: ast.expr) -> str | None:
+        """The last leaf of the batch, which has as many rows and is usually the smallest (the labels)."""
+        if not isinstance(operand, ast.Name):
+            return None
+        loaders = {shard.loader for shard in shards(self.facts, operand)}
+        if any(self._has_collate(loader) for loader in loaders):
+            return None
+        leaves = [
+            name
+            for name in self._leaves_around(operand)
+            if (name.strip("_") or name == operand.id) and self._keeps_rows(name, operand, loaders)
+        ]
+        if operand.id not in leaves or len(leaves) < 2:
+            return None
+        return leaves[-1]
+
+    def _region(self, node: ast.AST) -> ast.AST | None:
+        """The loop over batches around `node`, or else its function."""
+        return self.facts.batch_loop_around(node) or self.facts.enclosing_function(node)
+
+    def _leaves_around(self, node: ast.AST) -> list[str]:
+        """The names that the loop or function around `node` gives the parts of a batch, at once or in a statement."""
+        region = self._region(node)
+        targets = [region.target] if isinstance(region, ast.For | ast.AsyncFor) else []
+        targets += [
+            target
+            for statement in getattr(region, "body", ())
+            if isinstance(statement, ast.Assign) and self._is_whole_batch(statement)
+            for target in statement.targets
+            if isinstance(target, ast.Tuple)
+        ]
+        names = (n for target in targets for n in ast.walk(target))
+        return [n.id for n in names if isinstance(n, ast.Name) and self._is_leaf(n)]
+
+    def _keeps_rows(self, name: str, operand: ast.expr, loaders: set[Value]) -> bool:
+        """Whether whatever a leaf is bound to around `operand` has the rows of one batch of these loaders."""
+        region = self._region(operand)
+        assert region is not None  # it is where the leaf was found
+        bound = [
+            n
+            for n in ast.walk(region)
+            if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+        ]
+        held = [shards(self.facts, n) for n in bound]
+        return all(found and all(s.kind == "rows" and s.loader in loaders for s in found) for found in held)
+
+    def _is_whole_batch(self, statement: ast.stmt) -> bool:
+        """Whether a statement binds what the loader gave, and not the several outputs of a call on rows (`x.max(1)`)."""
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        found = shards(self.facts, value) if value is not None else []
+        if isinstance(value, ast.Call):
+            receiver = [value.func.value] if isinstance(value.func, ast.Attribute) else []
+            found += [s for operand in (*receiver, *value.args) for s in shards(self.facts, operand)]
+        return bool(found) and all(s.kind == "batch" for s in found)
+
+    @staticmethod
+    def _has_collate(loader: Value) -> bool:
+        """A collate function of the script's own may return leaves of different lengths."""
+        site = getattr(loader, "site", None)
+        return not isinstance(site, ast.Call) or any(k.arg == "collate_fn" for k in site.keywords)
+
+    def _is_leaf(self, name: ast.Name) -> bool:
+        return any(isinstance(s, Shard) and s.kind == "rows" for s in self.facts.of(name))
+
+    def _emit_cut(self, cut: _Cut) -> None:
+        accelerator = self.context.accelerator(cut.before)
+        leaves = self._leaves_around(cut.before)
+        targets = sorted(cut.names, key=lambda name: leaves.index(name) + 1 if name in leaves else 0)
+        sources = [cut.names[t] for t in targets]
+        if len(targets) == 1:
+            code = f"{targets[0]} = {accelerator}.gather_for_metrics({sources[0]})"
+        else:
+            code = f"{', '.join(targets)} = {accelerator}.gather_for_metrics(({', '.join(sources)}))"
+        self.context.edits.append(e.InsertBefore(cut.before, self.rule, self.reason, code=code))
+        self.context.collective.add(cut.before)
+        for node, name in cut.replaced:
+            self.context.edits.append(e.Replace(node, self.rule, template=name))

@@ -1,0 +1,72 @@
+"""CT602: every process comes to every gather, with rows of a loader that is shared.
+
+What:   A function that gathers is called for loaders that are prepared and for one that is not, or for a list; or a gather
+        stands in a branch that each process draws for itself.
+Why:    Rows that every process has anyway would be counted once for each; a gather that only some come to never ends.
+        A mean over processes of numbers that all of them have is that number, and stands.
+Leaves: the script as it was.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.values import Sequence, Shard, Value, site_of
+from crosstrain_migrate.rules.base import Context, refuse
+
+from . import alike
+
+RULE = "CT602"
+
+
+def check(context: Context) -> None:
+    """Raises Refusal; asked when it is known what is prepared and what communicates."""
+    communicating = (context.collective | context.gathered) - context.averaged
+    for node in sorted(communicating, key=line_of):
+        _rows_are_shared(context, node)
+    for call in alike.decisions(context):
+        test = next(
+            a for a in context.facts.table.ancestors(call) if isinstance(a, ast.If | ast.While | ast.IfExp)
+        )
+        if set(ast.walk(test)) & context.collective:
+            raise refuse(
+                alike.RULE,
+                call,
+                "each process draws this decision for itself, and what it decides about is computed by all together: one "
+                "that decides otherwise would leave the others waiting",
+                "draw it once, before the loop, or compute what is printed in every case",
+            )
+
+
+def _rows_are_shared(context: Context, node: ast.AST) -> None:
+    facts = context.facts
+    loaders = {
+        v.loader for part in ast.walk(node) for v in facts.of(part) if isinstance(v, Shard) and not v.host
+    }
+    loaders = {loader for loader in loaders if facts.comes_to(node, {loader})}
+    whole = [loader for loader in loaders - context.subject.loaders if facts.interp.is_loader(loader)]
+    shared = loaders & context.subject.loaders
+    if shared and whole:
+        line = line_of(site_of(whole[0]))
+        raise refuse(
+            RULE,
+            node,
+            f"this gets batches of loaders that are shared among the processes and of one that is not (line {line}): gathered, "
+            "the rows of the latter would count once for each process",
+            "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
+        )
+    loop = facts.batch_loop_around(node)
+    if shared and isinstance(loop, ast.For) and any(_is_list(v) for v in facts.of(loop.iter)):
+        raise refuse(
+            RULE,
+            node,
+            f"this loop goes over a loader that is shared among the processes, and elsewhere over a list that every process "
+            f"has (`{ast.unparse(loop.iter)}`)",
+            "use one function for each",
+        )
+
+
+def _is_list(value: Value) -> bool:
+    """Written out as one; what `zip` makes of loaders is none."""
+    return isinstance(value, Sequence) and isinstance(value.site, ast.List | ast.Tuple | ast.ListComp)

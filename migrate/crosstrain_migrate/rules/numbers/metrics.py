@@ -1,0 +1,86 @@
+"""CT606: metric objects of torchmetrics do not add up what every process has already.
+
+What:   `sync_on_compute=False` for each of them.
+Why:    In the converted script every process updates them with the rows of all. Left to itself, `compute()` adds up the
+        processes' states, and a confusion matrix counts every row once per process.
+Before: `matrix = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3)`
+After:  `matrix = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3, sync_on_compute=False)`
+Leaves: collections and wrappers, which ask the metrics that they hold; (finding) a metric class of the script's own, and
+        arguments that cannot be seen.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.roles.values import Class, External, Member, Value
+from crosstrain_migrate.rules.base import Context
+
+RULE = "CT606"
+LIBRARY = "torchmetrics."
+OPTION = "sync_on_compute"
+BASE = frozenset({"torchmetrics.Metric", "torchmetrics.metric.Metric"})
+HOLDERS = frozenset({"torchmetrics.MetricCollection", "torchmetrics.collections.MetricCollection"})
+
+
+def plan(context: Context) -> None:
+    for call in context.facts.calls:
+        if any(_is_metric(path) for path in context.facts.paths(call.func)):
+            _synchronise_nothing(context, call)
+        elif any(_is_own(context, value) for value in context.facts.of(call.func)):
+            _report(context, call, "is a metric class of the script's own")
+
+
+def is_updated(context: Context, call: ast.AST) -> bool:
+    """Whether a call adds rows to a metric object and does nothing else: `metric.update(out, y)`, `metric(out, y)`."""
+    if not isinstance(call, ast.Call) or not isinstance(context.facts.table.parents.get(call), ast.Expr):
+        return False
+    values = context.facts.of(call.func)
+    return bool(values) and all(_is_metric_object(_receiver(value)) for value in values)
+
+
+def _receiver(value: Value) -> Value:
+    return value.receiver if isinstance(value, Member) and value.name == "update" else value
+
+
+def _is_metric_object(value: Value) -> bool:
+    return isinstance(value, External) and value.path.startswith(LIBRARY)
+
+
+def _is_metric(path: str) -> bool:
+    made = path.startswith(LIBRARY) and api.last(path)[:1].isupper()
+    return made and ".wrappers." not in path and path not in HOLDERS | BASE
+
+
+def _is_own(context: Context, value: Value) -> bool:
+    return isinstance(value, Class) and context.facts.interp.inherits(value.node, BASE)
+
+
+def _synchronise_nothing(context: Context, call: ast.Call) -> None:
+    if not context.allows(RULE, call):
+        return
+    reason = "every process has the rows of all: their states must not be added up"
+    given = keyword_of(call, OPTION)
+    if given is not None:
+        if not (isinstance(given, ast.Constant) and given.value is False):
+            context.replace(given, RULE, reason, "False")
+    elif any(k.arg is None for k in call.keywords):
+        _report(context, call, "gets arguments that the tool cannot see")
+    else:
+        code = f"{OPTION}=False"
+        context.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=code))
+
+
+def _report(context: Context, call: ast.Call, why: str) -> None:
+    context.note(
+        RULE,
+        call,
+        f"every process updates this metric with the rows of all, and `compute()` adds up the processes' states unless "
+        f"it is told not to; `{ast.unparse(call.func)}` {why}",
+        f"see that the metric is made with {OPTION}=False",
+        Severity.REVIEW,
+    )

@@ -1,0 +1,322 @@
+"""CT402 and CT403: directories may exist already, files are written by one process.
+
+What:   `os.makedirs` gets `exist_ok=True`; statements and `with` blocks that write files go under
+        `if accelerator.is_main_process:`; a file kept open is the null device on the other processes.
+Why:    Processes race to create a directory, and several writers ruin a file.
+Before: `np.save(path, samples)`
+After:  `if accelerator.is_main_process: np.save(path, samples)`
+Leaves: (finding) a block that writes a file and also computes something all processes take part in.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.rules.base import Context, Refusal
+from crosstrain_migrate.rules.placement import home
+from crosstrain_migrate.rules.preparing.subject import suite_of
+
+from . import checkpoints, speakers
+
+DIRECTORY, FILE = "CT402", "CT403"
+WRITERS = {
+    "numpy.save",
+    "numpy.savez",
+    "numpy.savez_compressed",
+    "numpy.savetxt",
+    "matplotlib.pyplot.savefig",
+    "torchvision.utils.save_image",
+    "imageio.imwrite",
+    "pickle.dump",
+    "json.dump",
+    "yaml.dump",
+    "torch.jit.save",
+    "shutil.copy",
+    "shutil.copyfile",
+    "shutil.copy2",
+    "shutil.move",
+    "shutil.rmtree",
+    "os.remove",
+    "os.unlink",
+    "os.rename",
+    "os.replace",
+}
+WRITING_METHODS = {
+    "savefig",
+    "to_csv",
+    "to_pickle",
+    "to_json",
+    "to_excel",
+    "to_parquet",
+    "write_text",
+    "write_bytes",
+    "unlink",
+    "tofile",
+    "save_pretrained",
+    "push_to_hub",
+}
+
+
+def plan(context: Context) -> None:
+    _directories(context)
+    guarded: set[ast.stmt] = set()
+    by_one: set[ast.Call] = set()
+    for node in context.facts.nodes:
+        if isinstance(node, ast.With) and any(
+            _opens_for_writing(context, i.context_expr) for i in node.items
+        ):
+            _guard(context, node, guarded)
+    for call in context.facts.calls:
+        statement = context.facts.table.statement_of(call)
+        if _within(context, statement, guarded):
+            continue
+        if isinstance(statement, ast.Expr) and statement.value is call and writes_file(context, call):
+            _guard(context, statement, guarded)
+        elif (
+            isinstance(statement, ast.Assign)
+            and statement.value is call
+            and _opens_for_writing(context, call)
+        ):
+            _null_device(context, call)
+            by_one.add(call)
+        elif _exports(context, call):
+            context.note(
+                FILE,
+                call,
+                "every process writes this file: the model may have to run for it, which all processes must take part in",
+                "write it after training, in a run of one process",
+            )
+    by_one |= {c for s in guarded for c in ast.walk(s) if isinstance(c, ast.Call)}
+    _wait_before_reads(context, by_one)
+    _join_neighbours(context)
+
+
+def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
+    """What the main process wrote in this run, in `calls`, is there before any process reads it."""
+    written: dict[str, list[ast.Call]] = {}
+    for call in calls:
+        if _opens_for_writing(context, call) or writes_file(context, call):
+            for path in _paths(call):
+                written.setdefault(path, []).append(call)
+    for call in context.facts.calls if written else ():
+        if call in calls or not context.reachable(call) or not _reads(context, call):
+            continue
+        writes = [w for path in _paths(call) for w in written.get(path, ())]
+        if writes and checkpoints.may_follow_a_save(context, call, writes, frozenset()):
+            checkpoints.wait_before(context, call, FILE, writes)
+
+
+def _paths(call: ast.Call) -> set[str]:
+    """What may name the file in a call: an argument, or what a method of a path is called on; also the file's own name,
+    because one path may be written whole and the other put together."""
+    named = [*call.args, *(k.value for k in call.keywords)]
+    if isinstance(call.func, ast.Attribute):
+        named.append(call.func.value)
+    constant = {ast.unparse(n) for n in named if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    texts = [n.value for part in named for n in ast.walk(part) if isinstance(n, ast.Constant)]
+    names = {t.replace("\\", "/").rsplit("/", 1)[-1] for t in texts if isinstance(t, str)}
+    return (
+        constant
+        | {n for n in names if "." in n.strip(".")}
+        | {
+            ast.unparse(n)
+            for n in named
+            if isinstance(n, ast.Name | ast.Attribute | ast.Call | ast.JoinedStr | ast.BinOp)
+        }
+    )
+
+
+def _reads(context: Context, call: ast.Call) -> bool:
+    if "builtins.open" in context.facts.paths(call.func):
+        return not _opens_for_writing(context, call)
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+    return name.startswith(("load", "read", "imread"))
+
+
+def _join_neighbours(context: Context) -> None:
+    """Guarded statements that follow each other share one `if`."""
+    guards = [x for x in context.edits if isinstance(x, e.Guard)]
+    guards.sort(key=lambda g: line_of(g.node))
+    joined: list[e.Guard] = []
+    for guard in guards:
+        assert isinstance(guard.node, ast.stmt)
+        previous = joined[-1] if joined else None
+        if previous is not None and previous.test == guard.test and previous.last is not None:
+            suite = suite_of(context.facts, guard.node)
+            if previous.last in suite and suite.index(previous.last) + 1 == suite.index(guard.node):
+                joined[-1] = replace(previous, last=guard.last)
+                continue
+        joined.append(guard)
+    context.edits[:] = [*(x for x in context.edits if not isinstance(x, e.Guard)), *joined]
+
+
+def _directories(context: Context) -> None:
+    for call in _allowed(context, context.facts.calls_to("os.makedirs")):
+        if not any(k.arg == "exist_ok" for k in call.keywords) and len(call.args) < 3:
+            _may_exist(context, call)
+        elif any(
+            k.arg == "exist_ok" and isinstance(k.value, ast.Constant) and not k.value.value
+            for k in call.keywords
+        ):
+            _must_be_new(context, call)
+    for call in _allowed(context, context.facts.calls_to("os.mkdir")):
+        if isinstance(call.func, ast.Name):
+            _must_be_new(context, call)
+        if len(call.args) == 1 and not call.keywords and isinstance(call.func, ast.Attribute):
+            context.edits.append(
+                e.Replace(
+                    call.func,
+                    DIRECTORY,
+                    transaction="directory",
+                    template=f"{context.source(call.func.value)}.makedirs",
+                )
+            )
+            _may_exist(context, call)
+    for call in _allowed(context, context.facts.method_calls("mkdir")):
+        if context.facts.targets(call):
+            continue
+        if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
+            _may_exist(context, call)
+
+
+def _may_exist(context: Context, call: ast.Call) -> None:
+    context.edits.append(
+        e.InsertArgument(
+            call,
+            DIRECTORY,
+            "another process may have made it",
+            position=-1,
+            code="exist_ok=True",
+            transaction="directory",
+        )
+    )
+
+
+def _allowed(context: Context, calls: Iterable[ast.Call]) -> list[ast.Call]:
+    return [call for call in calls if context.allows(DIRECTORY, call)]
+
+
+def _must_be_new(context: Context, call: ast.Call) -> None:
+    context.note(
+        DIRECTORY,
+        call,
+        "every process makes this directory, and all but the first fail because it exists",
+        "use os.makedirs(..., exist_ok=True), or make it on the main process only",
+    )
+
+
+def _opens_for_writing(context: Context, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if "builtins.open" in context.facts.paths(node.func):
+        mode = given(node, "mode", 1)
+        return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
+    return False
+
+
+def writes_file(context: Context, call: ast.Call) -> bool:
+    """Whether a call writes a file under a name that it is given."""
+    if context.facts.paths(call.func) & WRITERS:
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr in WRITING_METHODS:
+        return not context.facts.paths(call.func)
+    return False
+
+
+def _exports(context: Context, call: ast.Call) -> bool:
+    if context.facts.paths(call.func) & {"torch.onnx.export", "torch.export.save"}:
+        return True
+    made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "save" else None
+    if isinstance(made, ast.Name):
+        made = home.only_definition(context.facts, made)
+    return isinstance(made, ast.Call) and bool(
+        context.facts.paths(made.func) & {"torch.jit.script", "torch.jit.trace"}
+    )
+
+
+def _within(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> bool:
+    return any(a in guarded for a in (statement, *context.facts.table.ancestors(statement)))
+
+
+def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> None:
+    if not context.reachable(statement) or _within(context, statement, guarded):
+        return
+    if not context.allows(FILE, statement):
+        return
+    blocked = _cannot_be_guarded(context, statement)
+    if blocked is not None:
+        context.note(
+            FILE,
+            statement,
+            f"every process writes this file: it cannot be left to the main process, because {blocked}",
+            "compute first, then write under `if accelerator.is_main_process:`",
+            Severity.REVIEW,
+        )
+        return
+    try:
+        test = f"{context.accelerator(statement)}.is_main_process"
+    except Refusal:
+        return
+    guarded.add(statement)
+    context.edits.append(
+        e.Guard(
+            statement,
+            FILE,
+            "written by the main process alone",
+            last=statement,
+            test=test,
+            transaction="file",
+        )
+    )
+
+
+def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
+    """Why a statement must run on all processes: it communicates, or binds names that are read afterwards."""
+    inner = set(ast.walk(statement))
+    if inner & context.collective:
+        return "it communicates inside"
+    for node in inner:
+        if isinstance(node, ast.Call) and _runs_a_model(context, node):
+            return "it runs the model inside"
+        if isinstance(node, ast.For) and context.facts.interp.iterations.get(node):
+            return "it iterates a loader inside"
+        if isinstance(node, ast.Return | ast.Break | ast.Continue):
+            return "it leaves the function or the loop"
+    stored = {n for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for name, definitions in context.facts.interp.reaching.items():
+        if name not in inner and definitions & stored:
+            return f"`{name.id}` is read after it"
+    return None
+
+
+def _runs_a_model(context: Context, call: ast.Call) -> bool:
+    """A model that is prepared may communicate when it runs."""
+    if any(v in context.subject.models for v in context.facts.of(call.func)):
+        return True
+    return any(t in context.facts.interp.touching for t in context.facts.targets(call))
+
+
+def _null_device(context: Context, call: ast.Call) -> None:
+    if not context.allows(FILE, call):
+        return
+    if not context.reachable(call) or not call.args:
+        context.note(
+            FILE, call, "every process opens this file for writing", "open it on the main process only"
+        )
+        return
+    path = call.args[0]
+    accelerator = context.accelerator(call)
+    context.replace(
+        path,
+        FILE,
+        "the other processes write nowhere",
+        "{x} if " + accelerator + ".is_main_process else os.devnull",
+        x=path,
+    )
+    speakers.import_module(context, call, FILE, "os")

@@ -1,0 +1,99 @@
+"""CT401: one process speaks.
+
+What:   `print` and `sys.stdout.write` become `accelerator.print` wherever the accelerator is at hand or its callers can
+        pass it on; progress bars, TensorBoard writers, wandb and visdom, log levels and log files are silent on the
+        other processes.
+Why:    Every process runs the script; the terminal needs each line once.
+Before: `print(f"epoch {epoch}")`
+After:  `accelerator.print(f"epoch {epoch}")`
+Leaves: prints to a file or to standard error, prints inside modules and data sets, prints before the Accelerator exists.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.numbers import shapes
+
+from . import speakers
+
+RULE = "CT401"
+
+
+def plan(context: Context) -> None:
+    speakers.plan(context)
+    for call in context.facts.calls_to("builtins.print"):
+        if isinstance(call.func, ast.Name) and call.func.id == "print" and not _elsewhere(context, call):
+            _speaks(context, call)
+    for call in context.facts.calls_to("sys.stdout.write"):
+        # Its value, the number of characters, is not what `print` returns.
+        if len(call.args) == 1 and isinstance(context.facts.table.parents.get(call), ast.Expr):
+            _speaks(context, call, end='end=""')
+
+
+def _elsewhere(context: Context, call: ast.Call) -> bool:
+    """Whether a print goes somewhere else than to the terminal's standard output."""
+    file = keyword_of(call, "file")
+    return file is not None and "sys.stdout" not in context.facts.paths(file)
+
+
+def _speaks(context: Context, call: ast.Call, end: str = "") -> None:
+    """Makes `call` the main process's, with one more argument if `end` says one."""
+    if _in_callback(context, call):
+        return
+    if not context.reachable(call):
+        _unreachable(context, call)
+        return
+    if not context.allows(RULE, call) or _evaluated_on_one(context, call):
+        return
+    accelerator = context.accelerator(call)
+    context.replace(call.func, RULE, "printed once, by the main process", f"{accelerator}.print")
+    if end:
+        context.edits.append(e.InsertArgument(call, RULE, position=-1, code=end))
+
+
+def _unreachable(context: Context, call: ast.Call) -> None:
+    """A print where the accelerator cannot be: one process calls the method that does nothing else, or it is said."""
+    inside = context.facts.in_module(call) and context.allows(RULE, call)
+    sites = shapes.said_once(context, call) if inside else []
+    for site in sites:
+        if any(x.node is site.func for x in context.edits):
+            continue  # another print of the same method
+        template = context.accelerator(site) + ".on_local_main_process({x})"
+        context.replace(site.func, RULE, "printed once, by the main process", template, x=site.func)
+    if not sites:
+        _report(context, call)
+
+
+def _in_callback(context: Context, call: ast.Call) -> bool:
+    """A function that only others call (a loader's worker, say) runs in processes without an accelerator."""
+    function = context.facts.enclosing_function(call)
+    return function in context.facts.interp.escaped and not context.facts.callers.get(function)
+
+
+def _report(context: Context, call: ast.Call) -> None:
+    """A print that is left alone is said by every process: never without a word."""
+    inside = [a for a in context.facts.table.ancestors(call) if isinstance(a, ast.ClassDef)]
+    if not context.allows(RULE, call):
+        return
+    if any(context.is_library_class(cls) for cls in inside) or _evaluated_on_one(context, call):
+        return
+    context.note(
+        RULE,
+        call,
+        "every process prints this line: the accelerator cannot be reached from here",
+        "print it where the accelerator is at hand, or under `if PartialState().is_main_process:`",
+        Severity.NOTE,
+    )
+
+
+def _evaluated_on_one(context: Context, call: ast.Call) -> bool:
+    """Code that only some processes run anyway keeps its print."""
+    for around in context.facts.table.ancestors(call):
+        if isinstance(around, ast.If) and "is_main_process" in ast.unparse(around.test):
+            return True
+    return False

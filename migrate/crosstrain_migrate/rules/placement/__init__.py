@@ -1,0 +1,1 @@
+"""CT1: one Accelerator, and nothing that is moved to a device by hand."""

@@ -1,0 +1,333 @@
+"""CT103 to CT105: who places tensors. The prepared loader and `prepare` do; what is left gets `accelerator.device`.
+
+What:   `.to(device)` and `.cuda()` go from prepared modules and from batches of prepared loaders; every other use of a
+        device becomes `accelerator.device`; a device that nothing uses any more goes, with its parameter.
+Why:    One process drives one device, and which one only the launcher knows.
+Before: `data, target = data.to(device), target.to(device)`
+After:  (gone)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import argument_of, keyword_of
+from crosstrain_migrate.roles.regions import in_mover
+from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symbol, Unknown, Value
+from crosstrain_migrate.rules.arguments import argument_for
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.preparing.holdings import stores
+
+from . import tensor_types
+from .devices import Devices, is_cpu
+from .identities import Identities
+
+MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
+COPIES = frozenset({"copy.deepcopy", api.AVERAGED})
+
+
+class Placement:
+    """Plans every device edit of a script."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.facts = context.facts
+        self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
+        self.moved: dict[ast.AST, ast.expr] = {}  # calls of a helper that moves its argument, which it is
+        self.portable: set[ast.AST] = set()  # calls of .cuda() that now name the accelerator's device
+        self.gone: set[ast.AST] = set()  # nodes inside removed code
+        self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
+        self.devices = Devices(context.facts)
+
+    def plan(self) -> None:
+        self._moving_helpers()
+        for call in self.facts.calls:
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in {"to", "cuda"}
+                and call not in self.gone
+            ):
+                self._moving_call(call)
+        tensor_types.plan(self.context, lambda owner: self._strippable(owner) == BATCH)
+        Identities(self).plan()
+        self._uses()
+
+    # -- calls that move -------------------------------------------------------------------------------------
+
+    def _moving_call(self, call: ast.Call) -> None:
+        assert isinstance(call.func, ast.Attribute)
+        device = self._device_argument(call)
+        if call.func.attr == "to" and (device is None or is_cpu(device)):
+            return
+        owner = call.func.value
+        # A helper that moves what it is given does so for others, too, unless it goes as a whole.
+        rule = None if in_mover(self.facts.interp, call) else self._strippable(owner)
+        if rule is not None:
+            self._strip(call, device, rule)
+        elif call.func.attr == "cuda":
+            self._portable_cuda(call)
+
+    def _moving_helpers(self) -> None:
+        """`batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
+        interp = self.facts.interp
+        for wrapper in interp.wrappers:
+            self._unwrap(wrapper)
+        for helper, name in interp.movers.items():
+            callers = self.facts.callers.get(helper, ())
+            used = [s for s in callers if self.facts.enclosing_function(s) not in interp.movers]
+            sites = [s for s in used if s not in self.gone]
+            for site in sites:
+                moved = argument_for(self.context, site, helper, name)
+                rule = self._strippable(moved) if moved is not None else None
+                if moved is not None and rule is not None:
+                    self._strip_helper(site, moved, rule)
+            if used and all(s in self.stripped for s in sites) and helper not in interp.escaped:
+                assert isinstance(helper, ast.stmt)
+                self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
+                self.gone.update(ast.walk(helper))
+
+    def _unwrap(self, wrapper: ast.AST) -> None:
+        """`DeviceLoader(loader, device)` becomes the loader; the class goes once nothing needs it."""
+        assert isinstance(wrapper, ast.ClassDef)
+        init = self.facts.interp.method(wrapper, "__init__")
+        assert init is not None  # a wrapper has one
+        sites = [c for c in self.facts.calls if Class(wrapper) in self.facts.of(c.func)]
+        for site in sites:
+            moved = argument_of(site, init, self.facts.interp.wrappers[wrapper], True)
+            if moved is not None and self._is_shared_loader(moved):
+                self._strip_helper(site, moved, BATCH)
+        uses = [
+            n
+            for n in self.facts.nodes
+            if isinstance(n, ast.Name | ast.Attribute)
+            and isinstance(n.ctx, ast.Load)
+            and Class(wrapper) in self.facts.of(n)
+        ]
+        if sites and all(site in self.stripped for site in sites) and len(uses) == len(sites):
+            self.context.remove(wrapper, BATCH, "nothing needs to be moved by hand any more")
+            self.gone.update(ast.walk(wrapper))
+
+    def _is_shared_loader(self, node: ast.expr) -> bool:
+        values = {v for v in self.facts.of(node) if not _is_nothing(v)}
+        return bool(values) and values <= self.context.subject.loaders
+
+    def _strip_helper(self, site: ast.Call, moved: ast.expr, rule: str) -> None:
+        self.stripped.add(site)
+        self.moved[site] = moved
+        others = [a for a in (*site.args, *(k.value for k in site.keywords)) if a is not moved]
+        self.gone.update(n for other in others for n in ast.walk(other))
+        self.context.replace(site, rule, _placed(rule), "{x}", x=moved)
+
+    def _device_argument(self, call: ast.Call) -> ast.expr | None:
+        keyword = keyword_of(call, "device")
+        if keyword is not None:
+            return keyword
+        if not call.args or not (
+            self.devices.is_device(call.args[0]) or self.devices.is_ordinal(call.args[0])
+        ):
+            return None
+        return call.args[0]
+
+    def _strippable(self, owner: ast.expr) -> str | None:
+        """The rule by which a move of `owner` is done by the runtime; None when it is not."""
+        if isinstance(owner, ast.Tuple | ast.List):  # to_device((x, y), device)
+            return BATCH if {self._strippable(part) for part in owner.elts} == {BATCH} else None
+        values = {v for v in self.facts.of(owner) if not _is_nothing(v)}
+        if not values:
+            return None
+        subject = self.context.subject
+        if values <= set(subject.models):
+            return None if self._copied_early(values) else MODEL
+        shards = {v for v in values if isinstance(v, Shard)}
+        members = {v.receiver for v in values if isinstance(v, Member)}
+        if shards and all(
+            s.loader in subject.loaders for s in shards | {m for m in members if isinstance(m, Shard)}
+        ):
+            return BATCH if self._comes_placed(owner) else None
+        if all(isinstance(v, External) and self._weightless_loss(v) for v in values):
+            return MODEL
+        return None
+
+    def _comes_placed(self, owner: ast.expr) -> bool:
+        """Only what the loader itself yields is on the device already; a new tensor of its size is not."""
+        return self._made_by_loader(owner, frozenset())
+
+    def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        for node in ast.walk(owner):
+            if isinstance(node, ast.Name) and any(isinstance(v, Shard) for v in self.facts.of(node)):
+                for definition in self.facts.interp.reaching.get(node, frozenset()) - seen:
+                    source = self._source_of(definition)
+                    if source is not None and not self._made_by_loader(source, seen | {definition}):
+                        return False
+            if isinstance(node, ast.Call):
+                function = self.facts.of(node.func)
+                if any(
+                    isinstance(v, Symbol)
+                    and v.path.startswith("torch.")
+                    and api.last(v.path) in api.FACTORIES
+                    for v in function
+                ):
+                    return False
+        return True
+
+    def _source_of(self, definition: ast.AST) -> ast.AST | None:
+        """What a variable was assigned, or what the comprehension that binds it goes over."""
+        for around in self.facts.table.ancestors(definition):
+            if isinstance(around, ast.comprehension):
+                return around.iter
+            if isinstance(around, ast.Assign | ast.AnnAssign):
+                return around.value
+            if isinstance(around, ast.stmt):
+                return None
+        return None
+
+    def _copied_early(self, models: set[Value]) -> bool:
+        """Whether something takes a copy of the model's parameters (an average of them, a twin) before `prepare`
+        places the model: both must be on the device from the start."""
+        scope = self.context.subject.scope
+        mine = [c for c in self.facts.calls if self.facts.table.of_node[c] is scope]
+        subject = self.context.subject
+        core = [*subject.models, *subject.optimizers, *subject.train_loaders, *self.facts.schedulers]
+        made = [s.lineno for v in core for h in stores(self.facts, scope, v) for s in h.stores]
+        for call in mine:
+            if call.lineno > max(made, default=0):
+                break  # `prepare` stands above it
+            if not any(isinstance(a, ast.Name) and self.facts.of(a) & models for a in call.args):
+                continue
+            for value in self.facts.of(call.func):
+                if isinstance(value, Class) or (isinstance(value, Symbol) and value.path in COPIES):
+                    return True
+        return False
+
+    @staticmethod
+    def _weightless_loss(value: External) -> bool:
+        if not api.is_loss_class(value.path) or not isinstance(value.site, ast.Call):
+            return False
+        return not value.site.args and not any(k.arg in {"weight", "pos_weight"} for k in value.site.keywords)
+
+    def _strip(self, call: ast.Call, device: ast.expr | None, rule: str) -> None:
+        assert isinstance(call.func, ast.Attribute)
+        reason = _placed(rule)
+        others = [a for a in call.args if a is not device] + [
+            k.value
+            for k in call.keywords
+            if k.value is not device and k.arg not in {"non_blocking", "copy", "memory_format"}
+        ]
+        if call.func.attr == "to" and others:  # .to(device, torch.float32) keeps its dtype
+            assert device is not None
+            self.context.edits.append(e.RemoveArgument(call, rule, reason, argument=device))
+            self.gone.add(device)
+            return
+        self.stripped.add(call)
+        if device is not None and (
+            self.devices.is_option(device) or (rule == MODEL and self.devices.is_setting(device))
+        ):
+            self.options.append(device)
+        if device is not None and self.devices.is_ordinal(device):
+            self._numbered(device)
+        self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
+        strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
+        # What else becomes of this expression (a gather, say) is made of what is left of it.
+        edits = self.context.edits
+        place = next((number for number, edit in enumerate(edits) if edit.node is call), len(edits))
+        edits.insert(place, strip)
+
+    def _numbered(self, device: ast.expr) -> None:
+        known = self.devices.alone.known(device)
+        if known is None or known.value == 0:
+            return  # the first one, as everybody writes it
+        reason = (
+            "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
+        )
+        if not any(f.reason == reason for f in self.context.findings):
+            remedy = "choose GPUs with `crosstrain launch --gpu-ids`"
+            self.context.note(OTHER, device, reason, remedy, Severity.NOTE)
+
+    def _portable_cuda(self, call: ast.Call) -> None:
+        assert isinstance(call.func, ast.Attribute)
+        values = self.facts.of(call.func.value)
+        if any(isinstance(v, Symbol) for v in values):
+            return
+        if not self.context.reachable(call):
+            if self.facts.in_module(call):
+                tensor_types.left_in_module(self.context, call)
+            return
+        accelerator = self.context.accelerator(call)
+        extra = "".join(
+            f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking"
+        )
+        template = "{x}" + f".to({accelerator}.device{extra})"
+        self.gone.update(n for a in call.args for n in ast.walk(a))
+        self.portable.add(call)
+        self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
+
+    # -- what is left ----------------------------------------------------------------------------------------
+
+    def _uses(self) -> None:
+        """Device expressions that still matter: definitions become accelerator.device, literals too."""
+        for statement in self.devices.definitions(self.gone):
+            self.context.device_definitions.append(statement)
+        for node in self.facts.nodes:
+            if isinstance(node, ast.keyword) and node.arg in {"device", "map_location"}:
+                self._literal(node.value)
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in {"to", "set_default_device"}
+                and node.args
+            ):
+                self._literal(node.args[0])
+
+        self._loaded_models()
+
+    def _loaded_models(self) -> None:
+        """A whole model comes back from its file to the device of the process that wrote it, unless told otherwise."""
+        for call in self.facts.calls_to("torch.load"):
+            told = len(call.args) > 1 or any(k.arg in {"map_location", None} for k in call.keywords)
+            if told or not self._runs_as_model(call) or not self.context.reachable(call):
+                continue
+            code = f"map_location={self.context.accelerator(call)}.device"
+            self.context.edits.append(
+                e.InsertArgument(call, OTHER, "the process's own device", position=-1, code=code)
+            )
+
+    def _runs_as_model(self, call: ast.Call) -> bool:
+        """Whether what a file held is called, or put into evaluation or training mode."""
+        parents = self.facts.table.parents
+        statement = parents.get(call)
+        if not isinstance(statement, ast.Assign):
+            return False
+        bound = set(statement.targets)
+        for name, definitions in self.facts.interp.reaching.items():
+            around = parents.get(name)
+            called = isinstance(around, ast.Call) and around.func is name
+            mode = isinstance(around, ast.Attribute) and around.attr in {"eval", "train"}
+            if (called or mode) and definitions & bound:
+                return True
+        return False
+
+    def _literal(self, node: ast.expr) -> None:
+        """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
+        if node in self.gone or is_cpu(node):
+            return
+        if not self.devices.is_ordinal(node) and not (
+            self.devices.is_device(node) and self.devices.decides(node)
+        ):
+            return
+        if not self.context.reachable(node):
+            return
+        self.gone.update(ast.walk(node))
+        self.context.replace(
+            node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device"
+        )
+
+
+def _placed(rule: str) -> str:
+    return "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
+
+
+def _is_nothing(value: Value) -> bool:
+    return isinstance(value, Unknown)

@@ -1,0 +1,112 @@
+"""Which expressions are a device, and which of them decide what it is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container
+from functools import cached_property
+
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import External, Member, Sequence, Shard, Unknown
+from crosstrain_migrate.rules.arguments import option_name
+from crosstrain_migrate.rules.distribution.alone import Alone
+
+
+class Devices:
+    """Tells devices of one script apart from everything else."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.alone = Alone(facts)
+
+    def is_device(self, node: ast.expr) -> bool:
+        """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
+        for value in self.facts.of(node):
+            if isinstance(value, External) and value.path == "torch.device":
+                return True
+            if isinstance(value, Member) and (value.name in self._option_names or _is_of_unknown(value)):
+                return True
+        return False
+
+    @cached_property
+    def _option_names(self) -> set[str]:
+        """Names of command-line options whose default or choices are device strings."""
+        return {
+            option_name(call)
+            for call in self.facts.method_calls("add_argument")
+            if any(k.arg in {"default", "choices"} and _mentions_device(k.value) for k in call.keywords)
+        }
+
+    def is_ordinal(self, node: ast.expr) -> bool:
+        """`.to(0)`, and `.to(gpu)` where `gpu = 0`: the number of a GPU."""
+        if not isinstance(node, ast.Constant | ast.Name | ast.Attribute):
+            return False
+        known = self.alone.known(node)
+        return known is not None and type(known.value) is int
+
+    def is_option(self, value: ast.expr) -> bool:
+        """`args.device`: a command-line option that says which device."""
+        return any(isinstance(v, Member) and v.name in self._option_names for v in self.facts.of(value))
+
+    def is_setting(self, value: ast.expr) -> bool:
+        """`cfg.device`, which a model goes to, of a configuration that comes from elsewhere."""
+        found = [v for v in self.facts.of(value) if isinstance(v, Member)]
+        return isinstance(value, ast.Attribute) and bool(found) and all(map(_is_of_unknown, found))
+
+    def decides(self, value: ast.expr) -> bool:
+        """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
+        if isinstance(value, ast.Name | ast.Attribute) and not self.is_option(value):
+            return False
+        if not isinstance(
+            value,
+            ast.Call
+            | ast.IfExp
+            | ast.Constant
+            | ast.JoinedStr
+            | ast.BinOp
+            | ast.Attribute
+            | ast.BoolOp
+            | ast.Subscript,  # ["cpu", "cuda"][args.cuda]
+        ):
+            return False
+        if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):
+            return False
+        return self.is_device(value) and not any(
+            isinstance(v, Shard | Sequence) for v in self.facts.of(value)
+        )
+
+    def _asks_a_device(self, test: ast.expr) -> bool:
+        """`"cuda" if "cuda" in device else "cpu"`: derived from a choice, not one of its own."""
+        names = [n for n in ast.walk(test) if isinstance(n, ast.Name | ast.Attribute)]
+        return any(self.is_device(n) and not self.is_option(n) for n in names)
+
+    def definitions(self, gone: Container[ast.AST] = ()) -> list[ast.Assign]:
+        """The assignments that decide on a device, but for those that are `gone`."""
+        found = []
+        for node in self.facts.nodes:
+            if not isinstance(node, ast.Assign) or node in gone or is_cpu(node.value):
+                continue
+            target = node.targets[0]
+            if isinstance(target, ast.Name | ast.Attribute) and self.decides(node.value):
+                found.append(node)
+        return found
+
+
+def is_cpu(node: ast.expr) -> bool:
+    """A device that is the CPU by the author's own word."""
+    if isinstance(node, ast.Call) and node.args:
+        return is_cpu(node.args[0])
+    return isinstance(node, ast.Constant) and node.value == "cpu"
+
+
+def _mentions_device(node: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.Constant) and isinstance(n.value, str) and api.DEVICE_STRING.match(n.value)
+        for n in ast.walk(node)
+    )
+
+
+def _is_of_unknown(value: Member) -> bool:
+    """`x.device` of something unknown, a tensor or a configuration: a device either way."""
+    return value.name == "device" and isinstance(value.receiver, Unknown)

@@ -1,0 +1,39 @@
+"""CT105 for scripts that choose no device: `prepare` puts the model on one, and what else it is given stays on the CPU."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.values import External, Shard
+from crosstrain_migrate.rules.base import Context
+
+from .device import Placement
+
+RULE = "CT105"
+
+
+def plan(context: Context, placement: Placement) -> None:
+    if placement.stripped or _chooses_a_device(context):
+        return
+    call = next((c for c in context.facts.calls if _is_given_something_else(context, c)), None)
+    if call is not None:
+        context.note(
+            RULE,
+            call,
+            "this script chooses no device: the prepared model is on the process's own, and what it is given here is on "
+            "the CPU",
+            "move it with `.to(accelerator.device)`, or launch with --cpu",
+        )
+
+
+def _chooses_a_device(context: Context) -> bool:
+    return any(isinstance(v, External) and v.path == "torch.device" for v in context.facts.all_values)
+
+
+def _is_given_something_else(context: Context, call: ast.Call) -> bool:
+    """A call of a prepared model with something that no prepared loader yields."""
+    facts = context.facts
+    if not call.args or facts.in_module(call) or not facts.of(call.func) & set(context.subject.models):
+        return False
+    shards = [v for v in facts.of(call.args[0]) if isinstance(v, Shard)]
+    return not any(s.loader in context.subject.loaders for s in shards)

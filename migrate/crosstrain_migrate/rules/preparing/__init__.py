@@ -1,0 +1,1 @@
+"""CT2: `prepare`, and the steps of training through the accelerator."""

@@ -1,0 +1,190 @@
+"""Under which names a prepared loader is used: every loop must go over the prepared one, and not over what it was."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.memory import ANY
+from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value
+from crosstrain_migrate.rules.arguments import argument_for
+from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.placement.home import only_definition
+
+from .holdings import Holding
+
+RULE = "CT201"
+ITEMS = frozenset({"items", "values"})
+
+
+def check_aliases(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """Every loop over a prepared loader must see the prepared one."""
+    facts = context.facts
+    for loader, holding in held.items():
+        loop = _that_does_not_see(context, loader, holding, position)
+        if loop is not None:
+            raise _other_name(loop, holding)
+    for call in facts.calls:
+        for loader in streams_of(context, call) & set(held):
+            given = [a for a in call.args if facts.of(a) & {loader}]
+            if not all(
+                _sees_prepared(context, a, held[loader], position, loader, frozenset()) for a in given
+            ):
+                raise _other_name(call, held[loader])
+
+
+def _that_does_not_see(
+    context: Context, loader: Value, holding: Holding, position: ast.stmt
+) -> ast.For | ast.AsyncFor | None:
+    """The first loop over the loader that would go over it as it was made."""
+    for loop, over in context.facts.loops.items():
+        if loader in over and not _sees_prepared(
+            context, _iterated(loop.iter), holding, position, loader, frozenset()
+        ):
+            return loop
+    return None
+
+
+def seen_everywhere(context: Context, loader: Value, holding: Holding, position: ast.stmt) -> bool:
+    return _that_does_not_see(context, loader, holding, position) is None
+
+
+def _other_name(node: ast.AST, holding: Holding) -> Exception:
+    return refuse(
+        RULE,
+        node,
+        f"the loader is iterated here under a name that `{holding.name} = accelerator.prepare(...)` does not rebind",
+        "use one name for the loader",
+    )
+
+
+def check_other_names(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """A loader whose item in a dict is prepared must not be read as a variable any more: that one is the author's."""
+    facts = context.facts
+    contained = (pair for pair in held.items() if pair[1].container is not None)
+    items = {value: holding for value, holding in contained if facts.interp.is_loader(value)}
+    for node in facts.nodes if items else ():
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+            continue
+        for value in facts.of(node) & set(items):
+            if facts.table.of_node[node] is items[value].scope and node.lineno <= position.lineno:
+                continue
+            if _unpacked(context, node) or isinstance(only_definition(facts, node), ast.Subscript):
+                continue  # for phase, loader in loaders.items(); loader = loaders[phase]
+            raise refuse(
+                RULE,
+                node,
+                f"`{node.id}` is the loader as it was made, and `{items[value].name}` the prepared one",
+                "use one name for the loader",
+            )
+
+
+def _iterated(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    return node
+
+
+def _sees_prepared(
+    context: Context,
+    node: ast.expr,
+    holding: Holding,
+    position: ast.stmt,
+    loader: Value,
+    seen: frozenset[ast.AST],
+) -> bool:
+    facts = context.facts
+    if node in seen:
+        return True
+    seen = seen | {node}
+    if isinstance(node, ast.IfExp):  # train_loader if training else test_loader
+        chosen = [p for p in (node.body, node.orelse) if loader in facts.of(p)]
+        return all(_sees_prepared(context, p, holding, position, loader, seen) for p in chosen)
+    if isinstance(node, ast.Attribute):
+        return _attribute_sees(context, node, holding, position, loader, seen)
+    if isinstance(node, ast.Subscript) and holding.container is not None:
+        within = facts.table.of_node[node] is holding.scope
+        return Sequence(holding.container) in facts.of(node.value) and (
+            not within or node.lineno > position.lineno
+        )
+    if not isinstance(node, ast.Name):
+        return False
+    container = _unpacked(context, node)
+    if container is not None:  # for phase, loader in loaders.items()
+        return _sees_prepared(context, container, holding, position, loader, seen)
+    scope = facts.table.of_node[node].resolve(node.id)
+    if scope is holding.scope and node.id == holding.name:
+        return facts.table.of_node[node] is not scope or node.lineno > position.lineno
+    definition = only_definition(facts, node)
+    if definition is not None:  # batches = tqdm(loader)
+        return _sees_prepared(context, _iterated(definition), holding, position, loader, seen)
+    if scope is None or not scope.is_function:
+        return False
+    arguments = {a.arg: a for a in ast.walk(scope.node) if isinstance(a, ast.arg)}
+    if node.id in arguments:
+        sites = facts.callers.get(scope.node, [])
+        return bool(sites) and all(
+            _sees_prepared(context, value, holding, position, loader, seen)
+            for site in sites
+            for value in (argument_for(context, site, scope.node, node.id),)
+            if value is not None and loader in facts.of(value)
+        )
+    return False
+
+
+def _unpacked(context: Context, name: ast.Name) -> ast.Subscript | None:
+    """`loaders[...]`, when `name` is bound by a loop over the items or values of `loaders`."""
+    for definition in context.facts.interp.reaching.get(name, ()):
+        loops = ast.For | ast.comprehension | ast.stmt
+        around = next((a for a in context.facts.table.ancestors(definition) if isinstance(a, loops)), None)
+        call = around.iter if isinstance(around, ast.For | ast.comprehension) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS:
+            found = ast.Subscript(call.func.value, call.func.value, ast.Load())
+            context.facts.table.of_node[found] = context.facts.table.of_node[call]
+            return ast.copy_location(found, call)
+    return None
+
+
+def _attribute_sees(
+    context: Context,
+    node: ast.Attribute,
+    holding: Holding,
+    position: ast.stmt,
+    loader: Value,
+    seen: frozenset[ast.AST],
+) -> bool:
+    """`self.loader`: rebound by prepare itself, or assigned from something that is."""
+    facts = context.facts
+    if holding.name == ast.unparse(node) or holding.name.split(".")[-1] == node.attr:
+        return True
+    sources = [
+        s.value
+        for s in facts.nodes
+        if isinstance(s, ast.Assign)
+        and any(isinstance(t, ast.Attribute) and t.attr == node.attr for t in s.targets)
+        and loader in facts.of(s.value)
+    ]
+    return bool(sources) and all(_sees_prepared(context, s, holding, position, loader, seen) for s in sources)
+
+
+def streams_of(context: Context, call: ast.Call) -> set[Value]:
+    """The loaders that a call begins to iterate for later: `iter(loader)`, a generator over it.
+
+    `next(iter(loader))` looks at one batch and keeps nothing.
+    """
+    facts = context.facts
+    parent = facts.table.parents.get(call)
+    if isinstance(parent, ast.Call) and "builtins.next" in facts.paths(parent.func):
+        return set()
+    if isinstance(parent, ast.For) and parent.iter is call:
+        return set()  # looked at with the loop
+    made = [v for v in facts.of(call) if isinstance(v, Iterator | Generator) and v.site is call]
+    return {loader for value in made for loader in _streamed(facts, value)}
+
+
+def _streamed(facts: Facts, value: Value) -> set[Value]:
+    if isinstance(value, Iterator):
+        return _streamed(facts, value.of)
+    if isinstance(value, Generator):
+        return facts.interp.loaders_of(frozenset(facts.interp.heap.get((value.site, ANY), ())))
+    return {value} if facts.interp.is_loader(value) else set()

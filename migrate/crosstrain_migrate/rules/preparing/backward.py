@@ -1,0 +1,123 @@
+"""CT202: `loss.backward()` becomes `accelerator.backward(loss)`.
+
+What:   Every backward pass of a loss, its keyword arguments kept; `torch.autograd.backward` too.
+Why:    It scales the loss for mixed precision, accumulation and uneven batches, and the gradients get averaged.
+Before: `loss.backward(retain_graph=True)`
+After:  `accelerator.backward(loss, retain_graph=True)`
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.rules.base import Context, refuse
+
+RULE = "CT202"
+GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
+
+
+def plan(context: Context) -> None:
+    for call, given in context.facts.backward_calls:
+        accelerator = context.accelerator(call)
+        loss = _only(call, given)
+        arguments = call.args[1:] if given in call.args else call.args
+        if arguments or any(k.arg in GRADIENTS for k in call.keywords):
+            raise refuse(
+                RULE,
+                call,
+                "backward with a gradient argument has no global form",
+                "reduce the loss to a scalar first",
+            )
+        extra = "".join(f", {k.arg}={context.source(k.value)}" for k in call.keywords if k.arg)
+        scale = _scale(context, accelerator, loss)
+        context.replace(
+            call,
+            RULE,
+            "the gradients of the global batch",
+            accelerator + ".backward(" + scale + extra + ")",
+            loss=loss,
+        )
+        context.collective.add(call)
+    _loss_reduction(context)
+    _report_caught(context)
+
+
+def _report_caught(context: Context) -> None:
+    """A step whose failure on one process is passed over there leaves the others waiting for it."""
+    facts = context.facts
+    for call, _ in facts.backward_calls:
+        loop = facts.batch_loop_around(call)
+        for around in facts.table.ancestors(call):
+            if around is loop or around in facts.table.scopes:
+                break
+            handler = _that_goes_on(around, call) if isinstance(around, ast.Try) else None
+            if handler is not None:
+                context.note(
+                    RULE,
+                    handler,
+                    "a failure that only one process has (out of memory, a bad sample) is passed over here by that "
+                    "process, and the others wait for it in the middle of a step",
+                    "let it raise, or sort bad samples out in the data set",
+                )
+                return
+
+
+def _that_goes_on(around: ast.Try, call: ast.Call) -> ast.ExceptHandler | None:
+    """The handler that catches a failure of the step and does not raise."""
+    if not any(node is call for statement in around.body for node in ast.walk(statement)):
+        return None
+    for handler in around.handlers:
+        raises = any(isinstance(n, ast.Raise) for n in ast.walk(handler))
+        if not raises and ast.unparse(handler.type or ast.Name("")) not in {
+            "StopIteration",
+            "KeyboardInterrupt",
+        }:
+            return handler
+    return None
+
+
+def _only(call: ast.Call, given: ast.expr) -> ast.expr:
+    """The one loss of `torch.autograd.backward([loss])`."""
+    if not isinstance(given, ast.List | ast.Tuple):
+        return given
+    if len(given.elts) != 1:
+        raise refuse(
+            RULE,
+            call,
+            "one call goes backward through several tensors, which has no global form",
+            "add the losses up, or call backward for each",
+        )
+    return given.elts[0]
+
+
+def _scale(context: Context, accelerator: str, loss: ast.expr) -> str:
+    """What is handed to backward. Accelerate averages gradients over processes, so a sum is multiplied back."""
+    if context.runtime == "crosstrain" or {s.kind for s in context.facts.loss_shards} != {"sum"}:
+        return "{loss}"
+    value = "{loss}" if isinstance(loss, ast.Name | ast.Attribute | ast.Call) else "({loss})"
+    return f"{value} * {accelerator}.num_processes"
+
+
+def _loss_reduction(context: Context) -> None:
+    """A sum over rows stays a sum over the global batch; anything that is neither is reported."""
+    kinds = {s.kind for s in context.facts.loss_shards}
+    if kinds == {"sum"}:
+        if context.runtime == "crosstrain":
+            context.options["loss_reduction"] = '"sum"'
+    elif kinds & {"sum", "mixture"}:
+        raise refuse(
+            RULE,
+            context.facts.backward_calls[0][0],
+            "this loss adds sums over rows to means or to terms that have no rows, so no one rule makes all of it global",
+            "use one reduction: divide what is summed by the number of rows",
+        )
+    elif kinds - {"mean"}:
+        context.note(
+            RULE,
+            context.facts.backward_calls[0][0],
+            "this loss is neither a mean nor a sum over rows, as far as the tool can see (a class weight, an ignored index, "
+            "pairs within the batch, a function from elsewhere): on several processes its average is close to, not equal to, the loss of the global batch",
+            "check it with `crosstrain verify`; a mean over rows needs no change",
+            Severity.REVIEW,
+        )

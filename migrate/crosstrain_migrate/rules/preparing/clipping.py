@@ -1,0 +1,33 @@
+"""CT203: clipping goes through the accelerator, by norm and by value, whatever the import form.
+
+What:   `clip_grad_norm_` and `clip_grad_value_` (and their old spellings without the underscore).
+Why:    Gradients must be averaged and unscaled before they are clipped.
+Before: `torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)`
+After:  `accelerator.clip_grad_norm_(model.parameters(), 1.0)`
+"""
+
+from __future__ import annotations
+
+from crosstrain_migrate.rules.base import Context, refuse
+
+RULE = "CT203"
+CLIPPERS = {
+    "torch.nn.utils.clip_grad_norm_": "clip_grad_norm_",
+    "torch.nn.utils.clip_grad_norm": "clip_grad_norm_",
+    "torch.nn.utils.clip_grad.clip_grad_norm_": "clip_grad_norm_",
+    "torch.nn.utils.clip_grad_value_": "clip_grad_value_",
+    "torch.nn.utils.clip_grad.clip_grad_value_": "clip_grad_value_",
+}
+SUPPORTED = {"parameters", "max_norm", "norm_type", "clip_value", "foreach"}
+
+
+def plan(context: Context) -> None:
+    for call in context.facts.calls_to(*CLIPPERS):
+        name = next(CLIPPERS[p] for p in context.facts.paths(call.func) if p in CLIPPERS)
+        unsupported = {k.arg for k in call.keywords} - SUPPORTED
+        if unsupported:
+            names = ", ".join(sorted(str(n) for n in unsupported))
+            raise refuse(RULE, call, f"{name} with {names} has no counterpart", "leave that argument out")
+        context.replace(
+            call.func, RULE, "clips the averaged, unscaled gradients", f"{context.accelerator(call)}.{name}"
+        )

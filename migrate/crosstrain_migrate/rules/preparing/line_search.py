@@ -1,0 +1,64 @@
+"""CT903: a line search decides by the loss of the global batch.
+
+What:   What the closure of LBFGS returns is averaged over processes, as its gradients are.
+Why:    LBFGS calls the closure as often as the loss it gets asks for. By a rank's own loss the ranks would call it
+        different numbers of times, and wait for each other for ever.
+Before: `return loss`
+After:  `return accelerator.reduce(loss, reduction="mean")`
+Refuses: a closure that is handed to `step` by a name the tool cannot follow, or that returns something else than its
+        loss; with `--runtime accelerate`, a value of `step(closure)` that is used (Accelerate's `step` returns none).
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.numbers.shares import shards
+
+RULE = "CT903"
+
+
+def plan(context: Context) -> None:
+    for call, closures in context.facts.line_searches:
+        if not closures or any(isinstance(c, ast.Lambda) for c in closures):
+            raise refuse(
+                RULE,
+                call,
+                "LBFGS evaluates the loss several times a step, and its closure could not be followed: by a loss of "
+                "this process's share, processes would part ways",
+                "hand a function of this script to step, which returns the loss it calls backward on",
+            )
+        for closure in closures:
+            for given in context.facts.returned(closure):
+                _make_global(context, given)
+    for call, _ in context.facts.steps_with_closure if context.runtime == "accelerate" else ():
+        if not isinstance(context.facts.table.parents.get(call), ast.Expr):
+            raise refuse(
+                RULE,
+                call,
+                "Accelerate's optimizers return nothing from step(closure), and this value is used",
+                "migrate with --runtime crosstrain, or keep the loss in the closure",
+            )
+
+
+def _make_global(context: Context, given: ast.expr) -> None:
+    """What a closure returns: a share's number is a sink like any other (CT602), the rest must be the loss itself."""
+    if any(s.loader in context.subject.train_loaders for s in shards(context.facts, given)):
+        return
+    function = context.facts.enclosing_function(given)
+    losses = {
+        ast.unparse(loss)
+        for call, loss in context.facts.backward_calls
+        if context.facts.enclosing_function(call) is function
+    }
+    if context.subject.train_loaders or ast.unparse(given) not in losses:
+        raise refuse(
+            RULE,
+            given,
+            f"LBFGS decides by `{ast.unparse(given)}`, and whether that is the loss of the global batch is not clear",
+            "return the loss that the closure calls backward on",
+        )
+    template = context.accelerator(given) + '.reduce({x}, reduction="mean")'
+    context.replace(given, RULE, "every process decides by the same loss", template, x=given)
+    context.collective.add(given)

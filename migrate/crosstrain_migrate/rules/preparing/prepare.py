@@ -1,0 +1,330 @@
+"""CT201: one `prepare`, with the same names on both sides.
+
+What:   Model, optimizer, loaders and scheduler are prepared together once all of them exist.
+Why:    It places the model, averages its gradients, gives each process its share of every batch.
+Before: (nothing)
+After:  `model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)`
+Refuses: a model that runs, or a loader that is iterated, before all of them exist; two names for one loader.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.values import Sequence, Value, site_of
+from crosstrain_migrate.rules.base import Context, refuse
+
+from .aliases import ITEMS, check_aliases, check_other_names, seen_everywhere, streams_of
+from .bound import surely_bound
+from .holdings import Holding, holdings, stores
+from .subject import common_position
+
+RULE = "CT201"
+
+
+def plan(context: Context) -> None:
+    subject = context.subject
+    core = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.schedulers]
+    held = {v: _holding(context, v) for v in core}
+    for scope in subject.scopes:
+        mine = {v: h for v, h in held.items() if h.scope is scope}
+        if mine:
+            _prepare_in(context, scope, mine)
+    _check_stages(context, held)
+
+
+def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding]) -> None:
+    """One prepare for what `scope` holds."""
+    position = common_position(context.facts, [s for h in held.values() for s in h.stores])
+    position = _past_other_schedulers(context, scope, held, position)
+    if scope is context.subject.scope:
+        position = _with_evaluation(context, held, position)
+    for loader in _begun_early(context, scope, held, position):
+        _prepare_alone(context, held[loader], "the loader is prepared before a stream of its batches begins")
+        check_aliases(context, {loader: held[loader]}, held[loader].last)
+        del held[loader]
+    first_use = _first_use(context, scope, held, position)
+    if first_use is not None:
+        position = _before_rebindings(context, held, first_use) or position
+        first_use = _first_use(context, scope, held, position)
+    if first_use is not None:
+        raise refuse(
+            RULE,
+            first_use,
+            "this uses a model or loader before everything that is prepared with it exists",
+            "create the model, the optimizer, the loaders and the scheduler before the first use of any of them",
+        )
+    _check_bound(context, held, position)
+    for loader in held:
+        _check_looks(context, loader, position)
+    names = list(dict.fromkeys(_written(context, h) for h in _ordered(context, held)))
+    code = _statement(context.accelerator(position), names)
+    context.edits.append(
+        e.InsertAfter(
+            position,
+            RULE,
+            "everything that trains is prepared together",
+            code=_wrapped(context, code, position),
+        )
+    )
+    check_aliases(context, held, position)
+    check_other_names(context, held, position)
+
+
+def _statement(accelerator: str, names: list[str]) -> str:
+    """The same names on both sides. Of several lists only one could be unpacked into again: what is prepared is the
+    script's own objects, so the lists hold it already."""
+    lists = [name for name in names if name.startswith("*")]
+    targets = ", ".join(names)
+    if len(lists) > 1:
+        others = [name for name in names if name not in lists]
+        names = [*lists, *others]
+        targets = ", ".join(["*_", *others]) if others else "_"
+    return f"{targets} = {accelerator}.prepare({', '.join(names)})"
+
+
+def _check_stages(context: Context, held: dict[Value, Holding]) -> None:
+    """A model of a later stage must not run before: it is not where its batches are until it is prepared."""
+    facts = context.facts
+    for model in context.subject.models:
+        stage = context.subject.stages.get(model)
+        if stage is None:
+            continue
+        if context.runtime == "accelerate":
+            raise refuse(
+                RULE,
+                held[model].last if held[model].stores else stage.node,
+                "training goes in stages, and Accelerate prepares another object than the one that other stages hold",
+                "migrate with --runtime crosstrain, or make everything in one function",
+            )
+        begun = min(site.lineno for site in facts.callers[stage.node])
+        for call in facts.calls:
+            outside = facts.table.of_node[call] is context.subject.scope and call.lineno < begun
+            if outside and _runs(context, call, {model}):
+                raise refuse(
+                    RULE,
+                    call,
+                    "this runs the model before the stage that prepares it",
+                    "run it after its training, or make its optimizer here",
+                )
+
+
+def _begun_early(
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+) -> list[Value]:
+    """Training loaders of which a stream of batches begins before all else exists: `stream = cycle(loader)`."""
+    found = []
+    for loader in (v for v in context.subject.train_loaders if v in held):
+        first = _first_use(context, scope, {loader: held[loader]}, position)
+        if not isinstance(first, ast.Call) or loader not in streams_of(context, first):
+            continue
+        if held[loader].stores and held[loader].last.lineno < first.lineno:
+            found.append(loader)
+    return found
+
+
+def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: ast.AST) -> ast.stmt | None:
+    """Where everything exists before its first use, although a name is bound to the same thing again later:
+    `model = model.to("cpu")` after training."""
+    line = line_of(first_use)
+    earlier = [[s for s in h.stores if s.lineno < line] for h in held.values()]
+    if not all(earlier):
+        return None
+    return common_position(context.facts, [s for stored in earlier for s in stored])
+
+
+def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """What is made under a condition alone does not exist where the condition does not hold."""
+    for holding in held.values():
+        if holding.stores and not surely_bound(context.facts, holding.variable, position):
+            raise refuse(
+                RULE,
+                holding.last,
+                f"`{holding.name}` is made under a condition only: it may not exist where everything is prepared",
+                f"set `{holding.name} = None` before the condition, or make it in every case",
+            )
+
+
+def _past_other_schedulers(
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+) -> ast.stmt:
+    """Schedulers that stay unprepared are still made before the prepare, from the optimizer as it was."""
+    for scheduler in context.facts.schedulers:
+        found = stores(context.facts, scope, scheduler) if scheduler not in held else []
+        if found:
+            later = common_position(context.facts, [position, *found[0].stores])
+            if _first_use(context, scope, held, later) is None:
+                position = later
+    return position
+
+
+def _ordered(context: Context, held: dict[Value, Holding]) -> list[Holding]:
+    """Models, optimizers, loaders, schedulers: the order people write."""
+    subject = context.subject
+    wanted = [
+        *subject.models,
+        *subject.optimizers,
+        *subject.train_loaders,
+        *subject.eval_loaders,
+        *subject.schedulers,
+    ]
+    return [held[v] for v in wanted if v in held]
+
+
+def _written(context: Context, holding: Holding) -> str:
+    """The holding's name, a key of a dict in the quotes that the script prefers."""
+    double = context.text.count('"') > context.text.count("'")
+    return holding.name.replace("'", '"') if double else holding.name
+
+
+def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
+    """Breaks a line that would be longer than what the author writes."""
+    limit = max(88, max((len(line) for line in context.lines), default=88))
+    if position.col_offset + len(code) <= min(limit, 120):
+        return code
+    targets, call = code.split(" = ", 1)
+    function, arguments = call.rstrip(")").split("(", 1)
+    return f"{targets} = {function}(\n    {arguments}\n)"
+
+
+def _holding(context: Context, value: Value) -> Holding:
+    stage = context.subject.stages.get(value)
+    scopes = context.subject.scopes if stage is None else [stage]
+    found = next((f for f in (holdings(context.facts, s, value) for s in scopes) if f), [])
+    if not found:
+        raise refuse(
+            RULE,
+            site_of(value),
+            "this is not held by a variable where everything is prepared",
+            "give it a name there",
+        )
+    loads = context.facts.interp.is_loader(value)
+    holding = _that_loops_read(context, value, found) if loads else found[0]
+    if holding.container is not None and not loads and context.runtime == "accelerate":
+        raise refuse(
+            RULE,
+            holding.last,
+            f"`{holding.variable}` holds models or optimizers, and Accelerate prepares other objects than those that "
+            "the script may hold elsewhere",
+            "migrate with --runtime crosstrain, or give each a variable",
+        )
+    if holding.variable.count(".") > 1 or "[" in holding.variable:
+        raise refuse(
+            RULE,
+            holding.last,
+            f"`{holding.name}` is no plain variable",
+            "hold it in a variable or an attribute of self",
+        )
+    return holding
+
+
+def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Holding:
+    """The variable, or the item of a dict or list where that is what the loops over the loader read."""
+    items = [h for h in found if h.container is not None]
+    read = any(
+        Sequence(h.container) in context.facts.of(node.value)
+        for h in items
+        if h.container is not None
+        for node in context.facts.nodes
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if not isinstance(node, ast.Attribute) or node.attr in ITEMS
+    )
+    return items[0] if items and (read or len(items) == len(found)) else found[0]
+
+
+def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast.stmt) -> ast.stmt:
+    """Evaluation loaders join the one prepare where nothing is used in between, and get one of their own elsewhere."""
+    facts = context.facts
+    for loader in list(context.subject.eval_loaders):
+        found = holdings(facts, context.subject.scope, loader)
+        if not found:
+            _prepare_elsewhere(context, loader)
+            continue
+        joint = common_position(facts, [position, *found[0].stores])
+        trial = {**held, loader: found[0]}
+        if not found[0].stores and not seen_everywhere(context, loader, found[0], position):
+            _prepare_elsewhere(context, loader)
+        elif _first_use(context, context.subject.scope, trial, joint) is None:
+            held[loader] = found[0]
+            position = joint
+        elif found[0].stores:
+            _prepare_alone(context, found[0])
+        else:
+            raise refuse(RULE, site_of(loader), "the loader is used before everything exists", "use it later")
+    return position
+
+
+def _prepare_alone(
+    context: Context, holding: Holding, reason: str = "the evaluation loader is prepared where it is made"
+) -> None:
+    _check_looks(context, holding.value, holding.last)
+    name = _written(context, holding)
+    code = f"{name} = {context.accelerator(holding.last)}.prepare({name})"
+    context.edits.append(e.InsertAfter(holding.last, RULE, reason, code=code))
+
+
+def _check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
+    """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
+    for look in context.facts.interp.looks:
+        over = look.iter if isinstance(look, ast.For) else look
+        looked = any(loader in context.facts.of(part) for part in ast.walk(over))
+        prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(
+            look, context.facts.table.of_node[position].node
+        )
+        if looked and prepared_above:
+            raise refuse(
+                RULE,
+                look,
+                "a batch is looked at here, and its loader must be prepared before, where it is made",
+                "look at the data set, or after everything is made",
+            )
+
+
+def _prepare_elsewhere(context: Context, loader: Value) -> None:
+    for scope in context.facts.table.scopes.values():
+        found = stores(context.facts, scope, loader)
+        if found and context.reachable(found[0].last):
+            _prepare_alone(context, found[0])
+            check_aliases(context, {loader: found[0]}, found[0].last)
+            return
+    raise refuse(RULE, site_of(loader), "no variable holds this evaluation loader", "give it a name")
+
+
+def _first_use(
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+) -> ast.AST | None:
+    """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared."""
+    facts = context.facts
+    values = set(held)
+    for node in ast.walk(scope.node):
+        line = getattr(node, "lineno", None)
+        if (
+            line is None
+            or line > (position.end_lineno or position.lineno)
+            or not _runs_in(context, node, scope)
+        ):
+            continue
+        if isinstance(node, ast.For) and facts.interp.iterations.get(node, set()) & values:
+            return node
+        if isinstance(node, ast.Call) and streams_of(context, node) & values:
+            return node
+        if any(node is call for call, _ in facts.backward_calls):
+            return node
+        if isinstance(node, ast.Call) and _runs(context, node, values):
+            return node
+    return None
+
+
+def _runs_in(context: Context, node: ast.AST, scope: Scope) -> bool:
+    return context.facts.table.of_node.get(node) is scope
+
+
+def _runs(context: Context, call: ast.Call, values: set[Value]) -> bool:
+    if context.facts.of(call.func) & values & set(context.subject.models):
+        return True
+    touching = any(t in context.facts.interp.touching for t in context.facts.targets(call))
+    given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
+    return touching and bool(given & values)

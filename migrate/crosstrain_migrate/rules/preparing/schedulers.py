@@ -1,0 +1,58 @@
+"""CT205: schedulers step as they are written, per batch or per epoch.
+
+What:   All schedulers of one kind are prepared; per-epoch ones with `step_scheduler_with_optimizer=False`. Where a
+        script has both kinds, the per-epoch ones stay unprepared.
+Why:    A prepared per-batch scheduler advances by the number of processes at each step, so that a schedule written for
+        the loader's full length still ends on time; one stepped per epoch must not.
+Before: `scheduler.step()` after each epoch
+After:  `Accelerator(step_scheduler_with_optimizer=False)`
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.values import Member, Value
+from crosstrain_migrate.rules.base import Context
+
+from .holdings import stores
+
+RULE = "CT205"
+
+
+def plan(context: Context) -> None:
+    facts = context.facts
+    per_batch: list[Value] = []
+    per_epoch: list[Value] = []
+    for scheduler in facts.schedulers:
+        calls = [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
+        if not calls or not any(stores(facts, scope, scheduler) for scope in context.subject.scopes):
+            continue
+        inside = [facts.in_batch_loop(c, set(context.subject.train_loaders)) for c in calls]
+        (per_batch if any(inside) else per_epoch).append(scheduler)
+    if per_batch:
+        context.subject.schedulers = per_batch
+        for scheduler in per_batch:
+            _report_lengths(context, scheduler)
+    elif per_epoch:
+        context.subject.schedulers = per_epoch
+        context.options["step_scheduler_with_optimizer"] = "False"
+
+
+def _report_lengths(context: Context, scheduler: Value) -> None:
+    """A condition on a step counter around a per-batch scheduler counts other steps on several processes."""
+    facts = context.facts
+    for call in facts.method_calls("step"):
+        if Member(scheduler, "step") not in facts.of(call.func):
+            continue
+        for around in facts.table.ancestors(call):
+            if isinstance(around, ast.For | ast.While | ast.FunctionDef):
+                break
+            if isinstance(around, ast.If) and any(isinstance(n, ast.Compare) for n in ast.walk(around.test)):
+                context.note(
+                    RULE,
+                    around,
+                    "this condition counts optimizer steps, and by default there are fewer of them on several processes "
+                    "(the global batch is larger)",
+                    "launch with --split-batches to keep the number of steps",
+                )

@@ -1,0 +1,238 @@
+"""What is prepared and where: the scope that holds every model, optimizer, training loader and scheduler at once."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import given, is_weight
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.scopes import Scope, suites
+from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value, site_of
+from crosstrain_migrate.rules.base import Subject, finding, refuse
+
+from .holdings import holdings, stores
+
+RULE, ALONE = "CT201", "CT902"
+
+
+def find_subject(facts: Facts) -> Subject:
+    """The core of the conversion. Raises Refusal when there is no scope where `prepare` can stand."""
+    first_backward = facts.backward_calls[0][0]
+    if not facts.optimizers:
+        raise refuse(
+            "CT202",
+            first_backward,
+            "no optimizer was recognised in this script",
+            "name the optimizer's class where it is imported",
+        )
+    if not facts.models:
+        raise refuse(
+            RULE,
+            site_of(facts.optimizers[0]),
+            "the parameters this optimizer gets could not be traced to a module",
+            "pass model.parameters() of one nn.Module",
+        )
+    for optimizer in facts.optimizers:
+        _must_be_traced(facts, optimizer)
+    values: list[Value] = [*facts.models, *facts.optimizers, *facts.train_loaders]
+    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    if not candidates:
+        candidates = _that_are_given_some(facts, values)
+    staged = _in_stages(facts) if not candidates else None
+    if staged is not None:
+        return staged
+    if not candidates:
+        raise refuse(
+            RULE,
+            site_of(facts.optimizers[0]),
+            "no function holds the model, the optimizer and the training loader together, so there is no place for prepare",
+            "bring them together in one function (or return them to it)",
+        )
+    scope = min(candidates, key=lambda s: _preference(facts, s))
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders)
+
+
+def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
+    """Functions that make the optimizers and are given what else there is: `fit(model, loader, lr)`."""
+    return [
+        s
+        for s in facts.table.scopes.values()
+        if s.is_function
+        and facts.callers.get(s.node)
+        and all(stores(facts, s, v) for v in facts.optimizers)
+        and all(holdings(facts, s, v) for v in values)
+    ]
+
+
+def _in_stages(facts: Facts) -> Subject | None:
+    """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
+    values: list[Value] = [*facts.models, *facts.train_loaders]
+    outer = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    if not outer:
+        return None
+    stages: dict[Value, Scope] = {}
+    for optimizer in facts.optimizers:
+        models = {facts.whole(part) for part in facts.optimized_by(optimizer)}
+        inside = [
+            s
+            for s in facts.table.scopes.values()
+            if s.is_function
+            and facts.callers.get(s.node)
+            and stores(facts, s, optimizer)
+            and all(holdings(facts, s, m) for m in models)
+        ]
+        if len(inside) != 1 or any(stages.get(m, inside[0]) is not inside[0] for m in models):
+            return None
+        stages.update(dict.fromkeys([optimizer, *models], inside[0]))
+    scope = min(outer, key=lambda s: _preference(facts, s))
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, stages=stages)
+
+
+def _must_be_traced(facts: Facts, optimizer: Value) -> None:
+    """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
+    site = getattr(optimizer, "site", None)
+    if not isinstance(site, ast.Call):
+        return
+    parameters = given(site, "params", 0)
+    if parameters is None or isinstance(parameters, ast.Starred):
+        return
+    loose = next((v for v in facts.of(parameters) if not _of_modules(facts, v, frozenset())), None)
+    if loose is not None:
+        raise refuse(
+            RULE,
+            parameters,
+            "some of the parameters this optimizer gets belong to no module that could be traced (a tensor or "
+            "nn.Parameter on its own?): their gradients would not be averaged over processes",
+            "put them into an nn.Module (nn.ParameterList holds loose ones) and pass its parameters()",
+        )
+
+
+def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:
+    if isinstance(value, Parameters) or value in seen or is_weight(facts.interp, value):
+        return True
+    if isinstance(value, Iterator):
+        return _of_modules(facts, value.of, seen | {value})
+    if isinstance(value, Sequence):
+        interp = facts.interp
+        grouped = isinstance(value.site, ast.Dict) or (
+            isinstance(value.site, ast.Call) and facts.paths(value.site.func) == {"builtins.dict"}
+        )
+        inner = interp.element(value, "params") if grouped else interp.element(value)
+        return all(_of_modules(facts, v, seen | {value}) for v in inner)
+    return False
+
+
+def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
+    """Prefer the scope that makes the optimizer; then the outermost."""
+    made_here = any(
+        facts.table.of_node.get(o.site) is scope
+        for o in facts.optimizers
+        if isinstance(o, External | Instance)
+    )
+    depth = 0
+    current = scope.parent
+    while current is not None:
+        depth, current = depth + 1, current.parent
+    return (0 if made_here else 1, depth)
+
+
+def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
+    parent = facts.table.parents[statement]
+    return next(block for block in suites(parent) if statement in block)
+
+
+def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
+    """The statement after which all of `statements` have run: in the innermost suite that is around all of them."""
+    chains = []
+    for statement in statements:
+        chain: list[ast.stmt] = [statement]
+        chain += [a for a in facts.table.ancestors(statement) if isinstance(a, ast.stmt)]
+        chains.append(chain[::-1])
+    depth = 0
+    while all(len(c) > depth + 1 for c in chains) and len({id(c[depth]) for c in chains}) == 1:
+        if len({id(_block(facts, c[depth + 1])) for c in chains}) > 1:
+            break
+        depth += 1
+    level = [c[min(depth, len(c) - 1)] for c in chains]
+    return max(level, key=lambda s: (s.lineno, s.col_offset))
+
+
+def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
+    return suite_of(facts, statement)
+
+
+def without_loader(facts: Facts) -> Finding:
+    """What is to be said of training without a DataLoader. Raises Refusal where there is one that was not understood."""
+    first = facts.backward_calls[0][0]
+    made = [v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS]
+    if made:
+        loader = min(made, key=lambda v: line_of(v.site))
+        raise refuse(
+            ALONE,
+            first,
+            f"the batches of the DataLoader made in line {line_of(loader.site)} could not be followed to "
+            "this loss (through a generator, a dictionary, a wrapper class or another file?)",
+            "iterate the loader itself in the training loop",
+        )
+    for call, _ in facts.backward_calls:
+        source = _foreign_source(facts, call)
+        if source is not None:
+            raise refuse(
+                ALONE,
+                source,
+                f"this loop trains on what `{ast.unparse(source)}` yields, which is no DataLoader: it could not be shared "
+                "among processes",
+                "give the data to a DataLoader",
+            )
+    if not _names_device(facts):
+        raise refuse(
+            ALONE,
+            first,
+            "training without a DataLoader, on the CPU: there is nothing to share among processes, and no device to choose",
+            "launch it as it is, or give the data to a DataLoader",
+        )
+    return finding(
+        ALONE,
+        first,
+        "training without a DataLoader: on several processes every rank repeats the same work",
+        "launch it with one process, or give the data to a DataLoader",
+        Severity.REVIEW,
+    )
+
+
+def _names_device(facts: Facts) -> bool:
+    """Whether the script says anywhere where its tensors are to be."""
+    chosen = any(isinstance(v, External) and v.path == "torch.device" for v in facts.all_values)
+    return chosen or bool(facts.method_calls("cuda"))
+
+
+def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:
+    """What a loop around `call` (callers included) goes over, unless it only counts."""
+    work: list[ast.AST] = [call]
+    seen: set[ast.AST] = set()
+    while work:
+        current = work.pop()
+        for around in facts.table.ancestors(current):
+            if isinstance(around, ast.For | ast.AsyncFor) and not _counts(facts, around.iter):
+                return around.iter
+            if around in facts.table.scopes:
+                if around not in seen:
+                    seen.add(around)
+                    work.extend(facts.callers.get(around, ()))
+                break
+    return None
+
+
+def _counts(facts: Facts, node: ast.expr) -> bool:
+    """`range(...)`, `count()`, `trange(...)`, and these under `enumerate` or a progress bar."""
+    if not isinstance(node, ast.Call):
+        return False
+    names = {path.rsplit(".", 1)[-1] for path in facts.paths(node.func)}
+    if names & {"range", "count", "trange", "tnrange", "arange"}:
+        return True
+    return bool(names & {"enumerate", "tqdm", "reversed", "list"} and node.args) and _counts(
+        facts, node.args[0]
+    )

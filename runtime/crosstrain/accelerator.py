@@ -24,6 +24,8 @@ from crosstrain.clipping import Clipping
 from crosstrain.comm import Comm
 from crosstrain.data import prepare_loader
 from crosstrain.extras import Extras
+from crosstrain.forgotten import FirstStep, watch_steps
+from crosstrain.memory import release_memory
 from crosstrain.metrics import gather_for_metrics
 from crosstrain.optimizer import Gate, gate_of
 from crosstrain.precision import Precision
@@ -150,6 +152,9 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         )
         self._gradients = RUN.gradients
         self._window = self._gradients.steps
+        self._accumulating = False
+        self._turn = None
+        self._first_step = FirstStep(self._comm)
         self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
         self.step = 0
         self.flag_tensor: Tensor | None = None
@@ -161,6 +166,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         self._schedulers: list[LRScheduler] = []
         self._dataloaders: list[DataLoader[Any]] = []
         self._custom_objects: list[Any] = []
+        if self._window > 1 or self._precision.loss_scale is not None:
+            watch_steps()
         self._save_hooks: dict[str, SaveHook] = {}
         self._load_hooks: dict[str, LoadHook] = {}
         self._announced = False
@@ -237,7 +244,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
                 optimizer,
                 self._gradients,
                 self._precision.loss_scale,
-                self._settle if several else None,
+                self._before_step if several else None,
                 self._send_buffers if several else self._comm.step_done,
             )
         if optimizer not in self._optimizers:
@@ -310,6 +317,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
                     "loss.backward() where processes are meant to differ."
                 )
             loss = self._weigh(loss, given)
+            if self._first_step.wants_loss:
+                self._first_step.loss(given, gradients.active.current is not None)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:
             loss_scale.adjust()
@@ -332,6 +341,10 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         if self._gradients.active.current is None and weighed is not None and tensor is weighed():
             return weight
         return self._gradients.active.weight(self._comm.rank)
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        self._settle()
+        self._first_step.before(optimizer)
 
     def _settle(self) -> None:
         """Average what is still local: no step and no clipping may see gradients that differ between ranks."""
@@ -417,7 +430,10 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         return self.is_local_main_process if each else self.is_main_process
 
     def free_memory(self, *objects: Any) -> list[None]:
-        """Forget everything that was prepared; returns as many None as objects were given."""
+        """Forget everything that was prepared, an open accumulation window too, and free its memory.
+
+        Returns as many None as objects were given.
+        """
         for model in self._models:
             models.forget(model)
         for known in (self._models, self._syncs, self._optimizers, self._gates):
@@ -425,7 +441,9 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         self._schedulers.clear()
         self._dataloaders.clear()
         self.step = 0
-        return [None] * len(objects)
+        self._first_step = FirstStep(self._comm)
+        self._gradients.sync_gradients = True
+        return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[None]:
         """`free_memory` under its other name."""

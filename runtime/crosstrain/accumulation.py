@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import nn
 
 from crosstrain import model as models
+from crosstrain.forgotten import watch_steps
 from crosstrain.state import Gradients
 
 
@@ -16,6 +18,8 @@ class Accumulation:
 
     step: int
     _window: int  # what `backward` divides by
+    _accumulating: bool  # inside a micro-batch
+    _turn: tuple[tuple[int, int], tuple[int, ...]] | None  # pass, batch and models of the last micro-batch
     _gradients: Gradients
     _models: list[nn.Module]
 
@@ -37,25 +41,57 @@ class Accumulation:
         if steps < 1:
             raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
         self._gradients.steps = self._window = steps
+        watch_steps()
 
     @contextmanager
     def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
         """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
 
         The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
-        arguments all prepared models accumulate. If the body raises, the micro-batch does not count.
+        arguments all prepared models accumulate. If the body raises, the micro-batch does not count. One inside
+        another, for a second model, is the same micro-batch.
         """
+        if self._accumulating:
+            with self._local(accumulated):
+                yield
+            return
+        if self._gradients.steps > 1:
+            self._notice_turns(accumulated)
         before = self.step, self._window, self._gradients.sync_gradients
         self._advance()
+        self._accumulating = True
         try:
-            with ExitStack() as stack:
-                if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
-                    for model in accumulated or tuple(self._models):
-                        stack.enter_context(self.no_sync(model))
+            with self._local(accumulated):
                 yield
         except BaseException:
             self.step, self._window, self._gradients.sync_gradients = before
             raise
+        finally:
+            self._accumulating = False
+
+    def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
+        """Models that accumulate one after the other on the same batch count it several times: say so, once."""
+        loader = self._gradients.active.current
+        run = None if loader is None else loader._crosstrain.progress.current
+        if run is None:
+            return
+        batch, models = (id(run), run.done), tuple(map(id, accumulated))
+        before, self._turn = self._turn, (batch, models)
+        if before is not None and before[0] == batch and before[1] != models:
+            warnings.warn(
+                "accumulate was entered for one model and then for another with the same batch: each counts as a "
+                "micro-batch of its own, and the models do not step where they would alone. Use one block for "
+                "both: with accelerator.accumulate(first, second).",
+                stacklevel=4,
+            )
+
+    def _local(self, accumulated: tuple[nn.Module, ...]) -> AbstractContextManager[object]:
+        """Inside, the gradients of these models (or of all) stay local, unless this micro-batch ends the window."""
+        stack = ExitStack()
+        if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
+            for model in accumulated or tuple(self._models):
+                stack.enter_context(self.no_sync(model))
+        return stack
 
     def _advance(self) -> None:
         gradients = self._gradients

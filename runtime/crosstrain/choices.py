@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch.optim import Optimizer
 
-from crosstrain.state import AcceleratorState
+from crosstrain.state import AcceleratorState, Gradients
 from crosstrain.utils.dataclasses import DataLoaderConfiguration, ProjectConfiguration
 
 
@@ -16,6 +16,7 @@ class Choices:
     state: AcceleratorState
     dataloader_config: DataLoaderConfiguration
     project_configuration: ProjectConfiguration
+    _gradients: Gradients
     _optimizers: list[Optimizer]
 
     @property
@@ -64,5 +65,7 @@ class Choices:
 
     @property
     def optimizer_step_was_skipped(self) -> bool:
-        """Whether the scaler skipped the last step of any prepared optimizer."""
-        return any(getattr(optimizer, "step_was_skipped", False) for optimizer in self._optimizers)
+        """Whether the scaler skipped the last step of any prepared optimizer; False inside a window, which has none."""
+        return self._gradients.sync_gradients and any(
+            getattr(optimizer, "step_was_skipped", False) for optimizer in self._optimizers
+        )

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from crosstrain.comm_group import group_device_types, joined_place, start_group
+from crosstrain.comm_group import group_device_types, joined_place, no_group, start_group
 from crosstrain.comm_types import DistributedType as DistributedType
 from crosstrain.config import Place, read_place
 from crosstrain.frames import CAPACITY, Frames, describe, from_raw, raw
@@ -401,6 +401,7 @@ class TorchComm:
         self.gradient_group = None  # or its threads would outlive it
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
+            self._frames = Frames(self.rank, self.world, no_group)
         self._owns_group = False
         atexit.unregister(self._exit)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from crosstrain.config import Place, read_place
 
@@ -63,3 +64,11 @@ def group_device_types() -> set[str]:
     """The device types that the default group has a backend for ("cpu:gloo,cuda:nccl" has two)."""
     pairs = (part.split(":") for part in dist.get_backend_config().split(","))
     return {pair[0] for pair in pairs}
+
+
+def no_group(out: Tensor, mine: Tensor) -> None:
+    """What takes the place of a collective once the group has been left: RuntimeError."""
+    raise RuntimeError(
+        "this process has left its group, so nothing can be exchanged with the others any more: call end_training() "
+        "after the last gather, save_state and wait_for_everyone."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
@@ -23,3 +24,18 @@ def same_mapping(like: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
         return filled
     kind: Any = type(like)
     return kind(items)
+
+
+def fields_of(data: Any) -> dict[str, Any] | None:
+    """The fields of a dataclass instance by name, None for anything else."""
+    if not dataclasses.is_dataclass(data) or isinstance(data, type):
+        return None
+    return {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+
+
+def same_dataclass(like: Any, fields: dict[str, Any]) -> Any:
+    """A dataclass instance of the type of `like`: a copy, which may be frozen."""
+    filled = copy.copy(like)
+    for name, value in fields.items():
+        object.__setattr__(filled, name, value)
+    return filled

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from crosstrain import elsewhere
 from crosstrain.comm import Comm
 from crosstrain.data import skip_first_batches
+from crosstrain.forgotten import FirstStep
 from crosstrain.join import join
 from crosstrain.model import is_sharded, sync_of
 from crosstrain.options import Handlers
@@ -68,7 +69,8 @@ class Extras:
 
     @contextmanager
     def profile(self, profile_handler: ProfileKwargs | None = None) -> Iterator[torch.profiler.profile]:
-        """torch.profiler around the body; with ``output_trace_dir`` every process leaves a Chrome trace there."""
+        """torch.profiler around the body; with ``output_trace_dir`` every process leaves a Chrome trace there, and all
+        of them wait for the last."""
         handler = profile_handler or self.handlers.profile or ProfileKwargs()
         options = handler.to_kwargs()
         folder = options.pop("output_trace_dir", None)
@@ -80,10 +82,10 @@ class Extras:
             options["schedule"] = torch.profiler.schedule(**schedule)
         with torch.profiler.profile(**options) as profiler:
             yield profiler
-        if folder is not None:
+        if folder is not None:  # else nothing is shared: one process may profile alone
             Path(folder).mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(Path(folder) / f"profile_{self._comm.rank}.json"))
-        self._comm.barrier()
+            self._comm.barrier()
 
     def verify_device_map(self, model: nn.Module) -> bool:
         """Whether the model was dispatched over several devices by another library (it cannot train so)."""
@@ -130,7 +132,7 @@ class Extras:
     def __getstate__(self) -> dict[str, Any]:
         """A pickled Accelerator keeps its options; what was prepared stays behind."""
         state = dict(self.__dict__)
-        for name in ("_comm", "_gradients", "_save_hooks", "_load_hooks"):
+        for name in ("_comm", "_gradients", "_first_step", "_save_hooks", "_load_hooks"):
             del state[name]
         for name in _PREPARED:
             state[name] = []
@@ -141,6 +143,7 @@ class Extras:
         self.__dict__.update(state, _save_hooks={}, _load_hooks={})
         self._comm = RUN.start()
         self._gradients = RUN.gradients
+        self._first_step = FirstStep(self._comm)
         RUN.settle_precision(self._precision.name)
 
     def __getattr__(self, name: str) -> Any:

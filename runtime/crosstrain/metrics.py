@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
+from crosstrain.merging import Counts, in_list, in_place
 from crosstrain.ops import gather, leaves, only_tensors, pad_to, refill
 
 if TYPE_CHECKING:
     from crosstrain.data import PreparedLoader
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Rows of the batch in hand by rank: held, and among them real (neither completion nor filler)."""
-
-    rows: list[int]
-    real: list[int]
-    weighted: bool
-
-    @property
-    def plain(self) -> bool:
-        """Every rank holds the same number of rows, all of them real."""
-        return self.rows == self.real and len(set(self.rows)) == 1
-
-    def counts_scalar(self, rank: int) -> bool:
-        """Whether a value without rows counts for this rank: not when its batch is a filler of weight 0."""
-        return not (self.weighted and self.real[rank] == 0)
 
 
 def counts_of(loader: PreparedLoader, comm: Comm) -> Counts | None:
@@ -56,8 +37,9 @@ def gather_for_metrics(
     """`gather`, less the rows that were added to even out a batch; objects are joined in a list.
 
     Over one pass of a loader that drops nothing exactly N rows come out, in the order of the data set. Dim
-    0 of a tensor may hold several rows per sample. Values without rows give one entry per rank. One
-    device: ``data``.
+    0 of a tensor may hold several rows per sample. Values without rows give one entry per rank. Where tensors
+    stand beside other values (a dict of logits and names) each is gathered in its place; ``use_gather_object``
+    makes one list of what the ranks bring. One device: ``data``.
     """
     if comm.replicas == 1:
         return data
@@ -69,7 +51,8 @@ def gather_for_metrics(
     if use_gather_object or not only_tensors(data):
         if comm.world == 1 and not isinstance(data, (list, tuple)):
             return data
-        return _gather_objects(data, counts, comm)
+        parts = comm.all_gather_object(data)
+        return in_list(parts, counts) if use_gather_object else in_place(parts, counts)
     if counts is None or counts.plain:
         return gather(data)
     return _gather_tensors(data, counts, comm)
@@ -116,15 +99,3 @@ def _rows_per_sample(tensor: Tensor, rows: int) -> int | None:
     if tensor.dim() == 0 or rows == 0 or tensor.shape[0] % rows:
         return None
     return tensor.shape[0] // rows
-
-
-def _gather_objects(data: Any, counts: Counts | None, comm: Comm) -> Any:
-    joined: list[Any] = []
-    for rank, part in enumerate(comm.all_gather_object(data)):
-        if isinstance(part, (list, tuple)):
-            if counts is not None and counts.rows[rank] and len(part) % counts.rows[rank] == 0:
-                part = part[: len(part) // counts.rows[rank] * counts.real[rank]]
-            joined.extend(part)
-        elif isinstance(part, Mapping) or counts is None or counts.counts_scalar(rank):
-            joined.append(part)
-    return joined

@@ -73,6 +73,16 @@ def is_prepared(model: nn.Module) -> bool:
     return model in _PREPARED
 
 
+def prepared_parameters(*, averaged: bool = False) -> set[int]:
+    """ids of the parameters of all prepared models; ``averaged``: of those whose gradients are averaged."""
+    return {
+        id(param)
+        for model, sync in _PREPARED.items()
+        if sync is not None or not averaged
+        for param in model.parameters()
+    }
+
+
 def is_sharded(model: nn.Module) -> bool:
     """Whether the model's parameters are sharded over the processes."""
     fsdp = sys.modules.get("crosstrain.fsdp")

@@ -1,4 +1,4 @@
-"""Operations on nested tensors (tuples, lists, dicts and what looks like them) over all ranks."""
+"""Operations on nested tensors (tuples, lists, dicts, dataclasses and what looks like them) over all ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import Comm
-from crosstrain.containers import same_mapping, same_sequence
+from crosstrain.containers import fields_of, same_dataclass, same_mapping, same_sequence
 from crosstrain.frames import DistributedOperationException
 from crosstrain.state import RUN
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | None = None) -> Any:
-    """``data`` with every tensor replaced by ``function(tensor)``; containers keep their types.
+    """``data`` with every tensor replaced by ``function(tensor)``; containers (dataclasses, too) keep their types.
 
     Other leaves pass through, unless ``strict`` names the operation: then they are a TypeError.
     """
@@ -28,6 +28,10 @@ def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | N
     if isinstance(data, Mapping):
         mapped = {key: map_tensors(function, value, strict=strict) for key, value in data.items()}
         return same_mapping(data, mapped)
+    if (fields := fields_of(data)) is not None:
+        changed = {name: map_tensors(function, value, strict=strict) for name, value in fields.items()}
+        same = all(changed[name] is value for name, value in fields.items())
+        return data if same else same_dataclass(data, changed)
     if strict is not None:
         raise TypeError(
             f"{strict} takes tensors in tuples, lists and dicts; it found a {type(data).__name__}. Use "
@@ -49,6 +53,8 @@ def only_tensors(data: Any) -> bool:
         return all(only_tensors(value) for value in data.values())
     if isinstance(data, (tuple, list)):
         return all(only_tensors(value) for value in data)
+    if (fields := fields_of(data)) is not None:
+        return all(only_tensors(value) for value in fields.values())
     return isinstance(data, Tensor)
 
 

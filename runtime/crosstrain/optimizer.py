@@ -28,7 +28,7 @@ class Gate:
         optimizer: Optimizer,
         gradients: Gradients,
         loss_scale: LossScale | None,
-        before_step: Callable[[], None] | None,
+        before_step: Callable[[Optimizer], None] | None,
         after_step: Callable[[], None] | None,
     ) -> None:
         self.optimizer = optimizer
@@ -70,7 +70,7 @@ class Gate:
             self.pending = True
             return None
         if self._before_step is not None:
-            self._before_step()
+            self._before_step(self.optimizer)
         if self._loss_scale is not None:
             result = self._scaled_step(self._loss_scale, *args, **kwargs)
         else:
@@ -84,11 +84,11 @@ class Gate:
     def _scaled_step(self, loss_scale: LossScale, *args: Any, **kwargs: Any) -> Any:
         optimizer: Any = self.optimizer
         scaler = loss_scale.scaler
-        self._inside = True
+        self._inside = self._gradients.stepping = True
         try:
             result = scaler.step(optimizer, *args, **kwargs)
         finally:
-            self._inside = False
+            self._inside = self._gradients.stepping = False
         found = scaler._found_inf_per_device(optimizer)
         optimizer.step_was_skipped = any(flag.item() > 0 for flag in found.values())
         self.unscaled = False

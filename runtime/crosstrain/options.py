@@ -147,7 +147,8 @@ def accumulation(
                 f"gradient_accumulation_steps={steps} contradicts the plugin's num_steps={plugin.num_steps}."
             )
         return plugin
-    return GradientAccumulationPlugin(num_steps=steps or launch.gradient_accumulation_steps or 1)
+    launched = 1 if launch.gradient_accumulation_steps is None else launch.gradient_accumulation_steps
+    return GradientAccumulationPlugin(num_steps=launched if steps is None else steps)
 
 
 def with_optimizer(first: bool | None, alias: bool | None) -> bool:

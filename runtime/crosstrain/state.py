@@ -32,6 +32,7 @@ class Gradients:
     def reset(self) -> None:
         """No accumulation; loaders that are being iterated stay known (they leave by themselves)."""
         self.sync_gradients = True
+        self.stepping = False  # the gradient scaler makes a prepared optimizer's step
         self.steps = 1
         self.adjust_scheduler = True
         self.sync_with_dataloader = True
@@ -62,6 +63,7 @@ class Run:
 
     def _forget(self) -> None:
         self._comm: Comm | None = None
+        self._ended = False
         self.launch = LaunchConfig()
         self.mixed_precision: str | None = None
         self.sharded = False
@@ -123,6 +125,13 @@ class Run:
                 f"(AcceleratorState._reset_state() starts anew)."
             )
         return self.mixed_precision
+
+    def end(self) -> None:
+        """Leave the process group, all processes together; a second time is nothing. Who this one is stays known."""
+        if self._comm is not None and not self._ended:
+            self._ended = True
+            self._comm.barrier()
+            self._comm.close()
 
     def close(self) -> None:
         """Leave the process group and forget everything: the next Accelerator() starts anew."""

@@ -300,9 +300,7 @@ class Tracking:
         for tracker in self.trackers:
             tracker.finish()
         self.trackers = []
-        if RUN.started:
-            RUN.comm.barrier()
-            RUN.comm.close()
+        RUN.end()
 
 
 def _plain(value: Any) -> Any:

@@ -117,6 +117,9 @@ def _few() -> dict[str, Any]:
         accelerator.set_trigger()
     raised = [accelerator.check_trigger(), accelerator.check_trigger()]
     model = accelerator.prepare(nn.Linear(2, 1))
+    if accelerator.is_main_process:
+        with accelerator.profile():  # without a folder nobody is waited for
+            pass
     with accelerator.profile() as profiler:
         model(torch.ones(3, 2))
     events = {event.key for event in profiler.key_averages()}
@@ -128,7 +131,14 @@ def _few() -> dict[str, Any]:
     with model.no_sync():
         model(torch.full((1, 2), float(me))).sum().backward()
     local = model.weight.grad.tolist()
-    return {"trigger": [before, *raised], "events": events, "message": message, "local": local}
+    said = {"trigger": [before, *raised], "events": events, "message": message, "local": local}
+    accelerator.end_training()
+    accelerator.end_training()
+    try:
+        accelerator.gather(torch.ones(1))
+    except RuntimeError as error:
+        said["afterwards"] = str(error)
+    return said
 
 
 def test_triggers_profiles_and_padding() -> None:
@@ -137,6 +147,7 @@ def test_triggers_profiles_and_padding() -> None:
         assert "aten::linear" in said["events"]
         assert "rank 0: (2, 3)\n  rank 1: (2, 4)" in said["message"]
         assert said["local"] == [[float(rank)] * 2]
+        assert "call end_training() after the last gather" in said["afterwards"]
 
 
 def _uneven() -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -103,6 +104,44 @@ def test_values_without_rows(mode: dict[str, Any], entries: list[int], means: li
     for got_entries, got_means in run_ranks(_scalars, 2, mode):
         assert got_entries == entries
         assert means is None or got_means == pytest.approx(means)
+
+
+@dataclass
+class Output:
+    loss: Tensor
+    logits: Tensor
+    names: list[str] | None = None
+
+
+def _mixed(named: bool) -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    rows = [{"x": float(i), "name": f"row {i}"} for i in range(7)]
+    seen: dict[str, Any] = {"dict": [], "tuple": [], "dataclass": [], "array": [], "listed": []}
+    for batch in accelerator.prepare(DataLoader(rows, batch_size=2)):
+        x, names = batch["x"], batch["name"]
+        both = accelerator.gather_for_metrics({"x": x, "names": names, "nothing": None})
+        seen["dict"] += zip(both["x"].tolist(), both["names"], strict=True)
+        assert both["nothing"] is None
+        values, others = accelerator.gather_for_metrics((x, names))
+        seen["tuple"] += zip(values.tolist(), others, strict=True)
+        output = accelerator.gather_for_metrics(Output(x.sum(), x, names if named else None))
+        seen["dataclass"] += output.logits.tolist()
+        assert isinstance(output, Output) and output.loss.numel() == 2
+        assert output.names == (others if named else None)
+        seen["array"] += accelerator.gather_for_metrics(x.numpy()).tolist()
+        for part in accelerator.gather_for_metrics({"x": x, "names": names}, use_gather_object=True):
+            seen["listed"] += zip(part["x"].tolist(), part["names"], strict=True)
+    return seen
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_tensors_beside_other_values_are_gathered_in_their_place(named: bool) -> None:
+    """accelerate makes a list of a dict's keys, and cuts the list of a tuple's parts as if these were rows."""
+    rows = [(float(i), f"row {i}") for i in range(7)]
+    values = [value for value, _ in rows]
+    expected = {"dict": rows, "tuple": rows, "dataclass": values, "array": values, "listed": rows}
+    for seen in run_ranks(_mixed, 2, named):
+        assert seen == expected
 
 
 class Stream(IterableDataset[int]):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from crosstrain.containers import same_mapping, same_sequence
+from crosstrain.containers import fields_of, same_dataclass, same_mapping, same_sequence
 
 
 def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
@@ -30,14 +28,10 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
         if all(value is old for value, old in zip(values, batch, strict=True)):
             return batch
         return same_sequence(batch, values)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        fields = {f.name: map_leaves(fn, getattr(batch, f.name), is_leaf) for f in dataclasses.fields(batch)}
-        if all(getattr(batch, name) is value for name, value in fields.items()):
-            return batch
-        new_batch = copy.copy(batch)
-        for name, value in fields.items():
-            object.__setattr__(new_batch, name, value)
-        return new_batch
+    if (fields := fields_of(batch)) is not None:
+        changed = {name: map_leaves(fn, value, is_leaf) for name, value in fields.items()}
+        same = all(changed[name] is value for name, value in fields.items())
+        return batch if same else same_dataclass(batch, changed)
     return fn(batch)
 
 

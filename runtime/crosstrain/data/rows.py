@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from crosstrain.containers import fields_of
 
 from .place import map_leaves
 
@@ -26,9 +27,7 @@ def rows_of(batch: Any) -> int | None:
         return len(batch)
     if isinstance(batch, (list, tuple)):
         return _first(batch)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        return _first(getattr(batch, field.name) for field in dataclasses.fields(batch))
-    return None
+    return _first((fields_of(batch) or {}).values())
 
 
 def cut_rows(batch: Any, lo: int, hi: int) -> Any:

@@ -1,0 +1,138 @@
+"""What was not given to `prepare` is named where the training would go wrong without a word."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.state import AcceleratorState
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.utils.data import DataLoader
+
+from tests.support.ranks import run_ranks
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    yield
+    AcceleratorState._reset_state(True)
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(torch.linspace(-1, 1, 24).view(8, 3), batch_size=2)
+
+
+def run(accelerator: Accelerator, model: Any, optimizer: Optimizer, batches: Any) -> None:
+    for x in batches:
+        with accelerator.accumulate():
+            accelerator.backward(model(x).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"gradient_accumulation_steps": 2}, "inside an accumulation window"),
+        ({"mixed_precision": "fp16"}, "multiplied by the fp16 loss scale"),
+    ],
+)
+def test_an_optimizer_that_was_not_prepared(options: dict[str, Any], reason: str) -> None:
+    """accelerate steps with it at every micro-batch, or on scaled gradients, and says nothing."""
+    accelerator = Accelerator(cpu=True, **options)
+    model, batches = accelerator.prepare(nn.Linear(3, 1), loader())
+    with pytest.raises(RuntimeError, match=f"the SGD was not given to `prepare`, and steps .*{reason}"):
+        run(accelerator, model, SGD(model.parameters(), 0.1), batches)
+
+
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 2}, {"mixed_precision": "fp16"}])
+def test_optimizers_that_are_none_of_ours_step_as_ever(options: dict[str, Any]) -> None:
+    class Outer(Optimizer):
+        """Steps through another optimizer, as ZeRO's, Lookahead and SAM do."""
+
+        def __init__(self, params: Any) -> None:
+            self.inner = SGD(params, 0.1)
+            super().__init__(self.inner.param_groups, {})
+
+        def step(self, closure: Any = None) -> None:
+            self.inner.step()
+
+    accelerator = Accelerator(cpu=True, **options)
+    model = nn.Linear(3, 1)
+    before = model.weight.detach().clone()
+    model, optimizer, batches = accelerator.prepare(model, Outer(list(model.parameters())), loader())
+    other = nn.Linear(1, 1)
+    own = SGD(other.parameters(), 0.1)
+    for x in batches:
+        other(torch.ones(1, 1)).sum().backward()
+        own.step()
+        run(accelerator, model, optimizer, [x])
+    assert not torch.equal(model.weight, before)
+
+
+class Scaled(nn.Module):
+    """A model whose temperature stands outside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x)
+        return out
+
+
+def _loose(average: bool) -> list[float] | str:
+    accelerator = Accelerator(cpu=True)
+    model, temperature = Scaled(), nn.Parameter(torch.ones(()))
+    optimizer = SGD([*model.parameters(), temperature], 0.1)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, loader())
+    for x in batches:
+        accelerator.backward((model(x) * temperature).square().mean())
+        if average:
+            temperature.grad = accelerator.reduce(temperature.grad, "mean")
+        try:
+            optimizer.step()
+        except RuntimeError as error:
+            return str(error)
+        optimizer.zero_grad()
+    values: list[float] = accelerator.gather(temperature.detach()).tolist()
+    return values
+
+
+def test_parameters_of_no_prepared_model_must_not_drift_apart() -> None:
+    """accelerate lets every rank train its own value of them."""
+    for said in run_ranks(_loose, 2, False):
+        assert "trains 1 parameters of no prepared model" in said
+        assert "accelerator.reduce(param.grad, 'mean')" in said
+    for zero, one in run_ranks(_loose, 2, True):
+        assert zero == one != 1.0
+
+
+def _loader_of_its_own(apart: bool) -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    model = Scaled()
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
+    shift = accelerator.process_index * 0.5 if apart else 0.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(accelerator, model, optimizer, [x + shift for x in loader()])
+    return [str(warning.message) for warning in caught]
+
+
+def test_the_same_batches_on_every_process_are_noticed() -> None:
+    (said,), nothing = run_ranks(_loader_of_its_own, 2, False)
+    assert "on all 2 processes" in said and "Use what `prepare` returns" in said
+    assert nothing == []
+    assert run_ranks(_loader_of_its_own, 2, True) == [[], []]
+
+
+def test_no_accumulation_steps_at_all_are_an_error() -> None:
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=0 must be 1 or more"):
+        Accelerator(cpu=True, gradient_accumulation_steps=0)

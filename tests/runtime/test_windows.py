@@ -1,0 +1,121 @@
+"""Accumulation windows that scripts open in unusual ways, and leave in the middle."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, GradScalerKwargs
+from crosstrain.state import AcceleratorState
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader
+
+from tests.runtime.nets import WEIGHTED
+from tests.support.ranks import run_ranks
+
+
+def loader(rows: int = 16) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    return DataLoader(torch.randn(rows, 3, generator=generator), batch_size=4)
+
+
+def line() -> nn.Linear:
+    torch.manual_seed(1)
+    return nn.Linear(3, 1)
+
+
+def _two_models(style: str) -> tuple[str, list[float], list[str]]:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **WEIGHTED)
+    first, second = line(), line()
+    prepared = accelerator.prepare(
+        first, second, SGD(first.parameters(), 0.1), SGD(second.parameters(), 0.1), loader(13)
+    )
+    first, second, one, two, batches = prepared
+    steps = ""
+
+    def train(model: Any, optimizer: Any, x: torch.Tensor, target: float) -> None:
+        nonlocal steps
+        accelerator.backward((model(x) - target).square().mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        steps += "S" if accelerator.sync_gradients else "."
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x in batches:
+            if style == "together":
+                with accelerator.accumulate(first, second):
+                    train(first, one, x, 1.0)
+                    train(second, two, x, 2.0)
+            elif style == "nested":
+                with accelerator.accumulate(first), accelerator.accumulate(second):
+                    train(first, one, x, 1.0)
+                    train(second, two, x, 2.0)
+            else:
+                with accelerator.accumulate(first):
+                    train(first, one, x, 1.0)
+                with accelerator.accumulate(second):
+                    train(second, two, x, 2.0)
+    weights = torch.cat([first.weight, second.weight]).flatten().tolist()
+    return steps, weights, [str(warning.message) for warning in caught]
+
+
+def test_one_accumulate_inside_another_is_one_micro_batch() -> None:
+    """accelerate counts both: the outer model then steps at every batch, on gradients that were not averaged, and
+    the ranks' weights part without a word."""
+    steps, weights, said = run_ranks(_two_models, 1, "together")[0]
+    assert (steps, said) == ("..SS..SS", [])
+    for world in (1, 2):
+        for nested_steps, nested, said in run_ranks(_two_models, world, "nested"):
+            assert (nested_steps, said) == (steps, [])
+            assert nested == pytest.approx(weights, abs=1e-6)
+
+
+def test_models_that_accumulate_by_turns_are_told() -> None:
+    _, _, said = run_ranks(_two_models, 1, "by turns")[0]
+    assert len(said) == 4
+    assert "with accelerator.accumulate(first, second)" in said[0]
+
+
+def _overflow() -> list[tuple[bool, bool]]:
+    handlers = [GradScalerKwargs(init_scale=8.0)]
+    accelerator = Accelerator(
+        cpu=True, mixed_precision="fp16", gradient_accumulation_steps=2, kwargs_handlers=handlers
+    )
+    model = line()
+    model, optimizer, batches = accelerator.prepare(model, SGD(model.parameters(), 0.1), loader())
+    seen = []
+    for number, x in enumerate(batches):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(x).sum() * (float("inf") if number == 1 else 1.0))
+            optimizer.step()
+            optimizer.zero_grad()
+        seen.append((accelerator.sync_gradients, accelerator.optimizer_step_was_skipped))
+    return seen
+
+
+def test_no_step_was_skipped_inside_a_window() -> None:
+    assert run_ranks(_overflow, 1)[0] == [(False, False), (True, True), (False, False), (True, False)]
+
+
+def test_memory_that_was_freed_holds_no_open_window() -> None:
+    """accelerate's next training would never step: `sync_gradients` stays as the last micro-batch left it."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model = line()
+    model, optimizer, batches = accelerator.prepare(model, SGD(model.parameters(), 0.1), loader())
+    for x in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(x).sum())
+        break
+    assert not accelerator.sync_gradients
+    model, optimizer, batches = accelerator.free_memory(model, optimizer, batches)
+    assert (model, optimizer, batches) == (None, None, None)
+    model = line()
+    model, optimizer = accelerator.prepare(model, SGD(model.parameters(), 0.1))
+    accelerator.backward(model(torch.ones(1, 3)).sum())
+    optimizer.step()
+    assert not torch.equal(model.weight, line().weight)
+    AcceleratorState._reset_state(True)

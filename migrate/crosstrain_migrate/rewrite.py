@@ -19,7 +19,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from . import edits as e
 from .blocks import LEADING, Blocks, carry_over, splice_imports, with_lost_comments
 from .roles import program
-from .skeleton import Lines, Skeleton, skeleton
+from .skeleton import Lines, Skeleton, skeleton, without_end
 
 Span = tuple[int, int, int, int]
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -50,9 +50,10 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
     """One file's text, whose line 1 is the line `first` of its nodes."""
     if not wanted:
         return text
+    text, end = without_end(text)
     shape = skeleton(text, wanted, first)
     after = shape.restored(_transformed(shape, wanted))
-    return after if after is not None else _transformed(Skeleton(Lines(text, first)), wanted)
+    return (after if after is not None else _transformed(Skeleton(Lines(text, first)), wanted)) + end
 
 
 def _transformed(shape: Skeleton, wanted: list[e.Edit]) -> str:

@@ -19,6 +19,7 @@ from .roles.scopes import suites
 Span = tuple[int, int]  # offsets into the text, the second one behind the end
 
 _NAME = re.compile(r"__crosstrain_kept_(\d+)__")
+_INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
 _SHORT = 24  # characters: about as long as its name
 # What these edits name moves or goes, with every comment in it.
 _AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard)
@@ -57,10 +58,10 @@ class Lines:
         if decorators := getattr(node, "decorator_list", ()):
             start = self.text.rindex("@", 0, self.span(decorators[0])[0])
         inner = [suite[0] for suite in suites(node)]
-        if not inner:
-            return start, end
-        while self.is_elif(inner[-1]):
+        while inner and self.is_elif(inner[-1]):
             inner = [suite[0] for suite in suites(inner[-1])]
+        if not inner or not self.begins_line(self.span(inner[-1])[0]):
+            return start, end
         end = self._line_end(end)
         below = end
         while below < len(self.text):
@@ -75,6 +76,10 @@ class Lines:
 
     def is_elif(self, node: ast.stmt) -> bool:
         return isinstance(node, ast.If) and self.text.startswith("elif", self.span(node)[0])
+
+    def begins_line(self, offset: int) -> bool:
+        """Whether nothing but white space stands before it in its line."""
+        return self.place(offset)[1] == len(self.margin(offset))
 
     def _line_end(self, offset: int) -> int:
         found = self.text.find("\n", offset)
@@ -126,6 +131,17 @@ class Skeleton:
         return _NAME.sub(lambda found: self._original.text[slice(*self._kept[int(found[1])])], text)
 
 
+def without_end(text: str) -> tuple[str, str]:
+    """A file's text, and the indented comments below its last statement that belong to no block: LibCST would keep
+    only the last of them."""
+    if not text.rstrip().rpartition("\n")[2].lstrip().startswith("#"):
+        return text, ""
+    body = ast.parse(text).body
+    found = _INDENTED_COMMENT.search(text, Lines(text).statement(body[-1])[1] if body else 0)
+    at = found.start() if found else len(text)
+    return text[:at], text[at:]
+
+
 def skeleton(text: str, edits: Iterable[e.Edit], first: int) -> Skeleton:
     """The skeleton of a file's text, whose line 1 is the line `first` of the edits' nodes."""
     lines, own = Lines(text, first), Lines(text)
@@ -169,6 +185,6 @@ def _first_block(tree: ast.Module, lines: Lines) -> list[int]:
     for node in tree.body:
         for suite in suites(node):
             start, _ = lines.statement(suite[0])
-            if lines.margin(start) and lines.place(start)[1] == len(lines.margin(start)):
+            if lines.margin(start) and lines.begins_line(start):
                 return [lines.span(node)[0]]
     return []

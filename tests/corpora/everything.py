@@ -17,6 +17,7 @@ import ast
 import io
 import multiprocessing
 import os
+import random
 import re
 import signal
 import sys
@@ -220,9 +221,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("roots", nargs="*", type=Path)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--deep", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--sample", type=int, help="so many of the files, the same for the same --seed")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table", action="store_true", help="a line for every file that trains")
     options = parser.parse_args(arguments)
-    jobs = [(name, options.deep) for name in dict.fromkeys(files(options.roots or default_roots()))]
+    names = list(dict.fromkeys(files(options.roots or default_roots())))
+    if options.sample is not None and options.sample < len(names):
+        names = random.Random(options.seed).sample(names, options.sample)
+    jobs = [(name, options.deep) for name in names]
     totals = Totals()
     rows: list[Verdict] = []
     start = time.monotonic()

@@ -164,3 +164,26 @@ def test_places_after_what_is_left_out_are_found() -> None:
     assert shape.text == "__crosstrain_kept_0__; y = 1\n"
     y = ast.parse(text).body[1]
     assert shape.place(y.lineno, y.col_offset) == (1, shape.text.index("y = 1"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1\n    # deep\n    # deep\n",
+        "x = 1\n    # deep\n\n  # less\n# not at all\n    # deep",
+        "if x: y = 1\n    # deep\n    # deep\n",
+        "x = 1 \\\n\n\t# deep\n\t# deep\n",
+        "if x:\n    y = 1\n    # of the block\n  # of no block\n  # of no block\n",
+        "if x:\n    y = 1\nelif z: y = 2\n  # of no block\n  # of no block\n",
+        'x = """\n  # text\n  # text """\n',
+    ],
+)
+def test_comments_below_the_last_statement_stay(text: str) -> None:
+    last = ast.parse(text).body[-1]
+    assert rewrite(text, [e.InsertBefore(last, "CT303", code="first = 0")]) == "first = 0\n" + text
+
+
+def test_comments_below_the_last_statement_stay_without_it() -> None:
+    text = "x = 1\ny = 2  # why\n    # deep\n    # deeper\n"
+    after = rewrite(text, [e.RemoveStatement(ast.parse(text).body[-1], "CT303")])
+    assert after == "x = 1\n# why\n    # deep\n    # deeper\n"

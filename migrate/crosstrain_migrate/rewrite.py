@@ -56,8 +56,16 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
     return (after if after is not None else _transformed(Skeleton(Lines(text, first)), wanted)) + end
 
 
+class _Wrapper(MetadataWrapper):
+    """Without the walk over the whole tree that LibCST makes for providers that visit, also where there are none."""
+
+    def visit_batched(self, visitors: Iterable[BatchableCSTVisitor], *callbacks: None) -> cst.CSTNode:
+        wanted = list(visitors)
+        return super().visit_batched(wanted, *callbacks) if wanted else self.module
+
+
 def _transformed(shape: Skeleton, wanted: list[e.Edit]) -> str:
-    wrapper = MetadataWrapper(cst.parse_module(shape.text), unsafe_skip_copy=True)
+    wrapper = _Wrapper(cst.parse_module(shape.text), unsafe_skip_copy=True)
     plan = _Plan(wrapper, shape, wanted)
     module = wrapper.module.visit(_Rewriter(plan))
     missing = [edit for edit in wanted if edit not in plan.done]
@@ -104,7 +112,8 @@ class _Plan:
         for target in targets:
             if target not in functions.values():
                 spans[isinstance(target, ast.stmt), self._span(target)] = target
-        positions = wrapper.resolve(PositionProvider)
+        self._positions = positions = wrapper.resolve(PositionProvider)
+        self._starts = sorted(self._span(target)[:2] for target in targets)
         for node, position in positions.items():
             if isinstance(node, cst.FunctionDef | cst.ClassDef):
                 name_line = positions[node.name].start.line
@@ -134,6 +143,14 @@ class _Plan:
                 return node
         return None
 
+    def concerns(self, line: cst.SimpleStatementLine) -> bool:
+        """Whether an edit names anything in a line of statements."""
+        position = self._positions[line]
+        first = (position.start.line, position.start.column)
+        return bisect.bisect(self._starts, (position.end.line, position.end.column)) > bisect.bisect_left(
+            self._starts, first
+        )
+
     def concrete(self, node: ast.AST, edit: e.Edit) -> cst.CSTNode:
         found = self.nodes.get(node)
         if found is None:
@@ -156,6 +173,12 @@ class _Rewriter(cst.CSTTransformer):
         self.comments = 0  # seen since the last statement
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(self)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # LibCST makes every node that it visits anew, which takes most of its time.
+        if isinstance(node, cst.SimpleStatementLine) and not self.plan.concerns(node):
+            return False
+        return super().on_visit(node)
 
     def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:
         # No `leave_` method here removes a node or makes several of it.

@@ -70,6 +70,19 @@ values = filtered(lambda x: x is None or isinstance(x, torch.Tensor))
 data([values({"a": (1, 2)})])
 """
 
+_ITERATORS = """
+def convert(value, seen):
+    if isinstance(value, tuple):
+        return tuple(convert(iter(value), seen))
+    if isinstance(value, list):
+        return list(convert(iter(value), seen))
+    for index, part in enumerate(value):
+        convert(enumerate(part), seen)
+    return value
+
+convert([(1, 2)], {})
+"""
+
 _CONTAINERS = "".join(
     f"x{n} = [{n}, ({n}, {{'a': {n}}})]\nfor y{n} in x{n}:\n    print(y{n})\n" for n in range(200)
 )
@@ -83,6 +96,7 @@ _CONTAINERS = "".join(
         pytest.param(_IMPORTED, 50, id="imported"),
         pytest.param(_FUNCTIONS, 50, id="many-attributes"),
         pytest.param(_NESTED, 20, id="calls-itself"),
+        pytest.param(_ITERATORS, 100, id="iterators-over-iterators"),
         pytest.param(_CONTAINERS, 10, id="many-containers"),
     ],
 )

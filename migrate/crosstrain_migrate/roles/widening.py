@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from .values import Member, Shard, Symbol, Value
+from .values import Iterator, Member, Shard, Symbol, Unknown, Value
 
 WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
-# Attributes of things we know nothing of are told apart up to this depth, and in sets up to this size.
+# Attributes of things we know nothing of, and iterators over iterators, are told apart up to this depth, and in sets up to this size.
 DEEPEST, CROWD = 4, 40
 LONGEST = 6  # parts of a dotted name that surely names something in a module
 
@@ -50,3 +50,13 @@ def may_have(owner: Value, name: str) -> bool:
             return False
         owner = owner.receiver
     return True
+
+
+def iterator(over: Value, site: ast.AST, counted: bool = False) -> Value:
+    """What `site` makes to iterate `over`: a function that calls itself with it would give others without end."""
+    inner, depth = over, 1
+    while isinstance(inner, Iterator):
+        if inner.site is site or depth >= DEEPEST:
+            return Unknown() if counted else over
+        inner, depth = inner.of, depth + 1
+    return Iterator(over, site, counted)

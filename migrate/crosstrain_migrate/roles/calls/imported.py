@@ -26,6 +26,7 @@ from crosstrain_migrate.roles.values import (
     Value,
     Values,
 )
+from crosstrain_migrate.roles.widening import iterator
 
 from .modules import loss
 from .tensor_functions import call_tensor_function, of_unknown
@@ -44,7 +45,7 @@ def call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
     if path in {"builtins.next"} and node.args:
         return iterate(interp, interp.of(node.args[0]), node)
     if path in {"builtins.enumerate"} and node.args:
-        return frozenset({Iterator(v, node, counted=True) for v in interp.of(node.args[0])})
+        return frozenset(iterator(v, node, counted=True) for v in interp.of(node.args[0]))
     if path in {"builtins.zip"}:
         return _zip(interp, node)
     if path in api.ITERATORS and node.args:
@@ -96,7 +97,7 @@ def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:
         return values
     if node in interp.looks:
         return frozenset({Iterator(looked_at(node), node)})
-    return frozenset({Iterator(v, node) for v in values})
+    return frozenset(iterator(v, node) for v in values)
 
 
 def _map(interp: Interpreter, node: ast.Call) -> Values:

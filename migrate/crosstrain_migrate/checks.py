@@ -17,6 +17,7 @@ from typing import TypeGuard
 
 from crosstrain_migrate.names import early_uses, local_names, unbound_names
 from crosstrain_migrate.roles.program import parts
+from crosstrain_migrate.roles.walks import walk
 
 
 def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:
@@ -111,10 +112,7 @@ def _read_in(tree: ast.Module, scope: str, own: Mapping[str, frozenset[str]]) ->
     function: ast.AST = tree
     for part in scope.split("."):
         candidates = [
-            node
-            for statement in body
-            for node in ast.walk(statement)
-            if _is_scope(node) and node.name == part
+            node for statement in body for node in walk(statement) if _is_scope(node) and node.name == part
         ]
         if not candidates:
             return frozenset()

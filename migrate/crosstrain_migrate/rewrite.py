@@ -10,7 +10,7 @@ import ast
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 import libcst as cst
@@ -57,11 +57,16 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
 
 
 class _Wrapper(MetadataWrapper):
-    """Without the walk over the whole tree that LibCST makes for providers that visit, also where there are none."""
+    """LibCST walks the whole tree for the providers that visit it, also where there are none, as for positions."""
 
-    def visit_batched(self, visitors: Iterable[BatchableCSTVisitor], *callbacks: None) -> cst.CSTNode:
+    def visit_batched(
+        self,
+        visitors: Iterable[cst.BatchableCSTVisitor],
+        before_visit: Callable[[cst.CSTNode], None] | None = None,
+        after_leave: Callable[[cst.CSTNode], None] | None = None,
+    ) -> cst.CSTNode:
         wanted = list(visitors)
-        return super().visit_batched(wanted, *callbacks) if wanted else self.module
+        return super().visit_batched(wanted, before_visit, after_leave) if wanted else self.module
 
 
 def _transformed(shape: Skeleton, wanted: list[e.Edit]) -> str:

@@ -52,6 +52,19 @@ class Facts:
         """Every node of the script, breadth first; contexts and operators are not among them."""
         return tuple(walk(self.tree))
 
+    @cached_property
+    def _names(self) -> dict[str, list[ast.Name]]:
+        found: dict[str, list[ast.Name]] = defaultdict(list)
+        for node in self.nodes:
+            if isinstance(node, ast.Name):
+                found[node.id].append(node)
+        return found
+
+    def mentions(self, scope: Scope, name: str) -> list[ast.Name]:
+        """Every place that reads or binds the variable `name` of `scope`, in functions inside it too."""
+        of_node = self.table.of_node
+        return [node for node in self._names.get(name, ()) if of_node[node].resolve(name) is scope]
+
     def of(self, node: ast.AST) -> Values:
         return self.interp.of(node)
 

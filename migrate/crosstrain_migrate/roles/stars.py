@@ -6,6 +6,7 @@ import ast
 import builtins
 
 from . import torch_api as api
+from .walks import walk
 
 # What these modules export, as far as rules ask for it. `torch.nn` exports classes, one and all.
 EXPORTS = {
@@ -65,13 +66,13 @@ def star_names(tree: ast.Module) -> dict[str, str]:
     """Every name the script reads that a star import of torch brings in, with the dotted name that it stands for."""
     stars = [
         node.module
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and node.module and not node.level
     ]
     known = [module for module in stars if module.split(".")[0] == "torch"]
     if not known:
         return {}
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    names = {n.id for n in walk(tree) if isinstance(n, ast.Name)}
     found = {name: _source(name, known) for name in names if not hasattr(builtins, name)}
     return {name: f"{module}.{name}" for name, module in found.items() if module}
 

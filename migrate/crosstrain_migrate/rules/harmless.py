@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.roles.nodes import last_name
+from crosstrain_migrate.roles.walks import walk
 
 
 def dumps(body: list[ast.stmt]) -> list[str]:
@@ -59,7 +60,7 @@ _HARMLESS = frozenset(
 
 def effectless(node: ast.expr) -> bool:
     """Evaluating it changes nothing: names, attributes, arithmetic, tests, and calls that only ask."""
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Call):
             if last_name(inner.func) not in _HARMLESS:
                 return False
@@ -70,7 +71,7 @@ def effectless(node: ast.expr) -> bool:
 
 def is_pure(test: ast.expr) -> bool:
     """A test without side effects: names, attributes, `not`, and, or, cuda.is_available()."""
-    for node in ast.walk(test):
+    for node in walk(test):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if not name.endswith("is_available"):

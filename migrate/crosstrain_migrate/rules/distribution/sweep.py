@@ -287,13 +287,7 @@ class _Sweeper:
         return name in self.old.by_scope.get(path, set())
 
     def _is_read(self, scope: Scope, name: str) -> bool:
-        return any(
-            isinstance(n, ast.Name)
-            and n.id == name
-            and isinstance(n.ctx, ast.Load)
-            and self.facts.table.of_node[n].resolve(name) is scope
-            for n in walk(scope.node)
-        )
+        return any(isinstance(n.ctx, ast.Load) for n in self.facts.mentions(scope, name))
 
     def _attribute_read(self, name: str) -> bool:
         if name in self.now.attributes:

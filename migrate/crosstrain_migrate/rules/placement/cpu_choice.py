@@ -57,7 +57,7 @@ def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
             "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
         )
         context.note(RULE, value, reason, BY_GPU, Severity.NOTE)
-    if context.home.scope.parent is None and any(_by_name(n) for n in ast.walk(context.facts.tree)):
+    if context.home.scope.parent is None and any(_by_name(n) for n in context.facts.nodes):
         context.note(
             RULE,
             value,

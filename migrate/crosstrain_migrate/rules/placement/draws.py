@@ -10,6 +10,7 @@ from crosstrain_migrate.roles.program import is_main_test, modules_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import NOISE
 from crosstrain_migrate.roles.values import Symbol, Value, code_of
+from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Home
 
 SEEDS = frozenset(
@@ -95,7 +96,7 @@ def _called(
     facts: Facts, node: ast.AST, depth: int, seen: frozenset[ast.AST] = frozenset()
 ) -> Iterator[tuple[ast.Call, Value]]:
     """Every call that evaluating `node` may come to, through the script's own functions, with what is called."""
-    for call in ast.walk(node):
+    for call in walk(node):
         if not isinstance(call, ast.Call):
             continue
         for value in facts.of(call.func):

@@ -16,6 +16,7 @@ from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import names_a_device
 from crosstrain_migrate.roles.values import Function, Symbol
+from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
 from crosstrain_migrate.rules.output import speakers
@@ -38,7 +39,7 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
             "the name `accelerator` is already used in this script",
             "rename it",
         )
-    if any(n.name == "Accelerator" for n in ast.walk(facts.tree) if isinstance(n, ast.ClassDef)):
+    if any(n.name == "Accelerator" for n in facts.nodes if isinstance(n, ast.ClassDef)):
         raise refuse(CONSTRUCT, first, "the script has a class `Accelerator` of its own", "rename it")
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
@@ -101,9 +102,7 @@ def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
 
 def _above_marks(facts: Facts, scope: Scope) -> Scope:
     """The outermost caller whose own statements need the accelerator: what it decides for a rank, say."""
-    marked = {
-        facts.table.of_node[n] for n in ast.walk(facts.tree) if isinstance(n, ast.Name) and MARKED.match(n.id)
-    }
+    marked = {facts.table.of_node[n] for n in facts.nodes if isinstance(n, ast.Name) and MARKED.match(n.id)}
     found, current, seen = scope, scope, {scope}
     while True:
         callers = {facts.table.of_node[site] for site in facts.callers.get(current.node, ())}
@@ -119,7 +118,7 @@ def mentions_accelerator(statement: ast.stmt) -> bool:
     """Whether a statement that runs at once (no definition) holds a mark for the accelerator."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
-    return any(isinstance(n, ast.Name) and MARKED.match(n.id) for n in ast.walk(statement))
+    return any(isinstance(n, ast.Name) and MARKED.match(n.id) for n in walk(statement))
 
 
 def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[ast.Assign]) -> ast.stmt:
@@ -161,9 +160,9 @@ def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:
     """Whether a statement that runs at once makes a writer or a log, itself or in a function of the script."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
-    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
     called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
-    calls += [n for function in called for n in ast.walk(function) if isinstance(n, ast.Call)]
+    calls += [n for function in called for n in walk(function) if isinstance(n, ast.Call)]
     return any(facts.paths(c.func) & speakers.MADE for c in calls)
 
 
@@ -228,7 +227,7 @@ def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
     scope = facts.table.of_node[name].resolve(name.id)
     found = [
         n.value
-        for n in ast.walk(facts.tree)
+        for n in facts.nodes
         if isinstance(n, ast.Assign)
         and len(n.targets) == 1
         and isinstance(n.targets[0], ast.Name)

@@ -89,14 +89,9 @@ def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
 
 def _uses_in_class(facts: Facts, definition: ast.Assign, name: str) -> list[ast.expr]:
     scope = facts.table.of_node[definition]
-    names = [
-        node
-        for node in ast.walk(scope.node)
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    ]
     return [
         *(node for node in _attributes(facts, name) if _means(facts, node, definition)),
-        *(node for node in names if facts.table.of_node[node].resolve(name) is scope),
+        *(node for node in facts.mentions(scope, name) if isinstance(node.ctx, ast.Load)),
     ]
 
 
@@ -261,11 +256,7 @@ class Leftovers:
         scope = self.facts.table.of_node[alias].resolve(name)
         if scope is None or self._is_imported(scope, name):
             return False
-        uses = [
-            n
-            for n in ast.walk(scope.node)
-            if isinstance(n, ast.Name) and n.id == name and self.facts.table.of_node[n].resolve(name) is scope
-        ]
+        uses = self.facts.mentions(scope, name)
         return bool(uses) and all(n in self.gone for n in uses) and not self._is_written(name)
 
     def _is_written(self, name: str) -> bool:

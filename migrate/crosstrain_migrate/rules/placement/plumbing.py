@@ -102,13 +102,7 @@ class Plumbing:
     def _residual(self, scope: Scope, name: str) -> list[ast.Name]:
         """Uses of a variable that no edit has taken away."""
         return [
-            n
-            for n in ast.walk(scope.node)
-            if isinstance(n, ast.Name)
-            and n.id == name
-            and isinstance(n.ctx, ast.Load)
-            and n not in self.gone
-            and self.facts.table.of_node[n].resolve(name) is scope
+            n for n in self.facts.mentions(scope, name) if isinstance(n.ctx, ast.Load) and n not in self.gone
         ]
 
     def _parameters(self, parameters: dict[FunctionNode, str]) -> None:

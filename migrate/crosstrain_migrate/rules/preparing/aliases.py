@@ -7,6 +7,7 @@ import ast
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value
+from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.home import only_definition
@@ -120,7 +121,7 @@ def _sees_prepared(
         return _sees_prepared(context, _iterated(definition), holding, position, loader, seen)
     if scope is None or not scope.is_function:
         return False
-    arguments = {a.arg: a for a in ast.walk(scope.node) if isinstance(a, ast.arg)}
+    arguments = {a.arg: a for a in walk(scope.node) if isinstance(a, ast.arg)}
     if node.id in arguments:
         sites = facts.callers.get(scope.node, [])
         return bool(sites) and all(

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import all_arguments, suites
+from crosstrain_migrate.roles.walks import walk
 
 _ENDS = frozenset({"exit", "sys.exit", "quit", "os._exit", "parser.error"})
 
@@ -69,5 +70,5 @@ def _stores(node: ast.AST, name: str) -> bool:
         return any((alias.asname or alias.name.split(".")[0]) == name for alias in node.names)
     return any(
         isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) and ast.unparse(n) == name
-        for n in ast.walk(node)
+        for n in walk(node)
     )

@@ -15,6 +15,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Sequence, Value, site_of
+from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, refuse
 
 from .aliases import ITEMS, check_aliases, check_other_names, seen_everywhere, streams_of
@@ -299,7 +300,7 @@ def _first_use(
     """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared."""
     facts = context.facts
     values = set(held)
-    for node in ast.walk(scope.node):
+    for node in walk(scope.node):
         line = getattr(node, "lineno", None)
         if (
             line is None

@@ -78,3 +78,15 @@ def test_what_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
         code, text = explain(str(path))
         assert code == 2
         assert path.name in text
+
+
+def test_every_run_lists_what_one_place_makes_in_the_same_order(tmp_path: Path) -> None:
+    kinds = ["Adadelta", "Adagrad", "Adam", "AdamW", "RMSprop", "Rprop", "SGD"]
+    choices = ", ".join(f"torch.optim.{kind}" for kind in reversed(kinds))
+    text = TRAIN.replace(
+        "torch.optim.SGD(net.parameters(), lr=0.1)", f"choose([{choices}])(net.parameters(), lr=0.1)"
+    ).replace("data =", "def choose(kinds):\n    for kind in kinds:\n        return kind\n\ndata =", 1)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text(text)
+    _, said = explain(str(tmp_path / "train.py"))
+    assert [line.rsplit(".", 1)[-1] for line in said.splitlines() if "made by torch.optim" in line] == kinds

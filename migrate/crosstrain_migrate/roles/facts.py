@@ -441,10 +441,10 @@ class Facts:
 
 
 def _position(value: Value) -> tuple[int | str, ...]:
-    """Where a value was made, through which call, and for which key."""
+    """Where a value was made, through which call, for which key, and as what: every run lists them alike."""
     places = (getattr(value, "site", None), getattr(value, "via", None))
     numbers = [getattr(place, name, 0) for place in places for name in ("lineno", "col_offset")]
-    return (*numbers, str(getattr(value, "key", "")))
+    return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""))
 
 
 def understand(tree: ast.Module) -> Facts:

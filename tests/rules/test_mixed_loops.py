@@ -102,6 +102,22 @@ def by_phase(made: str, loop: str = "for x, y in loaders[phase]:") -> tuple[dict
     return before, {**after, "prepare": ITEMS_PREPARED}
 
 
+def in_parts(first: str, second: str) -> tuple[dict[str, str], dict[str, str]]:
+    """A loss of two parts, which is not computed again; and what becomes of it where both are means."""
+    parts = f"loss = {first}\n        loss = loss + {second}"
+    before, after = phases(f"{WEIGHTED}\n    {RIGHT}"), converted(f"{GATHERED}{WEIGHTED}\n    {RIGHT}")
+    reduced = 'accelerator.reduce(loss, reduction="mean").item()'
+    loss = after["loss"].replace(f"loss = {MEAN}", parts).replace("loss.item()", reduced)
+    return (
+        {**before, "loss": before["loss"].replace(f"loss = {MEAN}", parts)},
+        {
+            **after,
+            "device": 'accelerator = Accelerator(even_batches="weighted")  # the fastest there is',
+            "loss": loss.replace("x.size(0)", "y.size(0)"),
+        },
+    )
+
+
 POSITIVE = [
     *(
         Case("CT201", name, *by_phase(made), at="optimizer = torch")
@@ -130,6 +146,12 @@ POSITIVE = [
         "its mode chosen in a branch",
         phases(f"{WEIGHTED}\n    {RIGHT}", BY_BRANCH),
         converted(f"{GATHERED}{AGAIN}\n    {RIGHT}", BY_BRANCH),
+        at="total += ",
+    ),
+    Case(
+        "CT602",
+        "a loss of several parts is averaged, and no batch is filled up",
+        *in_parts(MEAN, "out.pow(2).mean()"),
         at="total += ",
     ),
 ]
@@ -199,13 +221,8 @@ NEGATIVE = [
     ),
     refuses(
         RULE,
-        "a loss that cannot be computed again",
-        {
-            **phases(f"{WEIGHTED}\n    {RIGHT}"),
-            "loss": phases(f"{WEIGHTED}\n    {RIGHT}")["loss"].replace(
-                f"loss = {MEAN}", f"loss = {MEAN}\n        loss = loss + out.pow(2).mean()"
-            ),
-        },
+        "a sum that cannot be computed again",
+        in_parts("F.cross_entropy(out, y, reduction='sum')", "out.pow(2).sum()")[0],
         at="total += ",
     ),
 ]

@@ -17,6 +17,11 @@ HELPER_AFTER = HELPER
 NOISE = (
     "noise = torch.randn(len(x), 8, device=x.device)\nout = model(x + noise)\nloss = F.cross_entropy(out, y)"
 )
+ORDER = "order = torch.randperm(x.size(0)).to(device)"
+MIXUP = (
+    "mixed = 0.7 * x + 0.3 * x[order, :]\nout = model(mixed)\n"
+    "loss = 0.7 * F.cross_entropy(out, y) + 0.3 * F.cross_entropy(out, y[order])"
+)
 PREPARED = "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)"
 
 
@@ -89,6 +94,26 @@ POSITIVE = [
             "batch": "",
         },
     ),
+    says(
+        SHARED,
+        "rows mixed with others of their batch",
+        {
+            "loss": f"{ORDER}\n{MIXUP}",
+            "after_step": "print(loss.item(), (out.argmax(1) == y[order]).sum().item())",
+        },
+        "mixed = ",
+        {
+            "device": PLACED,
+            "after_step": 'accelerator.print(accelerator.reduce(loss, reduction="mean").item(), '
+            "accelerator.gather_for_metrics(out.argmax(1) == y[order]).sum().item())",
+        },
+    ),
+    says(
+        SHARED,
+        "a batch mixed with itself backwards",
+        {"loss": "out = model(0.7 * x + 0.3 * x.flip(0))\nloss = F.cross_entropy(out, y)"},
+        "x.flip(0)",
+    ),
     says(ALIKE, "noise beside the batch", {"loss": NOISE}, "torch.randn"),
     says(
         ALIKE,
@@ -154,6 +179,20 @@ NEGATIVE = [
             "model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3)).to(device)",
         },
         {"model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))"},
+    ),
+    leaves(
+        SHARED,
+        "features turned around",
+        {"loss": "out = model(torch.flip(x, dims=[1]))\nloss = F.cross_entropy(out, y)"},
+    ),
+    leaves(
+        "CT104",
+        "a tensor that a function makes for the batch is still moved",
+        {
+            "definitions": "def steps_of(n):\n    return torch.ones(n, 8)\n",
+            "loss": "t = steps_of(x.shape[0]).to(device)\nout = model(x + t)\nloss = F.cross_entropy(out, y)",
+        },
+        {"device": PLACED},
     ),
     leaves(
         ALIKE,

@@ -15,6 +15,7 @@ from .memory import ANY, key_of
 from .values import (
     NOTHING,
     UNKNOWN,
+    Absent,
     External,
     Function,
     Instance,
@@ -61,7 +62,7 @@ def _name(interp: Interpreter, node: ast.Name) -> Values:
 
 def _attribute(interp: Interpreter, node: ast.Attribute) -> Values:
     found: set[Value] = set()
-    for owner in interp.eval(node.value):
+    for owner in _present(interp.eval(node.value)):
         found |= attribute(interp, owner, node.attr, node)
     parent = interp.table.parents.get(node)
     if not (isinstance(parent, ast.Call) and parent.func is node):
@@ -69,13 +70,19 @@ def _attribute(interp: Interpreter, node: ast.Attribute) -> Values:
     return frozenset(found)
 
 
+def _present(owners: Values) -> Values:
+    """Without None, if it may be anything else: None has no attributes and no items."""
+    return frozenset(v for v in owners if not isinstance(v, Absent)) or owners
+
+
 def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
     owners, index = interp.eval(node.value), interp.eval(node.slice)
     row_index = any(isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE for v in index)
+    permutes = _permutes(interp, node.slice)
     found: set[Value] = set()
-    for owner in owners:
+    for owner in _present(owners):
         if isinstance(owner, Shard):
-            shard = tensors.subscript(owner, node.slice, node, row_index)
+            shard = tensors.subscript(owner, node.slice, node, row_index, permutes)
             found |= {shard} if shard is not None else UNKNOWN
         elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
             found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
@@ -88,11 +95,18 @@ def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
     return frozenset(found)
 
 
+def _permutes(interp: Interpreter, index: ast.expr) -> bool:
+    """`x[order]` and `x[order, :, 2:5]`: the same rows in another order."""
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    found = interp.of(first)
+    return bool(found) and all(isinstance(v, Shard) and v.kind == "order" for v in found)
+
+
 def _looked_up(index: Values, node: ast.Subscript) -> Values:
     """`table[labels]`: one row of the table for each of the batch; a mask picks another number of them."""
     mask = isinstance(node.slice, ast.Compare | ast.UnaryOp | ast.BoolOp)
     shards = [v for v in index if isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE]
-    return frozenset(tensors.other(s, node) if mask else s for s in shards)
+    return frozenset(tensors.other(s, node) if mask or s.kind == "order" else s for s in shards)
 
 
 def _literal_sequence(interp: Interpreter, node: ast.Tuple | ast.List | ast.Set) -> Values:
@@ -255,6 +269,8 @@ def _call(interp: Interpreter, node: ast.Call) -> Values:
 
 
 def _constant(interp: Interpreter, node: ast.Constant) -> Values:
+    if node.value is None:
+        return frozenset({Absent()})
     if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
         return frozenset({External("torch.device", node)})
     return UNKNOWN

@@ -6,6 +6,7 @@
 | rows | dim 0 runs over the samples (k consecutive rows a sample) | gather |
 | layers | dim 1 runs over the samples (recurrent hidden states) | - |
 | mixed | every element belongs to one sample, in another order | - |
+| order | a permutation of the share's positions: rows indexed by it stay rows | - |
 | mean, sum | over the samples | reduce |
 | mixture | a sum over rows and something else added | - |
 | count | how many samples | gather, then count |
@@ -22,7 +23,12 @@ from . import torch_api as api
 from .values import Shard
 
 SCALARS = frozenset({"mean", "sum", "mixture", "count", "other"})
-PER_SAMPLE = frozenset({"batch", "rows", "mixed", "layers"})
+PER_SAMPLE = frozenset({"batch", "rows", "mixed", "layers", "order"})
+PERMUTATIONS = frozenset({"torch.randperm", "numpy.random.permutation"})
+# What a permutation goes through and stays one.
+_KEEPS_ORDER = frozenset(
+    {"to", "cuda", "cpu", "type", "type_as", "int", "long", "clone", "detach", "contiguous", "tolist"}
+)
 
 
 def literal_int(node: ast.AST | None) -> int | None:
@@ -44,9 +50,11 @@ def collapsed(shard: Shard, kind: str, node: ast.AST) -> Shard:
     return replace(shard, kind=kind, origins=shard.origins | {node})
 
 
-def _dims(rest: list[ast.expr], keywords: dict[str, ast.expr], position: int = 0) -> list[int | None] | None:
+def dims_of(
+    rest: list[ast.expr], keywords: dict[str, ast.expr], position: int = 0
+) -> list[int | None] | None:
     """The dimensions a call names: None when it names none, [None] where one is not a literal."""
-    node = keywords.get("dim", keywords.get("axis"))
+    node = keywords.get("dim", keywords.get("dims", keywords.get("axis")))
     if node is None and len(rest) > position:
         node = rest[position]
     if node is None or (isinstance(node, ast.Constant) and node.value is None):
@@ -127,7 +135,11 @@ def _per_sample(
     counts: frozenset[ast.expr],
     others: tuple[Shard, ...],
 ) -> Shard:
-    if any(o.kind == "other" for o in others):
+    if name == "index_select" and shard.kind == "rows" and others and all(o.kind == "order" for o in others):
+        return shard
+    if shard.kind == "order":
+        return shard if name in _KEEPS_ORDER else other(shard, node)
+    if any(o.kind in {"other", "order"} for o in others):
         return other(shard, node)
     if name in {"matmul", "mm", "__matmul__"} and any(o.kind == "mixed" for o in others):
         return other(shard, node)
@@ -146,7 +158,7 @@ def _reduction(
     name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
 ) -> Shard:
     position = 1 if name == "norm" else 0
-    dims = _dims(rest, keywords, position)
+    dims = dims_of(rest, keywords, position)
     if dims is not None and shard.kind in {"rows", "batch"} and _spares_rows(dims):
         return replace(shard, kind="batch" if api.REDUCTIONS[name] else "rows")
     if dims is not None and not _spares_rows(dims) and name in {"max", "min"} and rest and dims == [None]:
@@ -163,8 +175,10 @@ def _reduction(
 def _along(
     name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
 ) -> Shard:
-    position = 1 if name in {"topk", "kthvalue", "chunk", "split", "normalize"} else 0
-    dims = _dims(rest, keywords, position)
+    position = 1 if name in {"topk", "kthvalue", "chunk", "split", "normalize", "roll"} else 0
+    dims = dims_of(rest, keywords, position)
+    if name in {"flip", "roll"} and shard.kind == "rows" and dims is not None and None not in dims:
+        return shard  # the same rows, at most in another order
     if dims is None and name in api.FIRST_DIM_BY_DEFAULT | api.LAST_DIM_BY_DEFAULT:
         return other(shard, node)  # the last dimension of a loss per sample is its first
     if dims is None or _spares_rows(dims):
@@ -190,7 +204,7 @@ def _reshape(
     if name == "flatten":
         return shard
     if name in {"squeeze", "unsqueeze"}:
-        dims = _dims(rest, keywords)
+        dims = dims_of(rest, keywords)
         if shard.kind == "layers" and name == "squeeze" and dims == [0]:
             return replace(shard, kind="rows")
         return shard if dims is None or _spares_rows(dims) else mixed
@@ -206,8 +220,12 @@ def _reshape(
     return other(shard, node)
 
 
-def subscript(shard: Shard, index: ast.expr, node: ast.AST, row_index: bool) -> Shard | None:
-    """`shard[index]`; `row_index`: the index itself is computed from rows (a mask)."""
+def subscript(
+    shard: Shard, index: ast.expr, node: ast.AST, row_index: bool, permutes: bool = False
+) -> Shard | None:
+    """`shard[index]`; `row_index`: the index itself is computed from rows (a mask); `permutes`: it is an order of them."""
+    if permutes and shard.kind == "rows":
+        return shard
     if shard.kind == "batch":
         return replace(shard, kind="rows")
     if shard.kind == "rows" and isinstance(index, ast.Constant) and isinstance(index.value, str):
@@ -274,6 +292,8 @@ def _with_constant(
 ) -> Shard:
     shard = left or right
     assert shard is not None
+    if shard.kind == "order":
+        return other(shard, node)
     if shard.kind in {"rows", "mixed", "batch", "layers"}:
         return replace(shard, kind="rows") if shard.kind == "batch" else shard
     if isinstance(op, ast.Mult):

@@ -18,6 +18,11 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Absent(Unknown):
+    """None. Where an attribute or an item of a value is read, the value was another one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """A name resolved through imports (or a builtin): `torch.nn.functional.cross_entropy`, `builtins.print`."""
 

@@ -53,7 +53,7 @@ def call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
     if path == "builtins.map" and len(node.args) == 2:
         return _map(interp, node)
     if path in PASS_THROUGH:
-        return frozenset(v for a in node.args for v in interp.of(a) if not isinstance(v, Function)) or UNKNOWN
+        return _passed(interp, node)
     if path == "builtins.len" and node.args:
         return _length(interp, node)
     if path in {"copy.deepcopy"} and node.args:
@@ -89,6 +89,12 @@ def call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
     note_parameters(interp, node)
     shards = of_unknown(interp, node)
     return shards if any(isinstance(v, Shard) for v in shards) else frozenset({External(path, node)})
+
+
+def _passed(interp: Interpreter, node: ast.Call) -> Values:
+    given = [interp.of(argument) for argument in node.args]
+    found = frozenset(v for values in given for v in values if not isinstance(v, Function))
+    return found if found or not all(given) else UNKNOWN
 
 
 def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:

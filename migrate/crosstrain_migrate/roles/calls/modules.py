@@ -49,8 +49,9 @@ def call_module(interp: Interpreter, node: ast.Call) -> Values:
     if not shards:
         return UNKNOWN
     kinds = {s.kind for s in shards}
-    kind = next(k for k in ("other", "mixed", "layers", "rows", "batch") if k in kinds)
-    return frozenset(Shard("rows" if kind == "batch" else kind, s.loader, s.origins) for s in shards)
+    kind = next(k for k in ("other", "order", "mixed", "layers", "rows", "batch") if k in kinds)
+    kind = {"batch": "rows", "order": "mixed"}.get(kind, kind)
+    return frozenset(Shard(kind, s.loader, s.origins) for s in shards)
 
 
 def _recurrent(interp: Interpreter, function: External, node: ast.Call) -> Values:

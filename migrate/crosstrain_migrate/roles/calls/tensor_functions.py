@@ -119,9 +119,12 @@ def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Ca
         return NOTHING
     shards = shards_of(interp, arguments)
     if name in api.FROM_DATA and node.args and interp.of(node.args[0]):
-        given = [v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind == "rows"]
+        given = [v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind in {"rows", "order"}]
         if given:
             return frozenset(replace(s, host=False) for s in given)
+    if path in tensors.PERMUTATIONS:
+        counts = [s for s in shards if s.kind == "count"]
+        return frozenset(Shard("order", s.loader) for s in counts) or UNKNOWN
     if name in api.FACTORIES or path.startswith("numpy.random."):
         return frozenset(Shard("rows", s.loader) for s in shards if s.kind in {"count", "shape"}) or (
             frozenset(tensors.other(s, node) for s in shards) or UNKNOWN

@@ -1,7 +1,7 @@
 """CT605: what depends on how a batch is shared between processes.
 
 What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
-        batches of two loaders in one step; statistics of an averaged model (`update_bn`) taken from a shared loader.
+        batches of two loaders in one step; rows that are mixed with others of their batch; statistics of an averaged model (`update_bn`) taken from a shared loader.
 Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
 Before: `hidden = model.init_hidden(BATCH_SIZE)`
 After:  (untouched; the finding names the size)
@@ -13,10 +13,11 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import arguments_of, keywords_of
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.nodes import last_name, line_of
 from crosstrain_migrate.roles.scopes import all_arguments
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
+from crosstrain_migrate.roles.tensors import PER_SAMPLE, dims_of
 from crosstrain_migrate.roles.values import External, Shard, Value, site_of
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
@@ -30,6 +31,7 @@ def plan(context: Context) -> None:
     _sizes(context)
     _single_rows(context)
     _two_loaders(context)
+    _mixed_rows(context)
     _averaged_statistics(context)
 
 
@@ -187,6 +189,48 @@ def _two_loaders(context: Context) -> None:
                 Severity.NOTE,
             )
             return
+
+
+# -- rows that meet other rows -----------------------------------------------------------------------------------
+
+
+def _mixed_rows(context: Context) -> None:
+    """Mixup and its like: a process has the rows of its share alone to choose from."""
+    for node in context.facts.nodes:
+        if (
+            isinstance(node, ast.Subscript | ast.Call)
+            and _reorders(context, node)
+            and context.trains_at(node)
+        ):
+            context.note(
+                RULE,
+                node,
+                f"`{ast.unparse(node)}` puts rows beside others of their batch: on several processes, beside others of "
+                "the same process's share, so these pairs are not those of one process",
+                "nothing to do where any pairs of rows will do, as in mixup and cutmix",
+            )
+            return
+
+
+def _reorders(context: Context, node: ast.Subscript | ast.Call) -> bool:
+    """Whether it gives the rows of a training batch in another order."""
+    trained = context.subject.train_loaders
+    if not any(
+        isinstance(v, Shard) and v.kind == "rows" and v.loader in trained for v in context.facts.of(node)
+    ):
+        return False
+    if isinstance(node, ast.Subscript):
+        first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+        return _is_order(context.facts, first)
+    name = last_name(node.func)
+    if name in {"flip", "roll"}:
+        rest = node.args[1:] if context.facts.paths(node.func) else node.args
+        return 0 in (dims_of(rest, keywords_of(node), 0 if name == "flip" else 1) or ())
+    return name == "index_select" and any(_is_order(context.facts, a) for a in arguments_of(node))
+
+
+def _is_order(facts: Facts, node: ast.expr) -> bool:
+    return any(isinstance(v, Shard) and v.kind == "order" for v in facts.of(node))
 
 
 # -- an averaged model's statistics ------------------------------------------------------------------------------

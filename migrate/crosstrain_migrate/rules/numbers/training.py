@@ -269,8 +269,10 @@ class Globaliser:
         if self.facts.in_module(node):
             raise inside_module(RULE, node)
         if self._in_mixed_loop(node):
-            self._again(node)
-            return
+            if self._is_of_one_call(node):
+                self._again(node)
+                return
+            self._must_be_exact(node, kinds)
         accelerator = self.context.accelerator(node)
         if kinds == {"sum"}:
             template = accelerator + ".gather_for_metrics({x}).sum()"
@@ -309,17 +311,25 @@ class Globaliser:
                 return True
         return False
 
-    def _again(self, node: ast.expr) -> None:
-        """Evaluation must not count the rows that fill up its last batch, so the loss that is read is computed again."""
+    def _is_of_one_call(self, node: ast.expr) -> bool:
         origins = {o for s in self.local(node) for o in s.origins}
-        call = next(iter(origins))
-        if len(origins) != 1 or not isinstance(call, ast.Call) or not isinstance(node, ast.Name):
+        return isinstance(node, ast.Name) and len(origins) == 1 and isinstance(next(iter(origins)), ast.Call)
+
+    def _must_be_exact(self, node: ast.expr, kinds: set[str]) -> None:
+        """A loss of several parts is not computed again: no batch may be filled up instead."""
+        if kinds != {"mean"} or self.context.runtime == "accelerate":
             raise refuse(
                 MIXED,
                 node,
                 f"one loop trains and evaluates, and what `{ast.unparse(node)}` was computed from is not clear",
                 "split training and evaluation into two loops",
             )
+        self._never_completed()
+
+    def _again(self, node: ast.expr) -> None:
+        """Evaluation must not count the rows that fill up its last batch, so the loss that is read is computed again."""
+        call = next(o for s in self.local(node) for o in s.origins)
+        assert isinstance(call, ast.Call)
         operands = [o for o in operands_of(call) if self.local(o)]
         self.gatherer.add(Collapse(node, operands, again=self._source_of_placed(call)))
 

@@ -16,7 +16,19 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import argument_of, keyword_of
 from crosstrain_migrate.roles.regions import in_mover
-from crosstrain_migrate.roles.values import Class, External, Member, Shard, Symbol, Unknown, Value
+from crosstrain_migrate.roles.tensors import PERMUTATIONS
+from crosstrain_migrate.roles.values import (
+    Class,
+    External,
+    Function,
+    Member,
+    Method,
+    Shard,
+    Symbol,
+    Unknown,
+    Value,
+    code_of,
+)
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holdings import stores
@@ -164,14 +176,24 @@ class Placement:
                         return False
             if isinstance(node, ast.Call):
                 function = self.facts.of(node.func)
+                if any(isinstance(v, Symbol) and _makes_a_tensor(v.path) for v in function):
+                    return False
                 if any(
-                    isinstance(v, Symbol)
-                    and v.path.startswith("torch.")
-                    and api.last(v.path) in api.FACTORIES
-                    for v in function
+                    not self._made_by_loader(r, seen | {r}) for r in self._returned_by(node) if r not in seen
                 ):
                     return False
         return True
+
+    def _returned_by(self, call: ast.Call) -> list[ast.expr]:
+        """What the script's own functions that `call` may run return."""
+        functions = [code_of(v) for v in self.facts.of(call.func) if isinstance(v, Function | Method)]
+        return [
+            node.value
+            for function in functions
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Return) and node.value is not None
+        ]
 
     def _source_of(self, definition: ast.AST) -> ast.AST | None:
         """What a variable was assigned, or what the comprehension that binds it goes over."""
@@ -323,6 +345,11 @@ class Placement:
         self.context.replace(
             node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device"
         )
+
+
+def _makes_a_tensor(path: str) -> bool:
+    """Whether a function makes tensors where it is told to, and on the CPU otherwise."""
+    return (path.startswith("torch.") and api.last(path) in api.FACTORIES) or path in PERMUTATIONS
 
 
 def _placed(rule: str) -> str:

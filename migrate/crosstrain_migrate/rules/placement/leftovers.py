@@ -106,7 +106,8 @@ def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
     target = definition.targets[0]
     made = {v for v in facts.of(definition.value) if isinstance(v, External)}
     return isinstance(target, ast.Name) and any(
-        Unknown() in facts.of(node.value) or (facts.of(node) & made and not _means(facts, node, definition))
+        any(isinstance(v, Unknown) for v in facts.of(node.value))
+        or (facts.of(node) & made and not _means(facts, node, definition))
         for node in _attributes(facts, target.id)
     )
 

@@ -211,6 +211,7 @@ NEGATIVE = [
             ),
         )
     ),
+    leaves("CT602", "a loss in one loop that nobody reads", {"after_step": "del loss"}),
     leaves(RULE, "two loops", {"after_epoch": "model.eval()"}),
     leaves(
         RULE,

@@ -190,3 +190,55 @@ def test_a_look_in_a_function_that_is_called_twice_sees_whole_batches() -> None:
     assert "    accelerator.print(labels.sum())" in result.after
     assert "    net, steps, batches = accelerator.prepare(net, steps, batches)" in result.after
     assert "    fit(train, rate" in result.after
+
+
+ONE_AFTER_THE_OTHER = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)
+
+
+def fit(net, optimizer):
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    return net, [1.0]
+
+
+small = nn.Linear(8, 3).to(device)
+steps = torch.optim.SGD(small.parameters(), lr=0.1)
+small, history = fit(small, steps)
+
+big = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 3)).to(device)
+big_steps = torch.optim.SGD(big.parameters(), lr=0.1)
+big, history = fit(big, big_steps)
+"""
+
+
+def test_trainings_one_after_the_other_prepare_for_themselves() -> None:
+    result = migrate(ONE_AFTER_THE_OTHER)
+    check_invariants(ONE_AFTER_THE_OTHER, result)
+    assert "small, steps, loader = accelerator.prepare(small, steps, loader)\nsmall, history" in result.after
+    assert "big, big_steps = accelerator.prepare(big, big_steps)\nbig, history" in result.after
+
+
+def test_a_second_optimizer_for_a_model_that_has_trained_is_prepared_by_itself() -> None:
+    again = "big_steps = torch.optim.Adam(small.parameters())\nsmall, history = fit(small, big_steps)\n"
+    text = ONE_AFTER_THE_OTHER[: ONE_AFTER_THE_OTHER.index("big = ")] + again
+    result = migrate(text)
+    check_invariants(text, result)
+    assert "big_steps = accelerator.prepare(big_steps)\nsmall, history" in result.after
+
+
+def test_a_model_that_trains_before_its_optimizer_is_prepared_is_refused() -> None:
+    used = "fit(big, steps)\nbig_steps = torch.optim"
+    text = ONE_AFTER_THE_OTHER.replace("big_steps = torch.optim", used)
+    result = migrate(text)
+    check_invariants(text, result)
+    assert result.refused

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import tensors
-from .arguments import arguments_of, shards_of
+from .arguments import argument_of, arguments_of, shards_of
 from .reach import reaching_within
 from .scopes import ScopeTable
-from .values import UNKNOWN, FunctionNode, Sequence, Shard, Value, Values
+from .values import UNKNOWN, External, FunctionNode, Instance, Sequence, Shard, Value, Values
 
 if TYPE_CHECKING:
     from .infer import Interpreter
@@ -35,7 +35,14 @@ class Call:
     function: FunctionNode
     node: ast.Call
     belongs: Callable[[Shard], bool]
+    foreign: frozenset[Value] = (
+        frozenset()
+    )  # objects that the function returns to others, who gave them to it
     done: dict[ast.AST, int] = field(default_factory=dict)  # containers that were copied, and how deep
+
+    def is_foreign(self, value: Value, site: ast.AST) -> bool:
+        """Whether a part of a tuple that the function returns is what another call gave."""
+        return value in self.foreign and isinstance(self.interp.table.parents.get(site), ast.Return)
 
 
 def in_context(
@@ -53,19 +60,58 @@ def in_context(
     def belongs(shard: Shard) -> bool:
         return shard.loader in passed or (not passed and not local)
 
-    call = Call(interp, function, node, belongs)
+    call = Call(interp, function, node, belongs, _of_other_calls(interp, function, node))
     found: set[Value] = set()
     for value in results:
         if isinstance(value, Sequence):
             found.add(_container(call, value, MAX_NESTING))
         elif not isinstance(value, Shard):
-            found.add(value)
+            found.update({value} - call.foreign)
         elif belongs(value):
             collapsed = value.kind in tensors.SCALARS and function not in interp.touching
             origins = frozenset({node}) if collapsed else value.origins
             found.add(Shard(value.kind, value.loader, origins, value.host))
     waits = not results or any(not interp.of(a) for a in arguments)
     return frozenset(found) if found or waits else UNKNOWN  # of other calls' batches: something, and no shard
+
+
+def _of_other_calls(interp: Interpreter, function: FunctionNode, node: ast.Call) -> frozenset[Value]:
+    """The objects that come back only where they were given: `return model` returns this call's model, not another's."""
+    if isinstance(function, ast.Lambda):
+        return frozenset()
+    own: set[Value] = set()
+    foreign: set[Value] = set()
+    for part in _returned_parts(interp, function):
+        values = {v for v in interp.of(part) if isinstance(v, External | Instance)}
+        definitions = interp.reaching.get(part, frozenset()) if isinstance(part, ast.Name) else frozenset()
+        given = [_given_as(function, node, d.arg) for d in definitions if isinstance(d, ast.arg)]
+        if not given or len(given) < len(definitions) or None in given:
+            own |= values
+        else:
+            own |= values & {v for argument in given if argument is not None for v in interp.of(argument)}
+        foreign |= values
+    return frozenset(foreign - own)
+
+
+def _returned_parts(interp: Interpreter, function: FunctionNode) -> list[ast.expr]:
+    """What the function's own return statements return: of a tuple, each part."""
+    if function not in interp.returned_parts:
+        returned = [
+            n.value
+            for n in ast.walk(function)
+            if isinstance(n, ast.Return)
+            and n.value is not None
+            and interp.table.function_around(n) is function
+        ]
+        interp.returned_parts[function] = [
+            part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else [value])
+        ]
+    return interp.returned_parts[function]
+
+
+def _given_as(function: FunctionNode, node: ast.Call, name: str) -> ast.expr | None:
+    first = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][:1]
+    return argument_of(node, function, name, first == ["self"])
 
 
 def _container(call: Call, value: Sequence, depth: int) -> Sequence:
@@ -85,7 +131,7 @@ def _container(call: Call, value: Sequence, depth: int) -> Sequence:
         for inner in list(interp.heap[value.site, key]):  # a container may hold itself
             if isinstance(inner, Sequence):
                 kept.add(_container(call, inner, depth - 1))
-            elif not isinstance(inner, Shard) or call.belongs(inner):
+            elif call.belongs(inner) if isinstance(inner, Shard) else not call.is_foreign(inner, value.site):
                 kept.add(inner)
         interp.store(site, key, kept or (UNKNOWN if interp.heap[value.site, key] else kept))
     return Sequence(site)

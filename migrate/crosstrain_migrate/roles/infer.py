@@ -68,6 +68,7 @@ class Interpreter:
         self.constants = Constants(tree, table)
         self.optional = Optional(table)
         self.copies = Copies()
+        self.returned_parts: dict[ast.AST, list[ast.expr]] = {}  # as `context` finds them
         self.stars = star_names(tree)
         self.movers = moving_functions(table)
         self.wrappers = moving_wrappers(table, self.movers)

@@ -49,8 +49,8 @@ def call_module(interp: Interpreter, node: ast.Call) -> Values:
     if not shards:
         return UNKNOWN
     kinds = {s.kind for s in shards}
-    kind = next(k for k in ("other", "order", "mixed", "layers", "rows", "batch") if k in kinds)
-    kind = {"batch": "rows", "order": "mixed"}.get(kind, kind)
+    first = next(k for k in ("other", "order", "mixed", "layers", "rows", "batch") if k in kinds)
+    kind = {"batch": "rows", "order": "mixed"}.get(first, first)
     return frozenset(Shard(kind, s.loader, s.origins) for s in shards)
 
 

@@ -33,6 +33,7 @@ class Collapse:
     counts: bool = False
     to_cpu: bool = False  # collected from a leaf that the script never moved to the device
     counted: str = ""  # `node` is a variable that holds the number of rows of this one
+    above: bool = False  # only a statement will do: a loop goes over the rows
     again: str = ""  # `node` is computed again, by this expression, from the gathered operands
 
 
@@ -80,9 +81,18 @@ class Gatherer:
         for around, group in groups.items():
             cut = None if self._reads_better_inline(group) else self._cut(around, group)
             again = next((c for c in group if c.again), None)
+            above = next((c for c in group if c.above), None)
             if cut is not None:
                 self._emit_cut(cut)
                 self.context.gathered.update(c.node for c in group)
+            elif above is not None:
+                raise refuse(
+                    self.rule,
+                    above.node,
+                    "a loop goes over the rows of this process's share one by one and keeps something of them, and they "
+                    "are needed as they are, too, so they cannot be gathered before it",
+                    "gather copies of them above the loop: `rows = accelerator.gather_for_metrics(x)`",
+                )
             elif again is not None:
                 raise refuse(
                     MIXED,
@@ -95,7 +105,7 @@ class Gatherer:
 
     @staticmethod
     def _reads_better_inline(group: list[Collapse]) -> bool:
-        if any(c.again for c in group):
+        if any(c.again or c.above for c in group):
             return False
         operands = [o for c in group for o in c.operands]
         if len(operands) == 1:

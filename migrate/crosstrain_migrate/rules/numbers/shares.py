@@ -245,8 +245,11 @@ class SinkFinder:
         """A loop over the rows of a share, when it leaves something behind."""
         ranged = isinstance(node.iter, ast.Call) and "builtins.range" in self.facts.paths(node.iter.func)
         over = node.iter.args if ranged and isinstance(node.iter, ast.Call) else [node.iter]
-        if isinstance(node.iter, ast.Call) and "builtins.zip" in self.facts.paths(node.iter.func):
-            over = node.iter.args
+        if isinstance(node.iter, ast.Call) and self.facts.paths(node.iter.func) & {
+            "builtins.zip",
+            "builtins.enumerate",
+        }:
+            over = [a for part in node.iter.args for a in _zipped(self.facts, part)]
         if not any(local_shards(self.facts, o, self.loaders) for o in over):
             return
         if any(self._leaves(inner) for inner in ast.walk(node)):
@@ -355,6 +358,12 @@ def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
     sites = facts.callers.get(function, []) if function is not None else []
     relevant = [s for s in sites if s not in facts.loss_origins]
     return bool(sites) and len(relevant) == len(sites) and any(is_opaque(facts, s, loaders) for s in sites)
+
+
+def _zipped(facts: Facts, node: ast.expr) -> list[ast.expr]:
+    """`a` and `b` of the `zip(a, b)` in `enumerate(zip(a, b))`."""
+    zipped = isinstance(node, ast.Call) and "builtins.zip" in facts.paths(node.func)
+    return node.args if zipped and isinstance(node, ast.Call) else [node]
 
 
 def _inner_shards(facts: Facts, node: ast.expr, loaders: set[Value]) -> list[Shard]:

@@ -22,6 +22,7 @@ from crosstrain_migrate.rules.placement.devices import Devices
 
 from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Collapse, Gatherer, inside_module
+from .row_loops import rows_read
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards, shards
 
 RULE = "CT602"
@@ -263,6 +264,10 @@ class Globaliser:
         if own <= {"mean", "sum"} and kinds <= {"rows", "mixed", "layers"}:
             self.loss(node, own)
             return
+        if kinds <= {"rows", "other"}:
+            for operand in mine:  # what is computed from global numbers is one
+                self.globalise(operand)
+            return
         raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
 
     def loss(self, node: ast.expr, kinds: set[str]) -> None:
@@ -430,13 +435,27 @@ def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
 class _Training(Globaliser):
     def run(self) -> None:
         evaluated = set(self.context.subject.eval_loaders)
-        for sink in SinkFinder(self.facts, self.loaders).run():
+        sinks = SinkFinder(self.facts, self.loaders).run()
+        gathered = self._row_loops(sinks)
+        for sink in sinks:
+            if any(self.facts.table.is_inside(sink.node, loop) for loop in gathered):
+                continue
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
             if sink.how in UNGATHERED:
                 raise self.cannot(sink.node, UNGATHERED[sink.how])
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
+
+    def _row_loops(self, sinks: list[Sink]) -> list[ast.AST]:
+        """The loops over rows before which all that they read is gathered."""
+        loops: list[ast.AST] = []
+        for sink in (s for s in sinks if s.how == "rows" and s.at not in loops):
+            rows = rows_read(self.facts, sink, self.loaders)
+            if rows is not None:
+                self.gatherer.add(Collapse(sink.node, rows, above=True))
+                loops.append(sink.at)
+        return loops
 
     def _is_backward(self, sink: Sink) -> bool:
         return isinstance(sink.at, ast.Call) and any(sink.at is call for call, _ in self.facts.backward_calls)

@@ -21,6 +21,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 from .aliases import ITEMS, check_aliases, check_other_names, seen_everywhere, streams_of
 from .bound import surely_bound
 from .holdings import Holding, holdings, stores
+from .rounds import rounds_of
 from .subject import common_position
 
 RULE = "CT201"
@@ -37,20 +38,25 @@ def plan(context: Context) -> None:
     _check_stages(context, held)
 
 
-def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding]) -> None:
-    """One prepare for what `scope` holds."""
+def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], together: bool = True) -> None:
+    """One prepare for what `scope` holds, or, unless all is to be prepared `together`, for one training of several."""
     position = common_position(context.facts, [s for h in held.values() for s in h.stores])
     position = _past_other_schedulers(context, scope, held, position)
-    if scope is context.subject.scope:
+    if together and scope is context.subject.scope:
         position = _with_evaluation(context, held, position)
     for loader in _begun_early(context, scope, held, position):
         _prepare_alone(context, held[loader], "the loader is prepared before a stream of its batches begins")
         check_aliases(context, {loader: held[loader]}, held[loader].last)
         del held[loader]
-    first_use = _first_use(context, scope, held, position)
+    first_use = _first_use(context, scope, held, position, together)
     if first_use is not None:
         position = _before_rebindings(context, held, first_use) or position
-        first_use = _first_use(context, scope, held, position)
+        first_use = _first_use(context, scope, held, position, together)
+    rounds = rounds_of(context, held) if first_use is not None and together else []
+    if len(rounds) > 1:
+        for part in rounds:
+            _prepare_in(context, scope, part, together=False)
+        return
     if first_use is not None:
         raise refuse(
             RULE,
@@ -295,9 +301,10 @@ def _prepare_elsewhere(context: Context, loader: Value) -> None:
 
 
 def _first_use(
-    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt
+    context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt, alone: bool = True
 ) -> ast.AST | None:
-    """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared."""
+    """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared; or that
+    trains, where there is one training alone."""
     facts = context.facts
     values = set(held)
     for node in walk(scope.node):
@@ -312,7 +319,7 @@ def _first_use(
             return node
         if isinstance(node, ast.Call) and streams_of(context, node) & values:
             return node
-        if any(node is call for call, _ in facts.backward_calls):
+        if alone and any(node is call for call, _ in facts.backward_calls):
             return node
         if isinstance(node, ast.Call) and _runs(context, node, values):
             return node

@@ -181,6 +181,12 @@ NEGATIVE = [
         {"model": "model = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))"},
     ),
     leaves(
+        "CT602",
+        "a test for an empty batch",
+        {"batch": "if len(y) == 0:\n    continue\nx, y = x.to(device), y.to(device)"},
+        {"batch": "if len(y) == 0:\n    continue"},
+    ),
+    leaves(
         SHARED,
         "features turned around",
         {"loss": "out = model(torch.flip(x, dims=[1]))\nloss = F.cross_entropy(out, y)"},

@@ -266,5 +266,5 @@ class _Evaluation(Globaliser):
             else:
                 raise NotProven(node, f"where `{ast.unparse(node)}` comes from could not be followed")
 
-    def cannot(self, node: ast.AST, why: str) -> Exception:
+    def cannot(self, node: ast.AST, why: str, remedy: str = "") -> Exception:
         return NotProven(node, why)

@@ -223,7 +223,18 @@ class SinkFinder:
             isinstance(at, ast.Assert) and self._compares_sizes(test)
         ):
             return
+        if self._asks_for_rows(test):
+            return
         self._add(test, "test", at)
+
+    def _asks_for_rows(self, test: ast.expr) -> bool:
+        """`len(y) > 0`: no process is given an empty share, so all of them say the same."""
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            return False
+        limit = test.comparators[0]
+        found = local_shards(self.facts, test.left, self.loaders, self.host)
+        plain = isinstance(test.left, ast.Call | ast.Subscript) and all(s.kind == "count" for s in found)
+        return bool(found) and plain and isinstance(limit, ast.Constant) and limit.value == 0
 
     def _compares_sizes(self, test: ast.expr) -> bool:
         """`pred.size() == target.size()`: where that fails for one process, the job ends, and nothing is decided."""

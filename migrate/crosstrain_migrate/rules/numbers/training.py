@@ -26,6 +26,8 @@ from .row_loops import rows_read
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards, shards
 
 RULE = "CT602"
+ROW_BY_ROW = "compute it from tensors that keep one row per sample, or after the loop"
+KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` of the Accelerator, before they are stored"
 # Ways in which rows leave their batch that no gather of one expression makes global.
 UNGATHERED = {
     "index": "it says where something is stored, so what is stored and where would have to be gathered together",
@@ -417,13 +419,13 @@ class Globaliser:
             isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in self._definitions(node)
         )
 
-    def cannot(self, node: ast.AST, why: str) -> Exception:
+    def cannot(self, node: ast.AST, why: str, remedy: str = ROW_BY_ROW) -> Exception:
         text = ast.unparse(node)
         return refuse(
             RULE,
             node,
             f"`{text}` depends on this process's share of the batch, and {why}",
-            "compute it from tensors that keep one row per sample, or after the loop",
+            remedy,
         )
 
 
@@ -443,7 +445,8 @@ class _Training(Globaliser):
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
             if sink.how in UNGATHERED:
-                raise self.cannot(sink.node, UNGATHERED[sink.how])
+                remedy = KEPT_BY_ALL if sink.how == "state" else ROW_BY_ROW
+                raise self.cannot(sink.node, UNGATHERED[sink.how], remedy)
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
 

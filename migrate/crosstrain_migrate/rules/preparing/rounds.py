@@ -11,8 +11,8 @@ import ast
 from crosstrain_migrate.roles.arguments import arguments_of
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Value, site_of
+from crosstrain_migrate.rules.base import Context
 
-from .base import Context
 from .holdings import Holding
 
 Held = dict[Value, Holding]

@@ -297,8 +297,8 @@ class Checkpoints:
         CorruptCheckpointError with the names of files that are missing or not what was saved.
 
         Two things go on otherwise than without the interruption: numbers that the workers of a loader draw in the
-        rest of an epoch that was interrupted in its middle, and a sharded model's accumulation window (which
-        warns).
+        rest of an epoch that was interrupted in its middle (and in later ones, where workers persist), and a
+        sharded model's accumulation window (which warns).
 
         Nothing in the files is run, unless ``allow_pickle`` says that whoever wrote them is trusted: then states
         of registered objects may hold any object.

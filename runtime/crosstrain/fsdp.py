@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -41,6 +41,7 @@ class ShardedSync:
         self._model = model
         self._comm = comm
         self._buffers_due = False
+        self._averaging = True
 
     def expect(self) -> None:
         self._buffers_due = True
@@ -51,18 +52,21 @@ class ShardedSync:
     def abandon(self) -> None:
         pass
 
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self._set(averaging=False)
+
+    def sync(self) -> AbstractContextManager[None]:
+        return self._set(averaging=True)
+
     @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        self._model.set_requires_gradient_sync(False)
+    def _set(self, *, averaging: bool) -> Iterator[None]:
+        before, self._averaging = self._averaging, averaging
+        self._model.set_requires_gradient_sync(averaging)
         try:
             yield
         finally:
-            self._model.set_requires_gradient_sync(True)
-
-    @contextmanager
-    def sync(self) -> Iterator[None]:
-        self._model.set_requires_gradient_sync(True)
-        yield
+            self._averaging = before
+            self._model.set_requires_gradient_sync(before)
 
     def settle(self) -> None:
         pass

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from crosstrain.model import sync_of
+from crosstrain.model import is_sharded, sync_of
 from crosstrain.state import RUN
 
 if TYPE_CHECKING:
@@ -18,12 +18,17 @@ class LocalSGD:
     """``with LocalSGD(accelerator, model, local_sgd_steps=8) as local: ... local.step()`` after each optimizer step.
 
     Parameters are averaged over the ranks every ``local_sgd_steps`` steps and at the end. With one process, or
-    ``enabled=False``, nothing happens.
+    ``enabled=False``, nothing happens. NotImplementedError for a sharded model.
     """
 
     def __init__(
         self, accelerator: Accelerator, model: nn.Module, local_sgd_steps: int, enabled: bool = True
     ) -> None:
+        if is_sharded(model):
+            raise NotImplementedError(
+                "LocalSGD lets every process step on a model of its own, and a sharded model has a part on each: "
+                "leave out fsdp_plugin, or LocalSGD"
+            )
         self.enabled = enabled and accelerator.num_processes > 1
         self.num_steps = 0
         self.local_sgd_steps = local_sgd_steps

@@ -64,20 +64,20 @@ def refill(data: Any, tensors: Iterable[Any]) -> Any:
     return map_tensors(lambda _: next(source), data)
 
 
-def send_to_device(data: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
+def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
     """Move tensors, and objects with a ``to`` method, wherever they are nested; ``skip_keys`` stay."""
     skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
-    if isinstance(data, Mapping) and skipped:
-        kept = {key: value for key, value in data.items() if key in skipped}
-        return same_mapping(data, send_to_device(dict(data), device, non_blocking) | kept)
-    if isinstance(data, (tuple, list, Mapping)) and not hasattr(data, "to"):
-        return _move_nested(data, device, non_blocking)
-    if not hasattr(data, "to"):
-        return data
+    if isinstance(tensor, Mapping) and skipped:
+        kept = {key: value for key, value in tensor.items() if key in skipped}
+        return same_mapping(tensor, send_to_device(dict(tensor), device, non_blocking) | kept)
+    if isinstance(tensor, (tuple, list, Mapping)) and not hasattr(tensor, "to"):
+        return _move_nested(tensor, device, non_blocking)
+    if not hasattr(tensor, "to"):
+        return tensor
     try:
-        return data.to(device, non_blocking=non_blocking)
+        return tensor.to(device, non_blocking=non_blocking)
     except TypeError:  # a `to` of the user's own that knows no non_blocking
-        return data.to(device)
+        return tensor.to(device)
 
 
 def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
@@ -88,17 +88,17 @@ def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
     )
 
 
-def gather(data: T) -> T:
+def gather(tensor: T) -> T:
     """Concatenate over the ranks along dim 0, in rank order: n rows become P * n, 0-d becomes (P,).
 
-    Every rank must bring the same shapes (`pad_across_processes` makes them so). One process: ``data``
+    Every rank must bring the same shapes (`pad_across_processes` makes them so). One process: ``tensor``
     itself. Raises TypeError for leaves that are not tensors.
     """
     comm = RUN.comm
     if comm.world == 1:
-        return data
-    rows = comm.all_gather_several(leaves(data, strict="gather"))
-    gathered: T = refill(data, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])
+        return tensor
+    rows = comm.all_gather_several(leaves(tensor, strict="gather"))
+    gathered: T = refill(tensor, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])
     return gathered
 
 
@@ -113,12 +113,12 @@ def gather_object(obj: Any) -> Any:
     return joined
 
 
-def broadcast(data: T, from_process: int = 0) -> T:
-    """Copy one process's tensors to all, in place; returns ``data``."""
+def broadcast(tensor: T, from_process: int = 0) -> T:
+    """Copy one process's tensors to all, in place; returns ``tensor``."""
     comm = RUN.comm
     if comm.world > 1:
-        map_tensors(lambda tensor: comm.broadcast(tensor, from_process), data, strict="broadcast")
-    return data
+        map_tensors(lambda leaf: comm.broadcast(leaf, from_process), tensor, strict="broadcast")
+    return tensor
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
@@ -161,38 +161,38 @@ def _broadcast_flat(tensors: list[Tensor], comm: Comm, src: int) -> None:
             tensor.copy_(part.view(tensor.shape))
 
 
-def reduce(data: T, reduction: str = "mean", scale: float = 1.0) -> T:
-    """New tensors with the sum, mean or max over the ranks, times ``scale``; "none" leaves them as they are."""
+def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
+    """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own."""
     if reduction not in ("sum", "mean", "max", "min", "none"):
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
     comm = RUN.comm
 
-    def one(tensor: Tensor) -> Tensor:
-        out = tensor if comm.world == 1 or reduction == "none" else comm.all_reduce(tensor, reduction)
+    def one(leaf: Tensor) -> Tensor:
+        own = comm.world == 1 or reduction == "none"
+        out = leaf.clone() if own else comm.all_reduce(leaf, reduction)
         return out if scale == 1.0 else out * scale
 
-    reduced: T = map_tensors(one, data, strict="reduce")
+    reduced: T = map_tensors(one, tensor, strict="reduce")
     return reduced
 
 
-def pad_across_processes(data: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
-    """Pad ``dim`` with ``pad_index`` to the longest over the ranks, behind (or before) the data.
+def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
+    """Pad ``dim`` with ``pad_index`` to the longest over the ranks, behind (or before) the values.
 
     A tensor without that dimension, and equal sizes, are returned unchanged.
     """
     comm = RUN.comm
     if comm.world == 1:
-        return data
-    shapes = comm.all_gather_object([tuple(tensor.shape) for tensor in leaves(data)])
+        return tensor
+    shapes = comm.all_gather_object([tuple(leaf.shape) for leaf in leaves(tensor)])
     longest = iter(_longest(shapes, dim))
 
-    def pad(tensor: Tensor) -> Tensor:
-        if not -tensor.dim() <= dim < tensor.dim():
-            return tensor
-        size = next(longest)
-        return pad_to(tensor, size, dim, pad_index, pad_first)
+    def pad(leaf: Tensor) -> Tensor:
+        if not -leaf.dim() <= dim < leaf.dim():
+            return leaf
+        return pad_to(leaf, next(longest), dim, pad_index, pad_first)
 
-    padded: T = map_tensors(pad, data, strict="pad_across_processes")
+    padded: T = map_tensors(pad, tensor, strict="pad_across_processes")
     return padded
 
 
@@ -285,13 +285,13 @@ def find_batch_size(data: Any) -> int | None:
     return next((tensor.shape[0] for tensor in leaves(data) if tensor.dim()), None)
 
 
-def convert_to_fp32(data: T) -> T:
+def convert_to_fp32(tensor: T) -> T:
     """Half-precision tensors as float32."""
 
-    def up(tensor: Tensor) -> Tensor:
-        return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    def up(leaf: Tensor) -> Tensor:
+        return leaf.float() if leaf.dtype in (torch.float16, torch.bfloat16) else leaf
 
-    converted: T = map_tensors(up, data)
+    converted: T = map_tensors(up, tensor)
     return converted
 
 

@@ -127,6 +127,35 @@ def test_resume_of_a_stream(save_at: int) -> None:
     assert _resumes_exactly(lambda: DataLoader(Stream(10), batch_size=3), save_at)
 
 
+def persistent(generator: bool = False) -> DataLoader[Any]:
+    own = torch.Generator().manual_seed(3) if generator else None
+    return DataLoader(
+        range(10), batch_size=3, shuffle=True, generator=own, num_workers=1, persistent_workers=True
+    )
+
+
+@pytest.mark.parametrize(("save_at", "generator"), [(2, False), (4, False), (6, False), (6, True), (8, True)])
+def test_resume_with_workers_that_persist(save_at: int, generator: bool) -> None:
+    """Torch draws a seed for new workers, and none for those that an earlier pass left: a new process would draw
+    one more than the training that went on, and get another order."""
+    assert _resumes_exactly(lambda: persistent(generator), save_at)
+
+
+def test_resume_between_passes_of_workers_that_persist() -> None:
+    seed_all()
+    loader = prepare(persistent())
+    list(loader)
+    state, stream = loader.state_dict(), torch.get_rng_state()
+    following = [batch.tolist() for batch in loader], torch.rand(())
+    for again in (prepare(persistent()), loader):  # in a new process, and in the same one
+        again.load_state_dict(state)
+        torch.set_rng_state(stream)
+        assert ([batch.tolist() for batch in again], torch.rand(())) == following
+        again.load_state_dict(state)
+        torch.set_rng_state(stream)
+        assert [batch.tolist() for batch in skip_first_batches(again, 1)] == following[0][1:]
+
+
 def test_resume_between_two_passes() -> None:
     generator = torch.Generator().manual_seed(1)
     loader = prepare(DataLoader(range(9), batch_size=2, shuffle=True, generator=generator))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, DistributedType
+from crosstrain.local_sgd import LocalSGD
 from crosstrain.utils import FullyShardedDataParallelPlugin
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -154,6 +155,30 @@ def _half(name: str) -> list[Any]:
 def test_mixed_precision(name: str) -> None:
     skips = [False, name == "fp16", False]
     assert run_ranks(_half, 2, name) == [["torch.float32", skips]] * 2
+
+
+def _local() -> list[Any]:
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(min_num_params=1))
+    model = accelerator.prepare(nn.Linear(4, 4))
+    with accelerator.no_sync(model):
+        with accelerator.no_sync(model):
+            pass
+        with accelerator.trigger_sync_in_backward(model):
+            pass
+        model(torch.ones(2, 4)).sum().backward()
+        inside = model.weight.grad is None
+    model(torch.ones(2, 4)).sum().backward()
+    try:
+        LocalSGD(accelerator, model, 2)
+    except NotImplementedError as error:
+        return [inside, model.weight.grad is None, str(error)]
+    return [inside]
+
+
+def test_windows_inside_windows_stay_local_and_local_sgd_is_refused() -> None:
+    for inside, after, said in run_ranks(_local, 2):
+        assert (inside, after) == (True, False)
+        assert "leave out fsdp_plugin" in said
 
 
 def _guarded() -> str:

@@ -15,6 +15,7 @@ import torch
 from crosstrain import Accelerator, DataLoaderConfiguration, DistributedType
 from crosstrain.utils import compare_versions, extract_model_from_parallel, load_checkpoint_in_model
 from torch import nn
+from torch.utils.data import DataLoader
 
 
 def words(text: str) -> list[str]:
@@ -179,6 +180,26 @@ def test_small_helpers() -> None:
         "a": (torch.ones(1), "b")
     }
     assert list(utils.tqdm([1, 2], disable=True)) == [1, 2] if importlib.util.find_spec("tqdm") else True
+
+
+def test_arguments_have_accelerates_names() -> None:
+    utils: Any = importlib.import_module("crosstrain.utils")
+    Accelerator(cpu=True)
+    x = torch.ones(2)
+    assert utils.gather(tensor=x) is utils.pad_across_processes(tensor=x, dim=0, pad_index=0) is x
+    assert utils.broadcast(tensor=x, from_process=0) is utils.send_to_device(tensor=x, device="cpu") is x
+    assert torch.equal(utils.reduce(tensor=x, reduction="mean", scale=2.0), x * 2)
+    assert utils.convert_to_fp32(tensor=x.half()).dtype is torch.float32
+    assert len(crosstrain.skip_first_batches(dataloader=DataLoader(range(4)), num_batches=1)) == 3
+
+
+def test_what_is_reduced_is_new_with_one_process_too() -> None:
+    """`total = accelerator.reduce(running); running.zero_()` must not take the total away."""
+    running = torch.tensor([3.0])
+    accelerator = Accelerator(cpu=True)
+    totals = [accelerator.reduce(running), accelerator.reduce(running, "none")]
+    running.zero_()
+    assert totals == [torch.tensor([3.0])] * 2
 
 
 def test_availability_of_devices_and_packages() -> None:

@@ -26,7 +26,7 @@ from .loader import Pass, PreparedLoader, Read
 from .place import host
 from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
-from .samplers import known_length, samples
+from .samplers import Dealer, known_length, samples
 from .shard import Counts, Dealing, cut, groups, steps
 from .wire import aligned, pack, pack_objects, unpack, unpack_object
 
@@ -269,8 +269,14 @@ class DispatchFeed:
             return DispatchPass(loader, channel, None, {"generators": self.rng.generator_states()}, skip)
         own = capture(("torch", "python", "numpy")) if skip else {}
         start = self.rng.open(resume)
+        rewind = loader.restarts_workers()
+        if isinstance(self.index_sampler, Dealer):
+            self.index_sampler.rewind = rewind
         try:
-            made = Divider(self.how).steps(iter(read()), self._known_steps())
+            batches = iter(read())
+            if rewind:
+                self.rng.rewind()
+            made = Divider(self.how).steps(batches, self._known_steps())
             for _ in islice(made, skip):  # read, because the first batch may complete the last
                 pass
         finally:

@@ -34,6 +34,7 @@ class MapFeed:
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         dealer = self.index_sampler
         dealer.skip, dealer.resume, before = skip, resume, dealer.drawn
+        dealer.rewind = loader.restarts_workers()
         try:
             batches = iter(read())
             drawn = None if dealer.drawn is before else dealer.drawn
@@ -119,8 +120,11 @@ class StreamFeed:
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         start = self.rng.open(resume)
+        rewind = loader.restarts_workers()
         try:
             batches = iter(read())
+            if rewind:
+                self.rng.rewind()
             self._first = next(islice(batches, 1), None) if skip else None
             for _ in islice(batches, skip - 1 if skip else 0):
                 pass

@@ -47,7 +47,10 @@ class Pass:
     batches: what is left to read. done: batches of the pass that were given out, skipped ones included.
     length: batches of the whole pass on this rank, None when only reading can tell.
     counts: rows of the batch in hand by rank, None when unknown. start: the random state the pass began in.
+    first: no pass began before it.
     """
+
+    first = True
 
     def __init__(self, loader: PreparedLoader, batches: Iterator[Any], start: State, done: int) -> None:
         self.loader = loader
@@ -113,13 +116,14 @@ class Feed(Protocol):
 class Progress:
     """How far training has come with one loader; a loader and its `skip_first_batches` copies share it.
 
-    resume: batches done and random state of a pass that a loaded state goes on in. over: that pass is to be
-    ended first, although nobody has asked for the rest of it.
+    begun: a pass has begun; a loaded state's passes count. resume: batches done and random state of a pass that a
+    loaded state goes on in. over: that pass is to be ended first, although nobody has asked for the rest of it.
     """
 
     epoch: int = 0
     runs: list[Pass] = field(default_factory=list)
     current: Pass | None = None
+    begun: bool = False
     resume: tuple[int, State] | None = None
     over: bool = False
 
@@ -160,7 +164,20 @@ class PreparedLoader(DataLoader[Any]):
         if prepared.skip is not None:
             skip = prepared.skip
         # Begun here and not at the first batch: torch draws its worker seed and starts its workers in iter().
-        return self._run(prepared.feed.begin(self, super().__iter__, skip, resume))
+        return self._run(self._begin(super().__iter__, skip, resume))
+
+    def _begin(self, read: Read, skip: int, resume: State | None) -> Pass:
+        progress = self._crosstrain.progress
+        run = self._crosstrain.feed.begin(self, read, skip, resume)
+        run.first, progress.begun = not progress.begun, True
+        return run
+
+    def restarts_workers(self) -> bool:
+        """Whether the next pass starts workers that an earlier one would have left it: in a copy, or after a resume.
+
+        Torch draws a seed for them then, and not for workers that persist: the order must not depend on it.
+        """
+        return self.persistent_workers and self._iterator is None and self._crosstrain.progress.begun
 
     def _restored(self, read: Read) -> tuple[int, State | None]:
         """Where a loaded state goes on, for the pass that begins now.
@@ -178,7 +195,7 @@ class PreparedLoader(DataLoader[Any]):
         if over or (prepared.skip is not None and prepared.skip < done):
             if prepared.seedable is not None:
                 prepared.seedable.set_epoch(progress.epoch)
-            for _ in self._run(prepared.feed.begin(self, read, done, state)):
+            for _ in self._run(self._begin(read, done, state)):
                 pass
             return 0, None
         if prepared.skip is None:
@@ -319,9 +336,9 @@ class PreparedLoader(DataLoader[Any]):
         """
         progress = self._crosstrain.progress
         how = self._crosstrain.feed.how
-        done, start = 0, None
+        done, start, first = 0, None, not progress.begun
         if progress.current is not None:
-            done, start = progress.current.done, progress.current.start
+            done, start, first = progress.current.done, progress.current.start, progress.current.first
         elif progress.resume is not None:
             done, start = progress.resume
         return {
@@ -329,6 +346,7 @@ class PreparedLoader(DataLoader[Any]):
             "batches_done": done,
             "start": start or {"generators": self._crosstrain.feed.rng.generator_states()},
             "batches_per_step": how.group,
+            "first": first,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -349,6 +367,8 @@ class PreparedLoader(DataLoader[Any]):
                 stacklevel=2,
             )
         progress.epoch = state["epoch"]
+        progress.begun = not state.get("first", True)  # unknown to older checkpoints
+        self._iterator = None  # its workers belong to another pass
         progress.resume = (done, state["start"]) if done else None
         if not done:
             self._crosstrain.feed.rng.set_generator_states(state["start"]["generators"])

@@ -53,7 +53,7 @@ def prepare_loader(
     return _dressed(_class_with(PreparedLoader, type(loader)), twin)
 
 
-def skip_first_batches(loader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
+def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
     """The same loader from batch `num_batches` on, for the epoch under way; the loader itself stays as it is.
 
     For a prepared loader the number counts this rank's batches, from the start of the epoch: it is the
@@ -62,17 +62,17 @@ def skip_first_batches(loader: DataLoader[Any], num_batches: int = 0) -> DataLoa
     """
     if num_batches < 0:
         raise ValueError(f"skip_first_batches: {num_batches} batches cannot be skipped; give 0 or more.")
-    attributes = dict(vars(loader))
+    attributes = dict(vars(dataloader))
     attributes["_iterator"] = None
-    if isinstance(loader, PreparedLoader):
-        attributes["_crosstrain"] = replace(loader._crosstrain, skip=num_batches)
-        return _dressed(type(loader), attributes)
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(dataloader, PreparedLoader):
+        attributes["_crosstrain"] = replace(dataloader._crosstrain, skip=num_batches)
+        return _dressed(type(dataloader), attributes)
+    if isinstance(dataloader.dataset, IterableDataset):
         attributes["_crosstrain_skip"] = num_batches
-        return _dressed(_class_with(SkippingLoader, type(loader)), attributes)
-    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        return _dressed(_class_with(SkippingLoader, type(dataloader)), attributes)
+    name = "sampler" if dataloader.batch_sampler is None else "batch_sampler"
     attributes[name] = SkipBatchSampler(attributes[name], num_batches)
-    return _dressed(type(loader), attributes)
+    return _dressed(type(dataloader), attributes)
 
 
 class SkippingLoader(DataLoader[Any]):

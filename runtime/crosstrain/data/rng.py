@@ -109,6 +109,12 @@ class OrderRng:
         self._start = start
         return start
 
+    def rewind(self) -> None:
+        """Once more the state that `open` installed: what was drawn since then was for something else."""
+        if self._start is not None:
+            self.set_generator_states(self._start["generators"])
+            restore({name: self._start[name] for name in self._streams if name in self._start})
+
     def close(self) -> None:
         """Give this process its own global streams back; the generators go on from the common state."""
         restore({name: value for name, value in self._own.items() if name not in self._kept})

@@ -77,6 +77,7 @@ class Dealer:
         every index counts as a batch of one row.
     check: compare the first step over the ranks, for samplers whose source of randomness is unknown.
     skip, resume: where and in which random state the next pass starts; the loader sets them before each pass.
+    rewind: what torch draws to seed workers is not to move the next order.
     drawn: the pass that was begun last.
     """
 
@@ -89,6 +90,7 @@ class Dealer:
         self.rng = rng
         self.skip = 0
         self.resume: State | None = None
+        self.rewind = False
         self.drawn: Drawn | None = None
         self._comm = comm
         self._check = check
@@ -114,6 +116,8 @@ class Dealer:
 
     def __iter__(self) -> Iterator[Any]:
         start = self.rng.open(self.resume)
+        if self.rewind:
+            self.rng.rewind()
         # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
         # would.
         walk: Iterator[Any] = iter(self.batches)

@@ -443,4 +443,5 @@ def _weights_file(source: Path, index: int) -> Path:
         path = source / _numbered(name, index, suffix)
         if path.is_file():
             return path
-    raise FileNotFoundError(f"{source} holds no {_numbered('model', index, '.safetensors')}")
+    why = ": it was saved with fewer models prepared" if index else ""
+    raise FileNotFoundError(f"{source} holds no {_numbered('model', index, '.safetensors')}{why}")

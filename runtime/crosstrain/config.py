@@ -53,6 +53,14 @@ def parse_flag(text: str, name: str) -> bool:
     raise ValueError(f"{name}={text!r} is not a yes or a no; write true or false.")
 
 
+def parse_count(text: str, name: str) -> int:
+    """A whole number; ValueError names the variable."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a whole number.") from None
+
+
 def read_place(env: Mapping[str, str] = os.environ) -> Place | None:
     """Where this process stands: torchrun's variables, else SLURM's ``srun``; None for a plain ``python``.
 
@@ -73,7 +81,7 @@ def read_place(env: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def _torchrun_place(env: Mapping[str, str]) -> Place:
-    rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
+    rank, world = parse_count(env["RANK"], "RANK"), parse_count(env["WORLD_SIZE"], "WORLD_SIZE")
     port = env.get("MASTER_PORT")
     return Place(
         rank=rank,
@@ -137,7 +145,7 @@ def accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
     if precision := env.get("ACCELERATE_MIXED_PRECISION"):
         values["mixed_precision"] = precision.lower()
     if steps := env.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"):
-        values["gradient_accumulation_steps"] = int(steps)
+        values["gradient_accumulation_steps"] = parse_count(steps, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
     if cpu := env.get("ACCELERATE_USE_CPU"):
         values["cpu"] = parse_flag(cpu, "ACCELERATE_USE_CPU")
     return values

@@ -54,6 +54,8 @@ def sort_handlers(handlers: Iterable[KwargsHandler] | None) -> Handlers:
         InitProcessGroupKwargs: "group",
         ProfileKwargs: "profile",
     }
+    if isinstance(handlers, KwargsHandler):
+        raise TypeError(f"kwargs_handlers is a list: kwargs_handlers=[{type(handlers).__name__}(...)].")
     chosen: dict[str, Any] = {}
     for handler in handlers or ():
         name = names.get(type(handler))

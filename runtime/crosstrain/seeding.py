@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import torch
 
 from crosstrain.comm import Comm
-from crosstrain.data.rng import capture, restore
+from crosstrain.data.rng import capture, check_streams, restore
 from crosstrain.state import RUN
 
 COMMON = ("torch", "python", "numpy")
@@ -65,4 +65,5 @@ def synchronize_rng_state(rng_type: str | None = None, generator: torch.Generato
             raise ValueError("rng_type 'generator' needs the generator to synchronize")
         generator.set_state(comm.broadcast_object(generator.get_state()))
         return
+    check_streams((rng_type or "torch",))
     restore(comm.broadcast_object(capture((rng_type or "torch",))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -281,6 +282,12 @@ class Tracking:
         log_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Record ``values`` with every tracker."""
+        if self.log_with and not self.trackers and self.state.is_main_process:
+            warnings.warn(
+                "log: no tracker is started, and nothing is recorded. Call init_trackers(project_name) before it, "
+                "and end_training() after the last.",
+                stacklevel=2,
+            )
         for tracker in self.trackers:
             tracker.log(values, step=step, **(log_kwargs or {}).get(tracker.name, {}))
 

@@ -238,6 +238,15 @@ def test_count_of_registered_objects_must_match(tmp_path: Path) -> None:
         accelerator.load_state(tmp_path / "state")
 
 
+def test_a_checkpoint_of_fewer_models_says_so(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(nn.Linear(1, 1))
+    accelerator.save_state(tmp_path)
+    accelerator.prepare(nn.Linear(1, 1))
+    with pytest.raises(FileNotFoundError, match="saved with fewer models"):
+        accelerator.load_state(tmp_path)
+
+
 def test_hooks_may_take_over_a_model(tmp_path: Path) -> None:
     """diffusers' LoRA scripts write a model's weights themselves, and pop it from the lists."""
     accelerator = Accelerator(cpu=True)

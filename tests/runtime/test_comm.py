@@ -71,6 +71,9 @@ def test_variables_without_an_address_say_what_is_missing(monkeypatch: pytest.Mo
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(RuntimeError, match=r"not MASTER_ADDR.*crosstrain launch"):
         TorchComm.start(cpu=True)
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ValueError, match="WORLD_SIZE='two' is not a whole number"):
+        TorchComm.start(cpu=True)
 
 
 @pytest.mark.parametrize(

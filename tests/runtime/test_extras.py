@@ -75,6 +75,8 @@ def test_an_unknown_tracker_is_named() -> None:
         Accelerator(cpu=True, log_with="wanbd")
     with pytest.raises(ValueError, match="was not started"):
         Accelerator(cpu=True).get_tracker("jsonl")
+    with pytest.warns(UserWarning, match="Call init_trackers"):
+        Accelerator(cpu=True, log_with="jsonl").log({"loss": 1.0})
 
 
 class _Lines(logging.Handler):

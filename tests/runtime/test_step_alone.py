@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, GradientAccumulationPlugin
+from crosstrain import Accelerator, GradientAccumulationPlugin, ProfileKwargs
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -216,6 +216,8 @@ def test_second_accelerator_shares_the_run_and_conflicts_are_errors() -> None:
         ({"gradient_accumulation_steps": -1}, ValueError, "must be 1 or more"),
         ({"even_batches": "wieghted"}, ValueError, "even_batches"),
         ({"kwargs_handlers": [3]}, TypeError, "holds a int"),
+        ({"kwargs_handlers": ProfileKwargs()}, TypeError, r"kwargs_handlers=\[ProfileKwargs"),
+        ({"rng_types": ["tourch"]}, ValueError, "no random stream 'tourch'"),
         ({"step_with_optimizer": True, "step_scheduler_with_optimizer": False}, ValueError, "one option"),
     ],
 )

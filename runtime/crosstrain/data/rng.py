@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from crosstrain.comm import Comm
+from crosstrain.comm import Comm, has_device, knows_device
 
 Reach: TypeAlias = Literal["nothing", "torch", "anything"]
 """What an order may be drawn from: nothing (it is fixed), torch streams, or any stream of the process."""
@@ -24,7 +25,10 @@ State: TypeAlias = dict[str, Any]
 
 
 def capture(streams: tuple[str, ...]) -> State:
-    """The current states of the named global streams, as tensors, numbers and strings only."""
+    """The current states of the named global streams, as tensors, numbers and strings only.
+
+    A device that this machine lacks has no stream: a script may name the one it was written for.
+    """
     state: State = {}
     for name in streams:
         if name == "torch":
@@ -36,9 +40,19 @@ def capture(streams: tuple[str, ...]) -> State:
             if numpy := sys.modules.get("numpy"):
                 kind, words, *rest = numpy.random.get_state()
                 state[name] = [kind, words.tolist(), *rest]
-        else:
+        elif has_device(name):
             state[name] = torch.get_device_module(name).get_rng_state()
     return state
+
+
+def check_streams(names: Iterable[str]) -> None:
+    """ValueError for what is no random stream."""
+    for name in names:
+        if name not in ("generator", "torch", "python", "numpy") and not knows_device(name):
+            raise ValueError(
+                f"rng_types: there is no random stream {name!r}; choose of generator, torch, python, numpy and the "
+                f"types of devices."
+            )
 
 
 def restore(state: State) -> None:
@@ -77,6 +91,7 @@ class OrderRng:
         *,
         everywhere: bool = True,
     ) -> None:
+        check_streams(rng_types)
         self._comm = comm
         self._generators = generators
         self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)

@@ -369,3 +369,20 @@ def test_one_process_computes_the_same_bits(
     after.write_text(result.after)
     report = verify(before, after, args=(), processes=(1,), expect="equal", timeout=120, devices=devices)
     assert [run.verdict.value for run in report.runs] == ["identical"], report
+
+
+CLIPPED = {
+    **OLD,
+    "step": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\nscaler.step(optimizer)\nscaler.update()",
+}
+
+
+@pytest.mark.parametrize(
+    ("unscale", "said"), [("", ["CT306"]), ("scaler.unscale_(optimizer)\n", [])], ids=["scaled", "unscaled"]
+)
+def test_clipping_of_scaled_gradients_is_told(unscale: str, said: list[str]) -> None:
+    """The accelerator unscales before it clips, so a limit for scaled gradients is another one afterwards."""
+    case = converts(RULE, "clipped", {**CLIPPED, "step": unscale + CLIPPED["step"]}, {})
+    result = migrate(case.script)
+    assert "accelerator.clip_grad_norm_(model.parameters(), 1.0)" in result.after
+    assert [f.rule for f in result.findings if "while they were scaled" in f.reason] == said

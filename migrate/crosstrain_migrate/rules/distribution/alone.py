@@ -19,7 +19,19 @@ from crosstrain_migrate.rules.sources import Sources
 
 from .dead import Dead
 from .known import BINARY, COMPARE, PENDING, PURE, Known, apply, join
-from .launched import DIST, LAUNCHED, ONE, RANKS, SIZES, SPAWN, SPAWNED_RANK, WRAPPERS, World
+from .launched import (
+    DIST,
+    ENVIRONMENT,
+    LAUNCHED,
+    ONE,
+    RANKS,
+    SIZES,
+    SPAWN,
+    SPAWNED_RANK,
+    WRAPPERS,
+    World,
+    copied_variables,
+)
 from .options import option
 
 MANY = 16  # combinations of alternatives that are tried
@@ -308,7 +320,7 @@ class Alone:
         return self._beside_dead(join(found), len(returns) < len(everywhere))
 
     def _value_Subscript(self, node: ast.Subscript) -> Known | None:
-        if ast.unparse(node.value) in {"os.environ", "environ"} and isinstance(node.slice, ast.Constant):
+        if ast.unparse(node.value) in ENVIRONMENT and isinstance(node.slice, ast.Constant):
             return self._variable(node.slice.value)
         if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             return self._entry(node.value, node.slice.value)
@@ -328,6 +340,9 @@ class Alone:
             written = self.sources.origins(owner)
         found: list[Known | None] = []
         for value in written:
+            if isinstance(value, ast.DictComp):
+                found.append(self._variable(key) if key in copied_variables(value) else None)
+                continue
             if not isinstance(value, ast.Dict):
                 return None
             found += [
@@ -350,7 +365,7 @@ class Alone:
         if len(node.ops) != 1:
             return None
         left, op, right = node.left, node.ops[0], node.comparators[0]
-        if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in {"os.environ", "environ"}:
+        if isinstance(op, ast.In | ast.NotIn) and ast.unparse(right) in ENVIRONMENT:
             if isinstance(left, ast.Constant) and left.value in LAUNCHED:
                 return Known(isinstance(op, ast.NotIn) is not self.world.several, True)
             return None

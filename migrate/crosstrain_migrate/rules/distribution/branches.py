@@ -20,6 +20,7 @@ from .guards import asks_rank, is_elif, main_process, runs_everywhere, runs_on_a
 from .launched import DIST, WRAPPERS
 from .plain import Stage
 from .samplers import SAMPLERS
+from .setups import only_sets_up
 
 RULE = "CT303"
 EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
@@ -126,6 +127,9 @@ def _chain(stage: Stage, node: ast.If) -> None:
         if current.orelse:
             arms.append((None, current.orelse))
         current = None
+    if arms[-1][0] is None and only_sets_up(stage, node, [body for _, body in arms]):
+        _drop(stage, node, arms, ["drop"] * len(arms))
+        return
     fates: list[str] = []
     settled = False
     for test, body in arms:

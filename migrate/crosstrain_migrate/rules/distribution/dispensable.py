@@ -7,7 +7,7 @@ import ast
 from crosstrain_migrate.roles.values import External, Function, Method, Parameters, Unknown
 from crosstrain_migrate.rules.base import refuse
 
-from .launched import DIST, LAUNCHED, SETUP, SPAWN, WRAPPERS
+from .launched import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS
 from .layers import SYNC_BATCH_NORM, keep_synchronised
 from .plain import Stage
 from .reductions import REDUCERS, check_reduction, reduced
@@ -321,7 +321,7 @@ def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
 def _is_environment(node: ast.expr) -> bool:
     return (
         isinstance(node, ast.Subscript)
-        and ast.unparse(node.value) in {"os.environ", "environ"}
+        and ast.unparse(node.value) in ENVIRONMENT
         and isinstance(node.slice, ast.Constant)
         and node.slice.value in LAUNCHED | {"OMP_NUM_THREADS"}
     )

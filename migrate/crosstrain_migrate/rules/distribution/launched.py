@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ SIZES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNOD
 
 
 LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
+ENVIRONMENT = frozenset({"os.environ", "environ"})
 
 
 # Command-line options that say how to distribute; without them on the command line their defaults hold.
@@ -63,6 +65,20 @@ SETUP = frozenset(
         "torch.distributed.monitored_barrier",
     }
 )
+
+
+def copied_variables(node: ast.DictComp) -> frozenset[str]:
+    """The variables that `{key: os.environ[key] for key in ("RANK", "WORLD_SIZE")}` copies, each under its own name."""
+    loop = node.generators[0]
+    names = loop.iter.elts if isinstance(loop.iter, ast.Tuple | ast.List | ast.Set) else []
+    value = node.value
+    if len(node.generators) > 1 or loop.ifs or not isinstance(loop.target, ast.Name):
+        return frozenset()
+    if not isinstance(value, ast.Subscript) or ast.unparse(value.value) not in ENVIRONMENT:
+        return frozenset()
+    if any(not isinstance(part, ast.Name) or part.id != loop.target.id for part in (node.key, value.slice)):
+        return frozenset()
+    return frozenset(str(n.value) for n in names if isinstance(n, ast.Constant))
 
 
 @dataclass(frozen=True)

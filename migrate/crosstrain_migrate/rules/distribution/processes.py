@@ -17,11 +17,12 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.rules.harmless import effectless
 
 from . import branches, layers, ranks, replicas, samplers, sizes
 from .dispensable import shares_weights
 from .guards import asks_rank
-from .launched import DIST, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK
+from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK
 from .plain import Stage
 from .reductions import REDUCERS, reduction
 from .samplers import SAMPLERS, is_sampler
@@ -93,6 +94,8 @@ def _statements(stage: Stage) -> None:
             stage.remove(node, GROUP, "the launcher sets it")
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             _call_statement(stage, node, node.value)
+        elif isinstance(node, ast.Assign) and _unread_rank(stage, node):
+            stage.remove(node, GROUP, "nothing asks for it")
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             layers.plan_assignment(stage, node, node.value)
 
@@ -137,10 +140,24 @@ def _device_name(stage: Stage, node: ast.expr) -> str | None:
 def _sets_environment(node: ast.Assign) -> bool:
     return any(
         isinstance(t, ast.Subscript)
-        and ast.unparse(t.value) in {"os.environ", "environ"}
+        and ast.unparse(t.value) in ENVIRONMENT
         and isinstance(t.slice, ast.Constant)
         and t.slice.value in LAUNCHED
         for t in node.targets
+    )
+
+
+def _unread_rank(stage: Stage, node: ast.Assign) -> bool:
+    """A rank or a size that a function asks the launcher for, and does nothing with."""
+    target = node.targets[0]
+    if len(node.targets) > 1 or not isinstance(target, ast.Name) or not effectless(node.value):
+        return False
+    scope = stage.facts.table.of_node[target].resolve(target.id)
+    if scope is None or scope.parent is None or stage.alone.by_hand(node.value) is None:
+        return False
+    return not any(
+        isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
+        for n in ast.walk(scope.node)
     )
 
 

@@ -20,6 +20,7 @@ def plan(stage: Stage) -> None:
     for node in stage.facts.nodes:
         if isinstance(node, ast.Call) and not stage.alone.dead(node) and not stage.is_gone(node):
             _told_to_others(stage, node)
+            _backend(stage, node)
     for node in stage.facts.nodes:
         if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or not _is_load(node):
             continue
@@ -53,6 +54,17 @@ def _told_to_others(stage: Stage, call: ast.Call) -> None:
             "the accelerator knows which process this is",
             main if known.value else f"not {main}",
         )
+
+
+def _backend(stage: Stage, call: ast.Call) -> None:
+    """`print(f"... {dist.get_backend()}")`: the backend's name where it is only shown."""
+    if "torch.distributed.get_backend" not in stage.facts.paths(call.func) or call.args or call.keywords:
+        return
+    parent = stage.parent(call)
+    printed = isinstance(parent, ast.Call) and "builtins.print" in stage.facts.paths(parent.func)
+    if printed or isinstance(parent, ast.FormattedValue):
+        stage.gone.update(ast.walk(call))
+        stage.replace(call, GROUP, "the accelerator knows it", MARK.format("state") + ".backend")
 
 
 def _is_load(node: ast.expr) -> bool:
@@ -115,6 +127,9 @@ def _device_around(stage: Stage, node: ast.expr) -> ast.AST | None:
                 return node if around.func.attr == "to" or child in around.args else None
             return None
         if isinstance(around, ast.JoinedStr):
+            if _is_ordinal(stage, around):
+                child = around
+                continue
             first = around.values[0]
             return around if isinstance(first, ast.Constant) and str(first.value).startswith("cuda") else None
         if (
@@ -130,6 +145,14 @@ def _device_around(stage: Stage, node: ast.expr) -> ast.AST | None:
             return None
         child = around
     return None
+
+
+def _is_ordinal(stage: Stage, text: ast.JoinedStr) -> bool:
+    """`torch.device(f"{kind}:{rank}")`: a number behind a colon, whatever stands before it, in a device's name."""
+    around = stage.parent(text)
+    if not isinstance(around, ast.Call) or "torch.device" not in stage.facts.paths(around.func):
+        return False
+    return len(text.values) == 3 and isinstance(text.values[1], ast.Constant) and text.values[1].value == ":"
 
 
 def _carried_on(stage: Stage, node: ast.expr) -> bool:

@@ -15,6 +15,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.torch_api import FACTORIES, last
 from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import refuse
 
@@ -65,6 +66,7 @@ def plan(stage: Stage) -> None:
                 m=node.value,
             )
     _methods(stage)
+    _inputs(stage)
     _batches(stage, wrapped)
 
 
@@ -206,6 +208,27 @@ def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
     stage.edits.append(e.InsertBefore(statement, rule, reason, code="\n".join(lines)))
     file = stage.facts.table.of_node[call].file
     stage.edits.append(e.AddImport(file, rule, code=f"from torch.nn.modules.utils import {CONSUME}"))
+
+
+def _inputs(stage: Stage) -> None:
+    """The wrapper moves what it is called with; the model itself does not, and prepared loaders move batches only."""
+    for call in stage.facts.calls:
+        if not _is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_gone(call):
+            continue
+        for value in (*call.args, *(k.value for k in call.keywords)):
+            if _made_on_the_cpu(stage, value):
+                rule = _rule(stage, call.func)
+                stage.replace(value, rule, "the wrapper moved it", '{x}.to("cuda")', x=value)
+
+
+def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
+    """`torch.randn(20, 10)`, here or where the variable was assigned."""
+    made = [o for o in stage.alone.sources.origins(node) if isinstance(o, ast.Call)]
+    return bool(made) and all(
+        not any(k.arg in {"device", None} for k in call.keywords)
+        and any(p.startswith("torch.") and last(p) in FACTORIES for p in stage.facts.paths(call.func))
+        for call in made
+    )
 
 
 def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:

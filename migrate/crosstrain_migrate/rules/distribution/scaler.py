@@ -119,6 +119,7 @@ class Scaler:
     # -- uses --------------------------------------------------------------------------------------------------
 
     def plan(self) -> None:
+        self._clips_scaled()
         self._twins()
         for call in self.facts.calls:
             if (
@@ -224,6 +225,27 @@ class Scaler:
             return
         template = MARK.format("unscale_gradients") + "({o})"
         self.stage.replace(call, RULE, "the accelerator unscales", template, o=call.args[0])
+
+    def _clips_scaled(self) -> None:
+        """Clipping without `unscale_` before it held the scaled gradients below the threshold; ours unscales first."""
+        from crosstrain_migrate.rules.preparing.clipping import CLIPPERS
+
+        asked: dict[str, set[ast.AST | None]] = {"step": set(), "unscale_": set()}
+        for call in self.facts.calls:
+            if isinstance(call.func, ast.Attribute) and self.holds(call.func.value):
+                asked.get(call.func.attr, set()).add(self.facts.enclosing_function(call))
+        if not self.live or asked["unscale_"]:
+            return
+        for clip in self.facts.calls_to(*CLIPPERS):
+            if self.facts.enclosing_function(clip) in asked["step"]:
+                self.stage.note(
+                    RULE,
+                    clip,
+                    "the gradients were clipped while they were scaled (`unscale_` was not called before); now they are "
+                    "unscaled first, and the limit is the one that is written here",
+                    "choose the limit for gradients that are not scaled",
+                )
+                return
 
     # -- branches that differ in the scaler alone ------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -403,10 +403,11 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         """The whole state under the author's names; collective only for a sharded model."""
         return models.state_dict_of(model) if unwrap else model.state_dict()
 
-    def save(self, obj: Any, f: str | Path, safe_serialization: bool = False) -> None:
-        """torch.save (or safetensors) on the main process, atomic; no communication."""
+    def save(self, obj: Any, f: str | Path | IO[bytes], safe_serialization: bool = False) -> None:
+        """torch.save (or safetensors) on the main process, atomic unless f is an open file; no communication."""
         if self._writes_files:
-            save_object(self._comm.to_host(obj), Path(f), safe_serialization)
+            target = Path(f) if isinstance(f, str) else f
+            save_object(self._comm.to_host(obj), target, safe_serialization)
 
     def save_model(
         self,

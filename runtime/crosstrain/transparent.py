@@ -1,20 +1,17 @@
 """Changing how one object behaves while it stays the object it was.
 
-The object's class becomes a generated subclass: `isinstance`, attributes, representation and pickle are those
-of the original class, and nothing is added to the object's own attributes (a scheduler's state is its
+The object's class becomes a generated subclass: `isinstance`, `__class__`, attributes, representation and pickle are
+those of the original class, and nothing is added to the object's own attributes (a scheduler's state is its
 ``__dict__``).
 """
 
 from __future__ import annotations
 
-import copyreg
 from typing import Any
 
 _ORIGINAL = "_crosstrain_original"
 _ADOPTED = "_crosstrain_adopted"
-# The two functions pickle makes objects with; the type stubs know neither.
-_NEWOBJ = vars(copyreg)["__newobj__"]
-_RECONSTRUCTOR = vars(copyreg)["_reconstructor"]
+_REAL_CLASS = vars(object)["__class__"]  # what every object answers, and is told, about its class
 
 
 def original_class(obj: object) -> type[Any]:
@@ -36,18 +33,20 @@ def restore(obj: Any, *names: str) -> None:
 def _dress(obj: Any, methods: dict[str, Any]) -> None:
     base: type = original_class(obj)
     if not methods:
-        obj.__class__ = base
+        _REAL_CLASS.__set__(obj, base)
         return
     body = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
+        # pickle insists that an object is of the class that it is made of again.
+        "__class__": property(original_class, _REAL_CLASS.__set__),
         "__reduce_ex__": _reduce_as_original,
         _ORIGINAL: base,
         _ADOPTED: methods,
         **methods,
     }
-    obj.__class__ = type(base)(base.__name__, (base,), body)
+    _REAL_CLASS.__set__(obj, type(base)(base.__name__, (base,), body))
 
 
 def _reduce_as_original(self: Any, protocol: Any) -> Any:
@@ -55,10 +54,6 @@ def _reduce_as_original(self: Any, protocol: Any) -> Any:
     adopted = type(self)
     restore(self)
     try:
-        reduced = self.__reduce_ex__(protocol)
+        return self.__reduce_ex__(protocol)
     finally:
-        self.__class__ = adopted
-    if reduced[0] is _NEWOBJ and len(reduced[1]) == 1:
-        # pickle insists that __newobj__ makes an object of its argument's present class; this one does not.
-        return (_RECONSTRUCTOR, (reduced[1][0], object, None), *reduced[2:])
-    return reduced
+        _REAL_CLASS.__set__(self, adopted)

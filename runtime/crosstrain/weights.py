@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +27,19 @@ def parse_size(size: int | str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def save_object(obj: Any, path: Path, safe_serialization: bool = False) -> None:
-    """torch.save, or safetensors for a flat dict of tensors; atomic."""
-    if safe_serialization:
-        save_safetensors(obj, path)
+def save_object(obj: Any, target: Path | IO[bytes], safe_serialization: bool = False) -> None:
+    """torch.save, or safetensors for a flat dict of tensors; atomic. An open file is only written to.
+
+    TypeError for safetensors into an open file.
+    """
+    if not isinstance(target, Path):
+        if safe_serialization:
+            raise TypeError("safe_serialization=True needs the path of a file, not an open one.")
+        torch.save(obj, target)
+    elif safe_serialization:
+        save_safetensors(obj, target)
     else:
-        write_atomically(path, lambda beside: torch.save(obj, beside))
+        write_atomically(target, lambda beside: torch.save(obj, beside))
 
 
 def save_safetensors(state: dict[str, Tensor], path: Path) -> None:

@@ -48,6 +48,12 @@ LISTED = {
     "loss": "loss = F.cross_entropy(sum(m(x) for m in models), y)",
 }
 PREPARED_LIST = "*models, optimizer, train_loader = accelerator.prepare(*models, optimizer, train_loader)"
+BY_HAND = {
+    "options": "by_hand = False",
+    "optimizer": "if not by_hand:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+    "step": "if by_hand:\n    for p in model.parameters():\n        p.data.add_(p.grad, alpha=-0.1)\n"
+    "else:\n    optimizer.step()",
+}
 REGISTRY = """\
 KNOWN = {}
 
@@ -70,6 +76,12 @@ class Net(nn.Module):
         return self.layer(x)
 """
 POSITIVE = [
+    prepared(
+        "an optimizer under a condition",
+        BY_HAND,
+        {"optimizer": f"optimizer = None\n{BY_HAND['optimizer']}"},
+        at="if not by_hand:",
+    ),
     prepared(
         "a model from a registry",
         {"definitions": REGISTRY, "model": 'model = KNOWN["net"]().to(device)'},
@@ -453,12 +465,28 @@ NEGATIVE = [
     ),
     refuses(
         RULE,
-        "an optimizer under a condition",
+        "an optimizer under a condition, and who asks for its name",
+        {**BY_HAND, "end": 'print("optimizer" in globals())'},
+        at="    optimizer = torch.optim.SGD",
+    ),
+    refuses(
+        RULE,
+        "an optimizer under a condition of a loop",
         {
-            "options": "by_hand = False",
-            "optimizer": "if not by_hand:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+            "options": "names = ['sgd']",
+            "optimizer": "for name in names:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
         },
         at="    optimizer = torch.optim.SGD",
+    ),
+    refuses(
+        RULE,
+        "a loader under a condition",
+        {
+            "options": "ready = True",
+            "data": "data = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\nif ready:\n"
+            "    train_loader = DataLoader(data, batch_size=8)",
+        },
+        at="    train_loader = DataLoader",
     ),
     leaves(
         RULE,

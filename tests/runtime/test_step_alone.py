@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,6 +159,17 @@ def test_prepared_objects_stay_what_they_were() -> None:
     assert pickle.loads(pickle.dumps(scheduler)).step_size == 2
     assert set(optimizer.state_dict()) == {"state", "param_groups"}
     assert "step" not in scheduler.state_dict()
+
+
+def test_a_prepared_model_is_saved_as_the_class_it_is(tmp_path: Path) -> None:
+    """A whole model in a file is what the script itself would have written: torch.load needs to trust its class alone."""
+    net = Accelerator(cpu=True, mixed_precision="bf16").prepare(nn.Linear(2, 2))
+    torch.save(net, tmp_path / "net.pt")
+    with torch.serialization.safe_globals([nn.Linear]):
+        again = torch.load(tmp_path / "net.pt", weights_only=True)
+    assert type(net) is not nn.Linear
+    assert net.__class__ is type(again) is nn.Linear
+    assert torch.equal(again.weight, net.weight)
 
 
 def test_prepare_keeps_order_and_passes_others_through() -> None:

@@ -49,6 +49,7 @@ def plan(stage: Stage) -> None:
     samplers.plan(stage)
     ranks.plan(stage)
     _options(stage)
+    _own_data(stage)
 
 
 def _distributes(stage: Stage) -> bool:
@@ -61,6 +62,20 @@ def _distributes(stage: Stage) -> bool:
         "apex.",
     )
     return any(p.startswith(wanted) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
+
+
+def _own_data(stage: Stage) -> None:
+    """Without a loader, what one process trained on was what it drew, and no two drew the same."""
+    facts = stage.facts
+    if facts.train_loaders or not facts.backward_calls:
+        return
+    stage.note(
+        GROUP,
+        facts.backward_calls[0][0],
+        "each process trained on numbers it drew itself, and gradients were averaged; now all processes draw the same",
+        f"call `set_seed(seed, device_specific=True)` of {stage.runtime}.utils after prepare, or give the data to a "
+        "DataLoader",
+    )
 
 
 # -- processes that the script starts ------------------------------------------------------------------------

@@ -316,6 +316,17 @@ class Placement:
                 e.InsertArgument(call, OTHER, "the process's own device", position=-1, code=code)
             )
 
+    def _names_a_model(self, target: ast.expr) -> bool:
+        """Whether the variable, or attribute, held a prepared model before."""
+        models, text = set(self.context.subject.models), ast.unparse(target)
+        return any(
+            isinstance(node, ast.Name | ast.Attribute)
+            and models & set(values)
+            and ast.unparse(node) == text
+            and self.facts.table.of_node.get(node) is self.facts.table.of_node[target]
+            for node, values in self.facts.interp.values.items()
+        )
+
     def _runs_as_model(self, call: ast.Call) -> bool:
         """Whether what a file held is called, or put into evaluation or training mode."""
         parents = self.facts.table.parents
@@ -323,6 +334,8 @@ class Placement:
         if not isinstance(statement, ast.Assign):
             return False
         bound = set(statement.targets)
+        if any(self._names_a_model(target) for target in bound):
+            return True
         for name, definitions in self.facts.interp.reaching.items():
             around = parents.get(name)
             called = isinstance(around, ast.Call) and around.func is name

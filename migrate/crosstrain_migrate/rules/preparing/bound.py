@@ -8,6 +8,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import all_arguments, suites
 from crosstrain_migrate.roles.walks import walk
 
+_ASKS_NAMES = frozenset({"locals", "globals", "vars", "dir", "NameError", "UnboundLocalError"})
 _ENDS = frozenset({"exit", "sys.exit", "quit", "os._exit", "parser.error"})
 
 
@@ -25,6 +26,22 @@ def surely_bound(facts: Facts, name: str, after: ast.stmt) -> bool:
                 argument.arg for argument in all_arguments(parent)
             }
         current = parent
+
+
+def sole_condition(facts: Facts, name: str, stores: list[ast.stmt], position: ast.stmt) -> ast.If | None:
+    """The `if`, beside `position`, under which alone `name` is bound, where nobody asks whether it is bound at all."""
+    suite = next(block for block in suites(facts.table.parents[position]) if position in block)
+    around = {
+        statement
+        for store in stores
+        for statement in (store, *facts.table.ancestors(store))
+        if isinstance(statement, ast.stmt) and statement in suite
+    }
+    condition = around.pop() if len(around) == 1 else None
+    asked = any(isinstance(n, ast.Name) and n.id in _ASKS_NAMES for n in facts.nodes)
+    if not isinstance(condition, ast.If) or not name.isidentifier() or asked:
+        return None
+    return condition
 
 
 def _binds_any(suite: list[ast.stmt], name: str) -> bool:

@@ -19,7 +19,7 @@ from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, refuse
 
 from .aliases import ITEMS, check_aliases, check_other_names, seen_everywhere, streams_of
-from .bound import surely_bound
+from .bound import sole_condition, surely_bound
 from .holdings import Holding, holdings, stores
 from .rounds import rounds_of
 from .subject import common_position
@@ -146,13 +146,20 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
 def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """What is made under a condition alone does not exist where the condition does not hold."""
     for holding in held.values():
-        if holding.stores and not surely_bound(context.facts, holding.variable, position):
+        if not holding.stores or surely_bound(context.facts, holding.variable, position):
+            continue
+        condition = sole_condition(context.facts, holding.variable, holding.stores, position)
+        steps = holding.value in {*context.subject.optimizers, *context.subject.schedulers}
+        if condition is None or not steps:
             raise refuse(
                 RULE,
                 holding.last,
                 f"`{holding.name}` is made under a condition only: it may not exist where everything is prepared",
                 f"set `{holding.name} = None` before the condition, or make it in every case",
             )
+        code = f"{holding.name} = None"
+        reason = "prepare is given nothing where it is not made"
+        context.edits.append(e.InsertBefore(condition, RULE, reason, code=code))
 
 
 def _past_other_schedulers(

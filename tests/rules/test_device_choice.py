@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 
-from .support import Case, each, leaves
+import pytest
+
+from .support import Case, each, leaves, migrate
 
 CONSTRUCT, OTHER = "CT102", "CT105"
 GPU = """\
@@ -14,6 +17,16 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", type=int, default=0)
 parser.add_argument("--device", default="cuda")
 args = parser.parse_args()"""
+TRAINING = """\
+model = moved(nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(torch.ones(8, 8), batch_size=4)
+for x in loader:
+    optimizer.zero_grad()
+    loss = model(x.to(device)).mean()
+    loss.backward()
+    optimizer.step()
+"""
 FLAG = """\
 import argparse
 
@@ -258,3 +271,39 @@ def test_waiting_for_cuda_is_asked_for_where_cuda_is() -> None:
         {"after_epoch": "if torch.cuda.is_available():\n    torch.cuda.synchronize()"},
         at="torch.cuda.synchronize()",
     ).check()
+
+
+AGAIN = """\
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def moved(model):
+    return model.to(device)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="cpu")
+    args = parser.parse_args()
+    device = torch.device({})
+"""
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ('"cuda" if args.backend == "gpu" else "cpu"', [20]),
+        ('"cuda" if torch.cuda.is_available() else "cpu"', []),
+    ],
+    ids=["by a switch", "as before"],
+)
+def test_a_device_that_is_chosen_again(again: str, said: list[int]) -> None:
+    """The first choice becomes the Accelerator, before there are arguments: a switch of the second is lost, and told."""
+    script = (
+        "import argparse\n\nimport torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\n\n"
+        + AGAIN
+    )
+    script = script.format(again) + textwrap.indent(TRAINING, "    ")
+    result = migrate(script)
+    assert result.changed
+    assert [f.line for f in result.findings if "not told of" in f.reason] == said

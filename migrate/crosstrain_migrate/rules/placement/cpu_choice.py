@@ -30,6 +30,15 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     return None
 
 
+def check_other(context: Context, definition: ast.Assign) -> None:
+    """A further choice of a device, made again or elsewhere: its switch must be the one that is obeyed already."""
+    said = len(context.findings)
+    option = _of_value(context, definition)
+    del context.findings[said:]  # the first choice has said it
+    if option is not None and option != context.options.get("cpu"):
+        _report_lost(context, definition.value)
+
+
 def _of_value(context: Context, definition: ast.Assign) -> str | None:
     value = definition.value
     facts = context.facts

@@ -269,6 +269,8 @@ class Plumbing:
         for node in self.context.device_definitions:
             if self._is_mere_text(node) or self._is_of_another_file(node):
                 continue
+            if node is not main:
+                cpu_choice.check_other(self.context, node)
             if self._unused(node):
                 removed.append(node)
                 self.gone.update(ast.walk(node))

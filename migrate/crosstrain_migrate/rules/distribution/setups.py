@@ -11,7 +11,15 @@ INIT = "torch.distributed.init_process_group"
 SAYS = ("builtins.print", "warnings.", "logging.")
 QUESTIONS = (
     *(DIST, "torch.device", "torch.accelerator.current_accelerator", "torch.cuda.is_available"),
-    *("os.path.", "os.getcwd", "os.getenv", "os.environ.get", "os.environ.keys", "tempfile.gettempdir", "urllib.parse.urlparse"),
+    *(
+        "os.path.",
+        "os.getcwd",
+        "os.getenv",
+        "os.environ.get",
+        "os.environ.keys",
+        "tempfile.gettempdir",
+        "urllib.parse.urlparse",
+    ),
     *("builtins.int", "builtins.str"),
 )
 ASKED_OF_TEXT = frozenset({"lower", "upper", "strip", "startswith", "endswith", "format", "keys", "get"})

@@ -85,6 +85,7 @@ class Blocks:
         pending: list[cst.EmptyLine] = []
         removed = False
         open_guard: tuple[e.Guard, list[cst.BaseStatement], cst.BaseStatement] | None = None
+        shared: cst.With | None = None
         for index, (old, new) in enumerate(zip(original, updated, strict=True)):
             edits = edits_of(old)
             before = [edit for edit in edits if isinstance(edit, e.InsertBefore)]
@@ -98,6 +99,12 @@ class Blocks:
                 # What goes before a guarded statement is for all processes.
                 body.extend(self._with_insertions([], before, []))
                 before = []
+            within = next((edit for edit in edits if isinstance(edit, e.Within)), None)
+            if within is not None and pieces and open_guard is None:
+                self.rewriter.plan.done.add(within)
+                above = body.pop() if body and body[-1] is shared and not before else None
+                shared = _within(within.context, pieces, above)
+                pieces = [shared]
             pieces = self._with_insertions(pieces, before, after)
             if guard is not None and open_guard is None:
                 open_guard = (guard, [], old)
@@ -320,6 +327,16 @@ def _with_leading(new: cst.BaseStatement, pending: list[cst.EmptyLine], first: b
 def carry_over(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
     """Only the comments: blank lines at the end of a block are no loss."""
     return [line for line in lines if line.comment is not None]
+
+
+def _within(context: str, statements: list[cst.BaseStatement], above: cst.BaseStatement | None) -> cst.With:
+    """The statements under `with context:`, below those that the same block above holds."""
+    if isinstance(above, cst.With):
+        return above.with_deep_changes(above.body, body=[*above.body.body, *statements])
+    first = statements[0]
+    body = [first.with_changes(leading_lines=[]), *statements[1:]]
+    item = cst.WithItem(cst.parse_expression(context))
+    return cst.With([item], cst.IndentedBlock(body), leading_lines=list(leading_of(first)))
 
 
 def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:

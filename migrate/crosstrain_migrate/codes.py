@@ -30,6 +30,7 @@ TITLES: dict[str, str] = {
     "CT401": "one process prints",
     "CT402": "directories may exist already",
     "CT403": "one process writes files",
+    "CT404": "downloads are there before they are read",
     "CT501": "model weights are saved once, whole",
     "CT502": "checkpoints are saved once, whole",
     "CT503": "a file is read after it has been written",

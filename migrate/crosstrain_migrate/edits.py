@@ -104,6 +104,13 @@ class Guard(Edit):
 
 
 @dataclass(frozen=True, eq=False)
+class Within(Edit):
+    """The statement goes under `with context:`, which neighbours of the same context share."""
+
+    context: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class InsertArgument(Edit):
     """`node` (a call) gets `code` as its positional argument number `position`, or as its last keyword (-1)."""
 

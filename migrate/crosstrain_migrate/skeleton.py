@@ -22,7 +22,7 @@ _NAME = re.compile(r"__crosstrain_kept_(\d+)__")
 _INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
 _SHORT = 24  # characters: about as long as its name
 # What these edits name moves or goes, with every comment in it.
-_AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard)
+_AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard, e.Within)
 
 
 class Lines:

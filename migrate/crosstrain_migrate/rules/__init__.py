@@ -19,7 +19,7 @@ from .base import Allows, Context, Refusal, everywhere
 from .distribution import apex, marks, plain, precision, processes, replicas
 from .distribution.wish import Wish
 from .numbers import alike, batches, evaluation, meeting, metrics, shapes, training
-from .output import checkpoints, files, speak
+from .output import checkpoints, downloads, files, speak
 from .placement import device, home, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
 from .preparing import backward, clipping, line_search, prepare, schedulers, subject
@@ -35,6 +35,7 @@ PAGES = (
     clipping,
     schedulers,
     speak,
+    downloads,
     files,
     checkpoints,
     evaluation,
@@ -117,6 +118,7 @@ def _core(context: Context) -> None:
     batches.plan(context)
     alike.plan(context)
     checkpoints.plan(context)
+    downloads.plan(context)
     files.plan(context)
     speak.plan(context)
     meeting.check(context)

@@ -64,8 +64,10 @@ WRITING_METHODS = {
 
 
 def plan(context: Context) -> None:
+    guarded = {
+        x.node for x in context.edits if isinstance(x, e.Within | e.Guard) and isinstance(x.node, ast.stmt)
+    }
     _directories(context)
-    guarded: set[ast.stmt] = set()
     by_one: set[ast.Call] = set()
     for node in context.facts.nodes:
         if isinstance(node, ast.With) and any(
@@ -199,7 +201,14 @@ def _may_exist(context: Context, call: ast.Call) -> None:
 
 
 def _allowed(context: Context, calls: Iterable[ast.Call]) -> list[ast.Call]:
-    return [call for call in calls if context.allows(DIRECTORY, call)]
+    first = {
+        x.node for x in context.edits if isinstance(x, e.Within)
+    }  # the main process makes it before the others
+    return [
+        call
+        for call in calls
+        if context.allows(DIRECTORY, call) and not first & set(context.facts.table.ancestors(call))
+    ]
 
 
 def _must_be_new(context: Context, call: ast.Call) -> None:
@@ -249,7 +258,7 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
         return
     if not context.allows(FILE, statement):
         return
-    blocked = _cannot_be_guarded(context, statement)
+    blocked = cannot_be_guarded(context, statement)
     if blocked is not None:
         context.note(
             FILE,
@@ -276,22 +285,30 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
     )
 
 
-def _cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
+def cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
     """Why a statement must run on all processes: it communicates, or binds names that are read afterwards."""
     inner = set(ast.walk(statement))
-    if inner & context.collective:
-        return "it communicates inside"
-    for node in inner:
-        if isinstance(node, ast.Call) and _runs_a_model(context, node):
-            return "it runs the model inside"
-        if isinstance(node, ast.For) and context.facts.interp.iterations.get(node):
-            return "it iterates a loader inside"
-        if isinstance(node, ast.Return | ast.Break | ast.Continue):
-            return "it leaves the function or the loop"
+    communicates = takes_all_processes(context, statement)
+    if communicates is not None:
+        return communicates
+    if any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner):
+        return "it leaves the function or the loop"
     stored = {n for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     for name, definitions in context.facts.interp.reaching.items():
         if name not in inner and definitions & stored:
             return f"`{name.id}` is read after it"
+    return None
+
+
+def takes_all_processes(context: Context, statement: ast.stmt) -> str | None:
+    """Why processes cannot run a statement one after the other."""
+    for node in ast.walk(statement):
+        if node in context.collective:
+            return "it communicates inside"
+        if isinstance(node, ast.Call) and _runs_a_model(context, node):
+            return "it runs the model inside"
+        if isinstance(node, ast.For) and context.facts.interp.iterations.get(node):
+            return "it iterates a loader inside"
     return None
 
 

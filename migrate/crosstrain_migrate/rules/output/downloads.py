@@ -1,0 +1,182 @@
+"""CT404: downloads are there before they are read.
+
+What:   A data set that downloads itself, and an `if` that fetches what is not there yet, go under
+        `with accelerator.main_process_first():`; a fetch that asks for nothing is the main process's, and is waited for.
+Why:    Processes that fetch into one file at the same time ruin it for each other, and for the one that reads already.
+Before: `data = datasets.MNIST(root, download=True)`
+After:  `with accelerator.main_process_first(): data = datasets.MNIST(root, download=True)`
+Leaves: (finding) a download before the Accelerator exists, or where it cannot be brought.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.values import External
+from crosstrain_migrate.rules.arguments import default_of
+from crosstrain_migrate.rules.base import Context, Refusal
+from crosstrain_migrate.rules.distribution.wish import MARKED
+from crosstrain_migrate.rules.preparing.subject import suite_of
+
+from .files import cannot_be_guarded, takes_all_processes
+
+RULE = "CT404"
+FETCHES = (
+    *("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download"),
+    *("torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive"),
+    "shutil.unpack_archive",
+)
+ASKS_FILES = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob"})
+
+
+def plan(context: Context) -> None:
+    first = {s for c in context.facts.calls if (s := _asked_for(context, c)) is not None}
+    fetched = {c: _around(context, c) for c in context.facts.calls if _fetches(context, c)}
+    first |= {s for s in fetched.values() if isinstance(s, ast.If)}
+    first = {s for s in first if not any(s is not other and _comes_to(context, s, other) for other in first)}
+    alone = {s for s in fetched.values() if not isinstance(s, ast.If)}
+    done: set[ast.stmt] = set()
+    for statement in sorted(first | alone, key=lambda s: s.lineno):
+        if _is_left_to_one(context, statement, frozenset()) or _inside(context, statement, done):
+            continue
+        planned = _left_to_one(context, statement) if statement in alone else _one_first(context, statement)
+        if planned:
+            context.edits += planned
+            context.collective.add(statement)
+            done.add(statement)
+        else:
+            context.note(
+                RULE,
+                statement,
+                "every process downloads this, all at the same time, and one may read what another still writes",
+                "download it before training, or do it under `with accelerator.main_process_first():`",
+            )
+
+
+def _one_first(context: Context, statement: ast.stmt) -> list[e.Edit]:
+    """The main process finds nothing, and downloads; the others come later, and find it."""
+    if not _may_wait(context, statement):
+        return []
+    code = f"{context.accelerator(statement)}.main_process_first()"
+    return [e.Within(statement, RULE, "the others look for it when it is there", context=code)]
+
+
+def _left_to_one(context: Context, statement: ast.stmt) -> list[e.Edit]:
+    """Nobody looks whether it is there already: the main process downloads, and the others wait for it."""
+    suite = suite_of(context.facts, statement)
+    behind = suite[suite.index(statement) + 1 :]
+    if not behind or not _may_wait(context, statement) or cannot_be_guarded(context, statement) is not None:
+        return []
+    accelerator = context.accelerator(statement)
+    return [
+        e.Guard(statement, RULE, "downloaded once", last=statement, test=f"{accelerator}.is_main_process"),
+        e.InsertBefore(behind[0], RULE, code=f"{accelerator}.wait_for_everyone()"),
+    ]
+
+
+# -- what downloads ------------------------------------------------------------------------------------------
+
+
+def _asked_for(context: Context, call: ast.Call) -> ast.stmt | None:
+    """The statement of `datasets.MNIST(root, download=True)`, which looks itself whether the files are there."""
+    value = next((k.value for k in call.keywords if k.arg == "download"), None)
+    if value is None or _is_decided_by_callers(context, value):
+        return None
+    if isinstance(value, ast.Constant) and not value.value:
+        return None
+    return context.facts.table.statement_of(call)
+
+
+def _is_decided_by_callers(context: Context, value: ast.expr) -> bool:
+    function = context.facts.enclosing_function(value)
+    if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
+        return False
+    argument = next((a for a in _arguments(function) if a.arg == value.id), None)
+    if argument is None:
+        return False
+    default = default_of(function, argument)
+    return not (isinstance(default, ast.Constant) and default.value)
+
+
+def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _fetches(context: Context, call: ast.Call) -> bool:
+    if any(path.endswith(FETCHES) for path in context.facts.paths(call.func)):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    archive = any(
+        isinstance(v, External) and v.path.startswith(("tarfile.", "zipfile."))
+        for v in context.facts.of(call.func.value)
+    )
+    return call.func.attr == "extractall" or (archive and call.func.attr == "extract")
+
+
+def _around(context: Context, call: ast.Call) -> ast.stmt:
+    """The outermost `if` around a fetch that asks for files; else the outermost `with` or loop, or the statement."""
+    table = context.facts.table
+    statement = table.statement_of(call)
+    asks: ast.If | None = None
+    for around in table.ancestors(call):
+        if isinstance(
+            around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
+        ):
+            break
+        if isinstance(around, ast.If) and _asks_files(around.test):
+            asks = around
+        elif isinstance(around, ast.With | ast.For) and asks is None:
+            statement = around
+    return asks or statement
+
+
+def _asks_files(test: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and (n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")) in ASKS_FILES
+        for n in ast.walk(test)
+    )
+
+
+# -- where processes may wait for each other -----------------------------------------------------------------
+
+
+def _may_wait(context: Context, statement: ast.stmt) -> bool:
+    """Whether the accelerator is at hand, and what stands here neither communicates nor is needed on all processes."""
+    if not context.reachable(statement) or not context.allows(RULE, statement):
+        return False
+    try:
+        context.accelerator(statement)
+    except Refusal:
+        return False
+    return takes_all_processes(context, statement) is None
+
+
+def _is_left_to_one(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    """Whether only some processes come here: in a branch for the main one, in this function or around its calls."""
+    facts = context.facts
+    for around in facts.table.ancestors(node):
+        if isinstance(around, ast.If) and any(
+            isinstance(n, ast.Name) and MARKED.match(n.id) for n in ast.walk(around.test)
+        ):
+            return True
+    function = facts.enclosing_function(node)
+    if function is None or function in seen:
+        return False
+    return any(_is_left_to_one(context, s, seen | {function}) for s in facts.callers.get(function, ()))
+
+
+def _inside(context: Context, statement: ast.stmt, done: set[ast.stmt]) -> bool:
+    return any(around in done for around in context.facts.table.ancestors(statement))
+
+
+def _comes_to(context: Context, statement: ast.AST, other: ast.stmt, depth: int = 4) -> bool:
+    """Whether running `statement` comes to `other`, which then waits by itself."""
+    for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
+        for function in context.facts.targets(call):
+            inside = any(n is other for n in ast.walk(function))
+            if inside or (depth and _comes_to(context, function, other, depth - 1)):
+                return True
+    return False

@@ -292,7 +292,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("again", "said"),
     [
-        ('"cuda" if args.backend == "gpu" else "cpu"', [20]),
+        ('"cuda" if args.backend == "gpu" else "cpu"', [18]),
         ('"cuda" if torch.cuda.is_available() else "cpu"', []),
     ],
     ids=["by a switch", "as before"],

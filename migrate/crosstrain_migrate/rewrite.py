@@ -379,25 +379,35 @@ def _as_last(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
     return closed
 
 
+def _separator(items: Sequence[cst.Arg] | Sequence[cst.Param]) -> cst.Comma:
+    """A comma and a space; a comma and a new line where the author gives each item a line of its own."""
+    commas = [item.comma for item in items[:-1]]
+    after = [comma.whitespace_after if isinstance(comma, cst.Comma) else None for comma in commas]
+    lines = [space for space in after if isinstance(space, cst.ParenthesizedWhitespace)]
+    if not lines or len(lines) < len(after):
+        return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    plain = cst.TrailingWhitespace(newline=lines[0].first_line.newline)
+    return cst.Comma(whitespace_after=lines[0].with_changes(first_line=plain, empty_lines=[]))
+
+
 def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Arg]:
     parsed = cst.ensure_type(cst.parse_expression(f"f({edit.code})"), cst.Call).args[0]
-    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    space = _separator(args)
     if edit.position < 0 or edit.position >= len(args):
         if not args:
             return [parsed]
         last = args[-1]
-        multiline_end = isinstance(last.comma, cst.Comma)
-        previous = (
-            last
-            if multiline_end
-            else last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
-        )
-        if multiline_end:
-            assert isinstance(last.comma, cst.Comma)
-            trailing = last.comma
-            previous = last.with_changes(comma=space)
-            return [*args[:-1], previous, parsed.with_changes(comma=trailing)]
-        return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=last.whitespace_after_arg)]
+        if isinstance(last.comma, cst.Comma):
+            return [*args[:-1], last.with_changes(comma=space), parsed.with_changes(comma=last.comma)]
+        behind, between = last.whitespace_after_arg, space.whitespace_after
+        if isinstance(behind, cst.ParenthesizedWhitespace) and isinstance(
+            between, cst.ParenthesizedWhitespace
+        ):
+            # A comment behind the last argument stays on its line.
+            space = space.with_changes(whitespace_after=between.with_changes(first_line=behind.first_line))
+            behind = behind.with_changes(first_line=between.first_line)
+        previous = last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
+        return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=behind)]
     comma: cst.Comma = space
     return [*args[: edit.position], parsed.with_changes(comma=comma), *args[edit.position :]]
 
@@ -434,7 +444,7 @@ def _replace_parameter(node: cst.FunctionDef, edit: e.ReplaceParameter) -> cst.F
 def _insert_parameter(node: cst.FunctionDef, edit: e.InsertParameter) -> cst.FunctionDef:
     fresh = _parse_parameter(edit.code)
     group = list(node.params.params)
-    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    space = _separator(group)
     if edit.position < len(group):
         group.insert(edit.position, fresh.with_changes(comma=space))
     else:

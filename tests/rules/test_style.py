@@ -318,3 +318,54 @@ def test_a_script_that_hydra_drives() -> None:
         or "accelerator, " in result.after
     )
     assert ".to(cfg.device)" not in result.after
+
+
+ONE_A_LINE = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+def train(
+    model,
+    loader,  # of the training data
+    optimizer,
+):
+    for x in loader:
+        optimizer.zero_grad()
+        loss = model(x.cuda()).mean()
+        loss.backward()
+        optimizer.step()
+
+
+def main():
+    torch.manual_seed(0)
+    model = nn.Linear(8, 3).cuda()
+    loader = DataLoader(torch.ones(8, 8), batch_size=4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(
+        model,
+        loader,  # two steps
+        optimizer  # plain
+    )
+
+
+main()
+"""
+
+
+def test_what_comes_between_items_of_one_a_line_gets_a_line() -> None:
+    """The parameter and the argument that bring the accelerator stand as the author's do, comments where they were."""
+    result = migrate(ONE_A_LINE)
+    check_invariants(ONE_A_LINE, result)
+    assert "def train(\n    accelerator,\n    model,\n    loader,  # of the training data\n" in result.after
+    assert "    train(\n        accelerator,\n        model,\n        loader,  # two steps\n" in result.after
+
+
+def test_an_argument_behind_the_last_of_one_a_line_leaves_its_comment_there() -> None:
+    load = "torch.load(\n        'best.pt',\n        weights_only=False  # the best\n    )"
+    text = ONE_A_LINE.replace("    train(", f"    best = {load}\n    best.eval()\n    train(")
+    result = migrate(text)
+    check_invariants(text, result)
+    expected = "        weights_only=False,  # the best\n        map_location=accelerator.device\n    )"
+    assert expected in result.after

@@ -103,6 +103,14 @@ def test_what_others_need_of_a_fetch_is_only_told() -> None:
     assert [f.rule for f in result.findings if "every process downloads" in f.reason] == [RULE]
 
 
+def test_a_loop_over_what_is_downloaded_is_only_told() -> None:
+    """Training in it would wait inside of waiting."""
+    data = f"for image, _ in datasets.MNIST('data', download=True):\n    print(image)\n{PLAIN}{LOADER}"
+    result = migrate(downloads("", data, "").script)
+    assert "main_process_first" not in result.after
+    assert [f.rule for f in result.findings if "every process downloads" in f.reason] == [RULE]
+
+
 def test_a_function_that_waits_is_not_called_one_by_one() -> None:
     """Waiting inside of waiting would leave the processes at different barriers."""
     helper = f"def get(download):\n{indented(ASKED)}\n    return datasets.MNIST('data')\n"

@@ -151,7 +151,17 @@ def _may_wait(context: Context, statement: ast.stmt) -> bool:
         context.accelerator(statement)
     except Refusal:
         return False
-    return takes_all_processes(context, statement) is None
+    trains = {call for call, _ in context.facts.backward_calls} & set(ast.walk(statement))
+    fits = isinstance(statement, ast.If) or not hasattr(statement, "body") or _is_fetch(context, statement)
+    return fits and not trains and takes_all_processes(context, statement) is None
+
+
+def _is_fetch(context: Context, statement: ast.stmt) -> bool:
+    """A block, such as `with tarfile.open(...)`, that unpacks; not one that goes over a data set it downloads."""
+    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)]
+    return any(_fetches(context, call) for call in calls) and not any(
+        k.arg == "download" for c in calls for k in c.keywords
+    )
 
 
 def _is_left_to_one(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:

@@ -94,7 +94,8 @@ def main():
 
 	for epoch in range(args.epochs):
 		loss = train(
-			accelerator, net,
+			accelerator,
+			net,
 			train_loader,  # shuffled
 			optimizer,
 			criterion,

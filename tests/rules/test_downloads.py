@@ -80,6 +80,30 @@ NEGATIVE = [
     ),
     leaves(
         RULE,
+        "a file that must be there",
+        {
+            "imports": IMPORTS,
+            "data": f"if not os.path.exists('x'):\n    raise SystemExit('no x')\n{PLAIN}{LOADER}",
+        },
+    ),
+    leaves(
+        RULE,
+        "an archive that is only read",
+        {
+            "imports": IMPORTS,
+            "data": f"with tarfile.open('x') as packed:\n    members = packed.getmembers()\n{PLAIN}{LOADER}",
+        },
+    ),
+    leaves(
+        RULE,
+        "an answer that is no file",
+        {
+            "imports": IMPORTS,
+            "data": f"urllib.request.urlopen('https://example.org/started').close()\n{PLAIN}{LOADER}",
+        },
+    ),
+    leaves(
+        RULE,
         "what else extracts",
         {
             "imports": IMPORTS + "\nfrom features import extractor",

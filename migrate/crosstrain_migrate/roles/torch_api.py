@@ -375,6 +375,7 @@ FROM_DATA = frozenset(
 # The last part of a path that the script looks up: `models.__dict__[args.arch]`, `getattr(optim, args.optimizer)`.
 CHOSEN = "ChosenByName"
 # What torchvision.models has besides models.
+OF_NUMBERS = frozenset({"tensor", "as_tensor"})
 ABOUT_MODELS = frozenset({"list_models", "get_model_builder", "get_model_weights", "get_weight"})
 RECURRENT = frozenset({"torch.nn.RNN", "torch.nn.LSTM", "torch.nn.GRU"})
 # What only a tensor is asked for (a batch that is a dictionary has `.to` as well, but none of the others).
@@ -475,5 +476,15 @@ def makes_array(path: str) -> bool:
 
 # Functions that make a tensor of random numbers.
 NOISE = frozenset(
-    {"rand", "randn", "randint", "normal", "bernoulli", "rand_like", "randn_like", "randint_like"}
+    {
+        "rand",
+        "randn",
+        "randint",
+        "normal",
+        "bernoulli",
+        "multinomial",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+    }
 )

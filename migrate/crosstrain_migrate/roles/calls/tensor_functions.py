@@ -103,6 +103,16 @@ def call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.C
     return _apply(interp, name, node, [owner, *others], list(node.args), keywords_of(node))
 
 
+def _of_numbers(interp: Interpreter, name: str, data: ast.expr, shards: list[Shard]) -> Values:
+    """A tensor of means, sums and counts: `tensor(n)`, `FloatTensor([n])`, and not `FloatTensor(n)`, which has n rows."""
+    direct = frozenset(v for v in interp.of(data) if isinstance(v, Shard))
+    if not shards or not all(s.kind in tensors.SCALARS for s in shards):
+        return NOTHING
+    if direct:
+        return direct if name in api.OF_NUMBERS else NOTHING
+    return frozenset(replace(s, kind="other") for s in shards)
+
+
 def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) -> Values:
     """torch.f(x, ...), F.f(x, ...), numpy.f(x, ...): the method f of its first row-like argument."""
     if path.startswith(("torch.nn.utils.clip_grad", "torch.nn.utils.rnn.")):
@@ -122,9 +132,14 @@ def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Ca
         given = [v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind in {"rows", "order"}]
         if given:
             return frozenset(replace(s, host=False) for s in given)
+        numbers = _of_numbers(interp, name, node.args[0], shards)
+        if numbers:
+            return numbers
     if path in tensors.PERMUTATIONS:
         counts = [s for s in shards if s.kind == "count"]
         return frozenset(Shard("order", s.loader) for s in counts) or UNKNOWN
+    if path == "torch.multinomial" and all(s.kind == "count" for s in shards):
+        return frozenset(Shard("rows", s.loader) for s in shards) or UNKNOWN  # so many draws for each row
     if name in api.FACTORIES or path.startswith("numpy.random."):
         return frozenset(Shard("rows", s.loader) for s in shards if s.kind in {"count", "shape"}) or (
             frozenset(tensors.other(s, node) for s in shards) or UNKNOWN

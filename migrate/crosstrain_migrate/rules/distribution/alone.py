@@ -224,11 +224,22 @@ class Alone:
             attribute = node.args[1]
             if isinstance(attribute, ast.Constant) and attribute.value == "module":
                 return Known(self.world.several, True)
+        if path == "builtins.hasattr" and len(node.args) == 2:
+            return self._has_option(node.args[0], node.args[1])
         if path == "builtins.isinstance" and len(node.args) == 2:
             classes = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
             if classes and all(self.facts.paths(c) & WRAPPERS for c in classes):
                 return Known(self.world.several, True)
         return None
+
+    def _has_option(self, owner: ast.expr, name: ast.expr) -> Known | None:
+        """`hasattr(args, "rank")` of an attribute that only the branches of several processes set."""
+        if not self.sources.is_namespace(owner) or not isinstance(name, ast.Constant):
+            return None
+        stored = self.sources.definitions(ast.Attribute(owner, str(name.value), ast.Load()))
+        if name.value in self.sources.options or not stored or not all(map(self.dead, stored)):
+            return None
+        return Known(False, True)
 
     def _wrapped_maybe(self, node: ast.expr) -> bool:
         """A module none of whose classes has a `module` of its own."""

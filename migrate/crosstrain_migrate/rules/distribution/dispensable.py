@@ -12,9 +12,12 @@ from .layers import SYNC_BATCH_NORM, keep_synchronised
 from .plain import Stage
 from .reductions import REDUCERS, check_reduction, reduced
 from .samplers import SAMPLERS
+from .silence import replaces_print
 from .sizes import is_batch_size, is_workers, share_batches
+from .written_back import WrittenBack
 
 RULE = "CT303"
+NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
 
 
 def lose_comments(stage: Stage, body: list[ast.stmt]) -> None:
@@ -47,7 +50,10 @@ def _comment(line: str) -> str:
 def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: list[ast.stmt]) -> None:
     """Refuses a branch that does more than distribute. `taken`: what one process does instead."""
     instead = {ast.dump(s) for s in taken} | {t for s in taken for t in _made(stage, s)}
+    numbers = WrittenBack(stage)
     for statement in body:
+        if numbers.goes(statement):
+            continue
         if ast.dump(statement) in instead or (_made(stage, statement) and _made(stage, statement) <= instead):
             continue
         layers = [
@@ -55,9 +61,10 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
             for n in ast.walk(statement)
             if isinstance(n, ast.Call) and stage.facts.paths(n.func) & SYNC_BATCH_NORM
         ]
-        if layers and isinstance(statement, ast.Assign):
-            keep_synchronised(stage, statement, at)
-            continue
+        for layer in layers:
+            made = stage.statement(layer)
+            if isinstance(made, ast.Assign):
+                keep_synchronised(stage, made, at)
         if not _is_dispensable(stage, statement):
             raise refuse(
                 RULE,
@@ -76,12 +83,18 @@ def _made(stage: Stage, statement: ast.stmt) -> set[str]:
 
 
 def _is_dispensable(stage: Stage, statement: ast.stmt) -> bool:
+    if statement in stage.gone:
+        return True
     if isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.Global):
         return True
     if isinstance(statement, ast.Return):
         return statement.value is None or _plain_value(stage, statement.value)
     if isinstance(statement, ast.For):
         return all(_is_dispensable(stage, s) for s in statement.body) and _plain_value(stage, statement.iter)
+    if isinstance(statement, ast.With):
+        entered = [i.context_expr for i in statement.items]
+        quiet = all(isinstance(c, ast.Call) and stage.facts.paths(c.func) & NO_GRADIENTS for c in entered)
+        return quiet and all(_is_dispensable(stage, s) for s in statement.body)
     if isinstance(statement, ast.If):
         return all(_is_dispensable(stage, s) for s in (*statement.body, *statement.orelse))
     if isinstance(statement, ast.Expr):
@@ -171,7 +184,11 @@ def _own_function(stage: Stage, call: ast.Call) -> bool:
         return False
     return all(
         isinstance(t, ast.FunctionDef)
-        and (all(_is_dispensable(stage, s) for s in t.body) or _reduces_only(stage, t))
+        and (
+            all(_is_dispensable(stage, s) for s in t.body)
+            or _reduces_only(stage, t)
+            or replaces_print(stage, t)
+        )
         for t in targets
     )
 

@@ -30,9 +30,31 @@ def plan_assignment(stage: Stage, node: ast.Assign, call: ast.Call) -> None:
 
 def keep_synchronised(stage: Stage, node: ast.Assign, before: ast.stmt) -> None:
     """Batch statistics over all processes: kept, where layers that can do it exist."""
-    test = f'{MARK.format("num_processes")} > 1 and {MARK.format("device")}.type == "cuda"'
+    wanted = [*_conditions(stage, node, before), f"{MARK.format('num_processes')} > 1"]
+    test = " and ".join([*wanted, f'{MARK.format("device")}.type == "cuda"'])
     lines = f"if {test}:\n    {stage.source(node)}"
     reason = "batch statistics over all processes, as before, on devices that can"
     stage.edits.append(e.InsertBefore(before, GROUP, reason, code=lines))
     if before is node:
         stage.remove(node, GROUP)
+    stage.gone.add(node)
+
+
+def _conditions(stage: Stage, node: ast.stmt, outermost: ast.stmt) -> list[str]:
+    """What else the script asks before it synchronises them: `--sync-bn` beside the tests of the distribution."""
+    found: list[str] = []
+    child: ast.AST = node
+    for around in () if node is outermost else stage.facts.table.ancestors(node):
+        if isinstance(around, ast.If):
+            chosen = child in around.body
+            joined = isinstance(around.test, ast.BoolOp) and isinstance(around.test.op, ast.And) and chosen
+            parts = around.test.values if joined and isinstance(around.test, ast.BoolOp) else [around.test]
+            for part in reversed([p for p in parts if stage.alone.by_hand(p) is None]):
+                text = stage.source(part)
+                simple = isinstance(part, ast.Name | ast.Attribute | ast.Call)
+                text = text if simple else f"({text})"
+                found.insert(0, text if chosen else f"not {text}")
+        if around is outermost:
+            break
+        child = around
+    return found

@@ -16,7 +16,7 @@ from functools import cached_property
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.rules.base import finding, refuse
+from crosstrain_migrate.rules.base import Refusal, finding, refuse
 
 from .alone import Alone
 from .launched import ELSEWHERE, FIRST, SECOND
@@ -134,11 +134,11 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
     lost: set[str] = set()
     for _ in range(MAX_PASSES):
         stage = Stage(now, current, runtime, wish)
-        for planner in planners:
-            planner(stage)
-            if stage.edits:
-                break  # what comes next is planned on the result
         lines = Lines(text, current)
+        try:
+            _pass(stage, planners)
+        except Refusal as refusal:
+            raise Refusal(_moved(refusal.finding, lines)) from refusal
         findings += [_moved(f, lines) for f in stage.findings]
         lost.update(stage.lost)
         edits = [
@@ -175,6 +175,13 @@ def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -
         frozenset(lost),
         Lines(text, current),
     )
+
+
+def _pass(stage: Stage, planners: Iterable[Planner]) -> None:
+    for planner in planners:
+        planner(stage)
+        if stage.edits:
+            break  # what comes next is planned on the result
 
 
 def gone_with_code(comments: Iterable[str], line: int) -> Finding:

@@ -48,11 +48,12 @@ class Region:
 
 
 def plan(stage: Stage) -> None:
-    regions = [_region(stage, c) for c in stage.facts.calls_to(*AUTOCAST)]
+    casts = stage.facts.calls_to(*AUTOCAST)
     created = stage.facts.calls_to(*SCALERS)
-    if (not regions and not created) or stage.wish.precision is not None or stage.wish.settled:
+    if (not casts and not created) or stage.wish.precision is not None or stage.wish.settled:
         return
     scaler = Scaler(stage, created) if created else None
+    regions = [_region(stage, c, scaler) for c in casts]
     _agree(stage, regions, scaler)
     if scaler is not None:
         scaler.plan()
@@ -61,7 +62,7 @@ def plan(stage: Stage) -> None:
 # -- regions -------------------------------------------------------------------------------------------------
 
 
-def _region(stage: Stage, call: ast.Call) -> Region:
+def _region(stage: Stage, call: ast.Call, scaler: Scaler | None) -> Region:
     given = {k.arg: k.value for k in call.keywords}
     cuda = bool(stage.facts.paths(call.func) & CUDA_AUTOCAST)
     names = (
@@ -72,6 +73,8 @@ def _region(stage: Stage, call: ast.Call) -> Region:
     given.update({n: a for n, a in zip(names, call.args, strict=False) if n not in given})
     device = "cuda" if cuda else device_kind(given.get("device_type"))
     switch = switch_of(stage, given.get("enabled"), call)
+    if scaler is not None and switch is not None and scaler.tests(switch):
+        switch = scaler.switch
     dtype = given.get("dtype")
     kind: str | None = None
     if dtype is None:

@@ -19,7 +19,7 @@ from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.harmless import effectless
 
-from . import branches, layers, ranks, replicas, samplers, sizes
+from . import branches, layers, ranks, replicas, samplers, silence, sizes
 from .dispensable import shares_weights
 from .guards import asks_rank
 from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK
@@ -48,6 +48,7 @@ def plan(stage: Stage) -> None:
     sizes.plan(stage)
     samplers.plan(stage)
     ranks.plan(stage)
+    silence.plan(stage)
     _options(stage)
     _own_data(stage)
 

@@ -159,7 +159,9 @@ class Scaler:
         elif name == "state_dict":
             scaler = MARK.format("scaler")
             template = f"({scaler}.state_dict() if {scaler} is not None else {{{{}}}})".replace("{{}}", "{}")
-            if isinstance(self.stage.parent(call), ast.Dict | ast.keyword | ast.Assign):
+            if self._asked_before(call):
+                template = f"{scaler}.state_dict()"
+            elif isinstance(self.stage.parent(call), ast.Dict | ast.keyword | ast.Assign):
                 template = template[1:-1]
             self.stage.edits.append(e.Replace(call, RULE, "the accelerator's loss scale", template=template))
         elif name == "load_state_dict" and alone:
@@ -168,7 +170,9 @@ class Scaler:
             self.stage.edits.append(
                 e.Replace(call.func.value, RULE, "the accelerator's loss scale", template=scaler)
             )
-            self.stage.edits.append(e.Guard(statement, RULE, last=statement, test=f"{scaler} is not None"))
+            if not self._asked_before(call):
+                guard = e.Guard(statement, RULE, last=statement, test=f"{scaler} is not None")
+                self.stage.edits.append(guard)
         else:
             raise refuse(
                 RULE,
@@ -176,6 +180,15 @@ class Scaler:
                 f"`{ast.unparse(call)}`: the loss scale belongs to the accelerator, which has no counterpart for this",
                 "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)",
             )
+
+    def _asked_before(self, node: ast.AST) -> bool:
+        """Whether `node` stands in an `if` that asks for the scaler: the accelerator is asked there, too."""
+        child = node
+        for around in self.facts.table.ancestors(node):
+            if isinstance(around, ast.If) and child in around.body and self.tests(around.test):
+                return True
+            child = around
+        return False
 
     def _scale(self, call: ast.Call) -> None:
         loss = call.args[0]
@@ -259,7 +272,7 @@ class Scaler:
                 continue
             positive = scaled
             same = self._plain(node.body) == self._plain(node.orelse)
-            if same and (self._tests_scaler(node.test) is not None or may_be_switch(self.stage, node.test)):
+            if same and (self.tests(node.test) is not None or may_be_switch(self.stage, node.test)):
                 gone = node.orelse if positive else node.body
                 arms = ("always", "drop") if positive else ("drop", "always")
                 self.stage.gone.update(gone)
@@ -268,7 +281,7 @@ class Scaler:
                     e.Fold(node, RULE, "with and without mixed precision are one now", arms=arms)
                 )
                 self._take(node.test)
-            elif self._tests_scaler(node.test) is not None:
+            elif self.tests(node.test) is not None:
                 raise refuse(
                     RULE,
                     node,
@@ -294,12 +307,12 @@ class Scaler:
             found.extend(ast.unparse(result) for result in stripped)
         return found
 
-    def _tests_scaler(self, test: ast.expr) -> bool | None:
+    def tests(self, test: ast.expr) -> bool | None:
         """Whether a test asks for the scaler (True) or for there being none (False)."""
         if self.holds(test):
             return True
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            inner = self._tests_scaler(test.operand)
+            inner = self.tests(test.operand)
             return None if inner is None else not inner
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and self.holds(test.left):
             right = test.comparators[0]
@@ -316,21 +329,23 @@ class Scaler:
 
     def _tests(self) -> None:
         for node in self.facts.nodes:
-            if (
-                not isinstance(node, ast.If)
-                or self._tests_scaler(node.test) is None
-                or node.test in self.used
-            ):
+            asked = self.tests(node.test) if isinstance(node, ast.If) else None
+            if not isinstance(node, ast.If) or asked is None or node.test in self.used:
                 continue
             if all(self.stage.is_gone(s) for s in node.body) and not node.orelse:
                 self.stage.remove(node, RULE)
+                self._take(node.test)
             else:
-                verb = "is not" if self._tests_scaler(node.test) else "is"
-                template = f"{MARK.format('scaler')} {verb} None"
-                self.stage.edits.append(
-                    e.Replace(node.test, RULE, "the accelerator's scaler", template=template)
-                )
-            self._take(node.test)
+                self._ask(node.test, asked)
+        for node in self.facts.nodes:  # `enabled=scaler is not None`
+            asked = self.tests(node) if isinstance(node, ast.Compare) and node not in self.used else None
+            if isinstance(node, ast.Compare) and asked is not None and not self.stage.is_gone(node):
+                self._ask(node, asked)
+
+    def _ask(self, test: ast.expr, asked: bool) -> None:
+        template = f"{MARK.format('scaler')} {'is not' if asked else 'is'} None"
+        self.stage.edits.append(e.Replace(test, RULE, "the accelerator's scaler", template=template))
+        self._take(test)
 
     # -- definitions and parameters --------------------------------------------------------------------------
 
@@ -357,7 +372,7 @@ class Scaler:
                 isinstance(node, ast.If)
                 and not self.stage.is_gone(node)
                 and all(self.stage.is_gone(s) for s in (*node.body, *node.orelse))
-                and self._tests_scaler(node.test) is None
+                and self.tests(node.test) is None
                 and may_be_switch(self.stage, node.test)
             ):
                 self.stage.remove(node, RULE)

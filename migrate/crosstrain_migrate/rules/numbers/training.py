@@ -465,13 +465,13 @@ class _Training(Globaliser):
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
-    """The operands of an expression: of a method call, its receiver too."""
+    """The operands of an expression: of a method call, its receiver too, and of a list what is in it."""
     parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     if isinstance(node, ast.Call):
         parts += [k.value for k in node.keywords]
         if isinstance(node.func, ast.Attribute):
             parts.append(node.func.value)
-    return parts
+    return [e for p in parts for e in (p.elts if isinstance(p, ast.List | ast.Tuple) else [p])]
 
 
 def peel(node: ast.expr) -> ast.expr:

@@ -25,6 +25,7 @@ from .values import Shard
 SCALARS = frozenset({"mean", "sum", "mixture", "count", "other"})
 PER_SAMPLE = frozenset({"batch", "rows", "mixed", "layers", "order"})
 PERMUTATIONS = frozenset({"torch.randperm", "numpy.random.permutation"})
+WEIGHTED_DRAWS = frozenset({"torch.multinomial"})  # on the device of their weights
 # What a permutation goes through and stays one.
 _KEEPS_ORDER = frozenset(
     {"to", "cuda", "cpu", "type", "type_as", "int", "long", "clone", "detach", "contiguous", "tolist"}

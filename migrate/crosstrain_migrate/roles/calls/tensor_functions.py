@@ -138,7 +138,7 @@ def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Ca
     if path in tensors.PERMUTATIONS:
         counts = [s for s in shards if s.kind == "count"]
         return frozenset(Shard("order", s.loader) for s in counts) or UNKNOWN
-    if path == "torch.multinomial" and all(s.kind == "count" for s in shards):
+    if path in tensors.WEIGHTED_DRAWS and all(s.kind == "count" for s in shards):
         return frozenset(Shard("rows", s.loader) for s in shards) or UNKNOWN  # so many draws for each row
     if name in api.FACTORIES or path.startswith("numpy.random."):
         return frozenset(Shard("rows", s.loader) for s in shards if s.kind in {"count", "shape"}) or (

@@ -16,7 +16,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import argument_of, keyword_of
 from crosstrain_migrate.roles.regions import in_mover
-from crosstrain_migrate.roles.tensors import PERMUTATIONS
+from crosstrain_migrate.roles.tensors import PERMUTATIONS, WEIGHTED_DRAWS
 from crosstrain_migrate.roles.values import (
     Class,
     External,
@@ -361,8 +361,10 @@ class Placement:
 
 
 def _makes_a_tensor(path: str) -> bool:
-    """Whether a function makes tensors where it is told to, and on the CPU otherwise."""
-    return (path.startswith("torch.") and api.last(path) in api.FACTORIES) or path in PERMUTATIONS
+    """Whether a function makes tensors where it is told to, or where its other arguments are: maybe on the CPU."""
+    return (
+        path.startswith("torch.") and api.last(path) in api.FACTORIES
+    ) or path in PERMUTATIONS | WEIGHTED_DRAWS
 
 
 def _placed(rule: str) -> str:

@@ -19,6 +19,8 @@ from crosstrain_migrate.roles.walks import children, walk
 from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.harmless import dumps, effectless, idle
 
+from .shrink import without
+
 RULE = "CT303"
 MAX_ROUNDS = 8
 
@@ -33,12 +35,27 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[
     old = _Uses(parse(before))
     facts = understand(parse(after))
     for _ in range(MAX_ROUNDS):
-        edits = _Sweeper(facts, after, old, keep).edits()
+        edits = _edits(facts, after, old, keep)
         if not edits:
             break
         after = rewrite(after, edits)
         facts = understand(parse(after))
     return after, facts
+
+
+def _edits(facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> list[e.Edit]:
+    """What can go at once, and what has nothing to do without the statements that go."""
+    found: list[e.Edit] = []
+    gone: set[ast.AST] = set()
+    for _ in range(MAX_ROUNDS):
+        more = _Sweeper(facts, text, old, keep).edits()
+        found += more
+        statements = [edit.node for edit in more if isinstance(edit, e.RemoveStatement)]
+        if not statements or len(statements) < len(more):
+            break
+        gone.update(statements)
+        facts = without(facts, statements)
+    return [edit for edit in found if not any(a in gone for a in facts.table.ancestors(edit.node))]
 
 
 class _Uses:

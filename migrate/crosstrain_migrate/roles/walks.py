@@ -16,24 +16,28 @@ def walk(node: ast.AST) -> list[ast.AST]:
     """`node` and what is in it, breadth first."""
     found = [node]
     for current in found:  # which grows meanwhile
-        found += children(current)
+        _add_children(current, found)
     return found
 
 
 def children(node: ast.AST) -> list[ast.AST]:
     """What is directly in `node`."""
+    found: list[ast.AST] = []
+    _add_children(node, found)
+    return found
+
+
+def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
     kind = type(node)
     names = _PARTS.get(kind)
     if names is None:
         names = _PARTS[kind] = _parts(kind)
-    found: list[ast.AST] = []
     for name in names:
         value = getattr(node, name, None)
-        if isinstance(value, list):
-            found += [part for part in value if isinstance(part, ast.AST)]
-        elif isinstance(value, ast.AST):
+        if isinstance(value, ast.AST):
             found.append(value)
-    return found
+        elif value.__class__ is list:
+            found += [part for part in value if isinstance(part, ast.AST)]
 
 
 def _parts(kind: type[ast.AST]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ class Dead:
         self.table = table
         self.value = value
         self._dead: dict[ast.AST, bool] = {}
+        self._returning: dict[ast.If, bool] = {}
         self._unsettled = False  # whether what was just asked depends on a value that is being evaluated
 
     def dead(self, node: ast.AST) -> bool:
@@ -81,12 +82,18 @@ class Dead:
 
     def leaves(self, statement: ast.stmt) -> bool:
         """Whether one process always leaves the function at `statement`, because of how it is distributed."""
-        if not isinstance(statement, ast.If):
-            return False
-        if not any(isinstance(n, ast.Return) for n in walk(statement)):
+        if not isinstance(statement, ast.If) or not self._returns(statement):
             return False
         test = self._decided(statement.test)
         if test is None:
             return False
         taken = statement.body if test.truth else statement.orelse
         return any(isinstance(s, ast.Return) or self.leaves(s) for s in taken)
+
+    def _returns(self, statement: ast.If) -> bool:
+        """Whether there is a `return` in it: asked again for all that stands below."""
+        found = self._returning.get(statement)
+        if found is None:
+            found = any(isinstance(n, ast.Return) for n in walk(statement))
+            self._returning[statement] = found
+        return found

@@ -49,8 +49,10 @@ def _edits(facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> list[e.
     gone: set[ast.AST] = set()
     for _ in range(MAX_ROUNDS):
         more = _Sweeper(facts, text, old, keep).edits()
-        found += more
         statements = [edit.node for edit in more if isinstance(edit, e.RemoveStatement)]
+        if found and statements and all(isinstance(n, ast.Import | ast.ImportFrom) for n in statements):
+            break  # the blank lines below imports are only right when the text above them is done
+        found += more
         if not statements or len(statements) < len(more):
             break
         gone.update(statements)

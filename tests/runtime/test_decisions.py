@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator
+from crosstrain import Accelerator, load_checkpoint_in_model
 from crosstrain.announce import describe
 from crosstrain.comm import TorchComm
 from crosstrain.utils import set_seed
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -75,6 +76,23 @@ def test_tied_weights_survive_prepare_and_a_checkpoint(tmp_path: Path) -> None:
     accelerator.load_state(tmp_path / "state")
     assert torch.equal(model.head.weight, before)
     assert model.head.weight is model.words.weight
+
+
+@pytest.mark.parametrize("kept", ["words.weight", "head.weight"])
+def test_tied_weights_are_found_in_files_that_name_them_once(kept: str, tmp_path: Path) -> None:
+    """accelerate and transformers write one of the names, and not which other it stands for."""
+    weight = torch.full_like(Tied().words.weight, 0.5)
+    save_file({kept: weight}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    for load in ("load_checkpoint_in_model", "load_state"):
+        accelerator = Accelerator(cpu=True)
+        model = accelerator.prepare(Tied())
+        if load == "load_state":
+            with pytest.warns(UserWarning, match="random"):
+                accelerator.load_state(tmp_path)
+        else:
+            load_checkpoint_in_model(model, tmp_path)
+        assert torch.equal(model.words.weight, weight)
+        assert model.head.weight is model.words.weight
 
 
 def _noise() -> list[float]:

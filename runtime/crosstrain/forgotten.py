@@ -52,7 +52,7 @@ class FirstStep:
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
-        self._looked_at: set[int] = set()
+        self._looked_at: set[tuple[int, int]] = set()  # optimizers, and of how many parameters
         self._loss: Tensor | None = None
         self.wants_loss = True
 
@@ -64,9 +64,10 @@ class FirstStep:
     def before(self, optimizer: Optimizer) -> None:
         """Before each step. RuntimeError on all ranks if the optimizer trains loose parameters apart; a warning if
         all ranks do the same work."""
-        if id(optimizer) in self._looked_at:
+        key = (id(optimizer), sum(len(group["params"]) for group in optimizer.param_groups))
+        if key in self._looked_at:
             return
-        self._looked_at.add(id(optimizer))
+        self._looked_at.add(key)
         loose = _loose(optimizer)
         loss, self._loss = self._loss, None
         if not loose and loss is None:
@@ -75,10 +76,11 @@ class FirstStep:
         everybody = self._comm.all_gather_object(mine)
         if any(gradients != mine[0] for gradients, _ in everybody):
             raise RuntimeError(
-                f"the {type(optimizer).__name__} trains {len(loose)} parameters of no prepared model (the first has "
-                f"the shape {tuple(loose[0].shape)}), with different gradients on the ranks: their values would "
-                f"differ from rank to rank. Give the module that holds them to `prepare`, or average them before "
-                f"the step: param.grad = accelerator.reduce(param.grad, 'mean')."
+                f"the {type(optimizer).__name__} trains {len(loose)} parameters that no model had when it was "
+                f"prepared (the first has the shape {tuple(loose[0].shape)}), with different gradients on the ranks: "
+                f"their values would differ from rank to rank. Give the module that holds them to `prepare`, put "
+                f"layers in before that, or average them before the step: param.grad = "
+                f"accelerator.reduce(param.grad, 'mean')."
             )
         if loss is not None and all(first == mine[1] for _, first in everybody) and self._comm.rank == 0:
             warnings.warn(
@@ -90,8 +92,8 @@ class FirstStep:
 
 
 def _loose(optimizer: Optimizer) -> Sequence[Tensor]:
-    """The parameters that no prepared model averages."""
-    averaged = models.prepared_parameters(averaged=True)
+    """The parameters whose gradients nobody averages."""
+    averaged = models.averaged_parameters()
     held = [param for group in optimizer.param_groups for param in group["params"]]
     return [param for param in held if param.requires_grad and id(param) not in averaged]
 

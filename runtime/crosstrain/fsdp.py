@@ -43,6 +43,9 @@ class ShardedSync:
         self._buffers_due = False
         self._averaging = True
 
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return cast("nn.Module", self._model).parameters()
+
     def expect(self) -> None:
         self._buffers_due = True
 

@@ -119,6 +119,10 @@ class GradientSync:
             handle.remove()
         self._handles = []
 
+    def parameters(self) -> list[nn.Parameter]:
+        """Those it watches, and those it would if they were thawed; not what the model got later."""
+        return [*self._frozen, *(slot.param for slot in self._slots)]
+
     # -- while a backward pass runs ---------------------------------------------------------------
 
     def _arrive(self, slot: Slot, _param: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -26,6 +27,10 @@ from crosstrain.utils.dataclasses import (
 
 class ModelSync(Protocol):
     """What keeps one prepared model equal on all ranks."""
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Those it takes care of, frozen ones included; not what the model got later."""
+        ...
 
     def expect(self) -> None:
         """A backward pass begins whose end we will be told."""
@@ -73,14 +78,14 @@ def is_prepared(model: nn.Module) -> bool:
     return model in _PREPARED
 
 
-def prepared_parameters(*, averaged: bool = False) -> set[int]:
-    """ids of the parameters of all prepared models; ``averaged``: of those whose gradients are averaged."""
-    return {
-        id(param)
-        for model, sync in _PREPARED.items()
-        if sync is not None or not averaged
-        for param in model.parameters()
-    }
+def prepared_parameters() -> set[int]:
+    """ids of the parameters of all prepared models."""
+    return {id(param) for model in _PREPARED for param in model.parameters()}
+
+
+def averaged_parameters() -> set[int]:
+    """ids of the parameters whose gradients are averaged."""
+    return {id(param) for sync in _PREPARED.values() if sync is not None for param in sync.parameters()}
 
 
 def is_sharded(model: nn.Module) -> bool:

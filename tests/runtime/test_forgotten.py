@@ -88,6 +88,24 @@ class Scaled(nn.Module):
         return out
 
 
+def _replaced_layer() -> str:
+    accelerator = Accelerator(cpu=True)
+    model, batches = accelerator.prepare(Scaled(), loader())
+    model.linear = nn.Linear(3, 1)
+    optimizer = accelerator.prepare(SGD(model.parameters(), 0.1))
+    try:
+        run(accelerator, model, optimizer, batches)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_layers_that_come_after_prepare_are_noticed() -> None:
+    """Nobody averages them: DDP's buckets, too, hold what the model had when it was wrapped."""
+    for said in run_ranks(_replaced_layer, 2):
+        assert "2 parameters that no model had when it was prepared" in said
+
+
 def _loose(average: bool) -> list[float] | str:
     accelerator = Accelerator(cpu=True)
     model, temperature = Scaled(), nn.Parameter(torch.ones(()))
@@ -109,7 +127,7 @@ def _loose(average: bool) -> list[float] | str:
 def test_parameters_of_no_prepared_model_must_not_drift_apart() -> None:
     """accelerate lets every rank train its own value of them."""
     for said in run_ranks(_loose, 2, False):
-        assert "trains 1 parameters of no prepared model" in said
+        assert "trains 1 parameters that no model had when it was prepared" in said
         assert "accelerator.reduce(param.grad, 'mean')" in said
     for zero, one in run_ranks(_loose, 2, True):
         assert zero == one != 1.0

@@ -35,6 +35,7 @@ STACK_LINES = 30  # of each rank that hangs
 SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
 # What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
 NEEDS_LAUNCHER = re.compile(r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
+SAID = 2000  # characters
 NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
 
 
@@ -108,9 +109,10 @@ class Runner:
         plain = self.request
         done = self.run(script, Variant("original"))
         text = "\n".join([done.run.error, *(line for rank in done.ranks for line in rank.lines[-3:])])
+        caught = "".join(rank.stderr[-SAID:] for rank in done.ranks)  # by the script, or by what runs it
         for change, needed in (
             ({"devices": "present"}, plain.devices == "absent" and NEEDS_CUDA.search(text)),
-            ({"launched": True}, NEEDS_LAUNCHER.search(text)),
+            ({"launched": True}, NEEDS_LAUNCHER.search(text + caught)),
         ):
             if done.run.verdict is Verdict.RAN or not needed:
                 continue

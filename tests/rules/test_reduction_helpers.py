@@ -231,3 +231,25 @@ def test_a_tensor_of_global_numbers_has_no_rows_to_gather(tensor: str) -> None:
     assert result.changed, result.findings
     assert "    out, y = accelerator.gather_for_metrics((out, y))\n" in result.after
     assert "    " + tensor.replace("print(", "accelerator.print(") + "\n" in result.after
+
+
+def test_steps_shared_out_by_hand_are_refused_by_name() -> None:
+    """Without a loader nothing else shares them out, so taking the division away would repeat all on every process."""
+    text = SCRIPT.replace("    SYNC\n", "").replace(
+        "    args.distributed = True\n",
+        "    args.distributed = True\n    args.steps //= dist.get_world_size()\n",
+    )
+    found = refusals(text)
+    assert [f.rule for f in found] == ["CT303"]
+    assert "`args.steps //= dist.get_world_size()` shares something out" in found[0].reason
+    assert text.splitlines()[found[0].line - 1].strip() == "args.steps //= dist.get_world_size()"
+
+
+def test_the_switch_for_the_last_backward_goes() -> None:
+    text = SCRIPT.replace("    SYNC\n", "").replace(
+        "            out = model(x)\n",
+        "            if args.distributed:\n                model.require_backward_grad_sync = True\n            out = model(x)\n",
+    )
+    result = migrate(text)
+    assert result.changed, result.findings
+    assert "require_backward_grad_sync" not in result.after

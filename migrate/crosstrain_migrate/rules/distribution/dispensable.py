@@ -66,12 +66,30 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
             if isinstance(made, ast.Assign):
                 keep_synchronised(stage, made, at)
         if not _is_dispensable(stage, statement):
+            if isinstance(statement, ast.Assign | ast.AugAssign) and _shares_out(stage, statement):
+                raise refuse(
+                    RULE,
+                    statement,
+                    f"`{ast.unparse(statement)}` shares something out among the processes; the Accelerator shares the "
+                    "batches of DataLoaders, and nothing else",
+                    "take the division out; where there is no DataLoader, give the data to one (its Dataset may draw at "
+                    "random), or train on one process",
+                )
             raise refuse(
                 RULE,
                 statement,
                 "this runs only when several processes train, and the tool cannot tell what it becomes",
                 "move it out of the branch, or take the hand-written distribution out, and run migrate again",
             )
+
+
+def _shares_out(stage: Stage, statement: ast.Assign | ast.AugAssign) -> bool:
+    """`accumulation_steps //= world_size`: a number is divided by that of the processes."""
+    if not isinstance(statement, ast.AugAssign):
+        return _divides(stage, statement.value)
+    worlds = (stage.alone, *stage.several)
+    divides = isinstance(statement.op, ast.Div | ast.FloorDiv)
+    return divides and any(world.by_hand(statement.value) is not None for world in worlds)
 
 
 def _made(stage: Stage, statement: ast.stmt) -> set[str]:
@@ -214,7 +232,7 @@ def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
 
 
 def _dispensable_value(stage: Stage, targets: list[ast.expr], value: ast.expr) -> bool:
-    if all(_is_environment(t) for t in targets):
+    if all(_is_environment(t) or _says_when_to_exchange(t) for t in targets):
         return True
     if stage.alone.by_hand(value) is not None:
         return True
@@ -333,6 +351,11 @@ def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
         share_batches(stage, node)
         return True
     return ast.unparse(node.target) in reduced(stage)
+
+
+def _says_when_to_exchange(node: ast.expr) -> bool:
+    """DistributedDataParallel's switch for steps that only add gradients up: exchanging them each time adds up the same."""
+    return isinstance(node, ast.Attribute) and node.attr == "require_backward_grad_sync"
 
 
 def _is_environment(node: ast.expr) -> bool:

@@ -6,6 +6,30 @@ import pytest
 
 from .faults import Fault
 
+POOL = """\
+class Pool:
+    def __init__(self):
+        self.rows = []
+
+    def query(self, rows):
+        found = []
+        for row in rows.data:
+            row = row.unsqueeze(0)
+            if len(self.rows) < 4:
+                self.rows.append(row)
+                found.append(row)
+            else:
+                found.append(self.rows[0].clone())
+                self.rows[0] = row
+        return torch.cat(found){more}
+"""
+POOLED = {
+    "definitions": POOL.format(more=""),
+    "setup": "pool = Pool()",
+    "loss": "out = model(x)\nloss = F.cross_entropy(out, y) + model(pool.query(x)).pow(2).mean()",
+    "after_step": "print(loss.item())",
+}
+
 FAULTS = [
     Fault(
         "rows that are drawn one by one",
@@ -52,6 +76,52 @@ FAULTS = [
             "setup": "total = 0.0",
             "after_step": "for row in x:\n    total += model(row[None]).sum().item()",
             "after_epoch": "print(total)",
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "rows that are kept for later steps of training",
+        POOLED,
+        holds=(
+            'accelerator.print(accelerator.reduce(loss, reduction="mean").item())',
+            "        for row in rows.data:",
+        ),
+        lacks=("gather_for_metrics",),
+        says="CT605",
+    ),
+    Fault(
+        "rows that are kept for later steps, and read elsewhere",
+        {**POOLED, "after_step": "print(len(pool.rows))"},
+        refused="CT602",
+    ),
+    Fault(
+        "rows that are kept for later steps, and summed up",
+        {
+            **POOLED,
+            "definitions": POOL.format(
+                more="\n\n    def total(self):\n        return sum(r.sum().item() for r in self.rows)"
+            ),
+        },
+        refused="CT602",
+    ),
+    Fault(
+        "a term of the trained loss that is no mean over rows",
+        {
+            "definitions": "class Spread(nn.Module):\n    def forward(self, z):\n        return torch.cdist(z, z).max()\n",
+            "setup": "spread = Spread()",
+            "loss": "out = model(x)\nfar = spread(out) * 0.1\nloss = F.cross_entropy(out, y) + far",
+            "after_step": "print(far.item())",
+        },
+        holds=('accelerator.print(accelerator.reduce(far, reduction="mean").item())',),
+        says="CT602",
+    ),
+    Fault(
+        "what the trained loss is divided by is no term of it",
+        {
+            "definitions": "class Spread(nn.Module):\n    def forward(self, z):\n        return torch.cdist(z, z).max()\n",
+            "setup": "spread = Spread()",
+            "loss": "out = model(x)\nfar = spread(out)\nloss = F.cross_entropy(out, y) / far",
+            "after_step": "print(far.item())",
         },
         refused="CT602",
     ),

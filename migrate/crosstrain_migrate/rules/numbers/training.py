@@ -22,8 +22,10 @@ from crosstrain_migrate.rules.placement.devices import Devices
 
 from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Collapse, Gatherer, inside_module
+from .pools import pool_around
 from .row_loops import rows_read
 from .shares import Sink, SinkFinder, inside_opaque, is_opaque, local_shards, shards
+from .terms import is_trained, terms
 
 RULE = "CT602"
 ROW_BY_ROW = "compute it from tensors that keep one row per sample, or after the loop"
@@ -430,17 +432,20 @@ class Globaliser:
 
 
 def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
-    """Whether backward gets this very value (not some function of it)."""
-    return any(s in globaliser.facts.loss_shards for s in globaliser.local(node))
+    """Whether backward gets this very value (not some function of it), or a sum that it is a term of."""
+    facts = globaliser.facts
+    return any(s in facts.loss_shards for s in globaliser.local(node)) or is_trained(
+        facts, node, terms(facts)
+    )
 
 
 class _Training(Globaliser):
     def run(self) -> None:
         evaluated = set(self.context.subject.eval_loaders)
         sinks = SinkFinder(self.facts, self.loaders).run()
-        gathered = self._row_loops(sinks)
+        done = [*self._pools(sinks), *self._row_loops(sinks)]
         for sink in sinks:
-            if any(self.facts.table.is_inside(sink.node, loop) for loop in gathered):
+            if any(self.facts.table.is_inside(sink.node, part) for part in done):
                 continue
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
@@ -450,10 +455,27 @@ class _Training(Globaliser):
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
 
+    def _pools(self, sinks: list[Sink]) -> list[ast.AST]:
+        """The methods that keep rows for later training steps, and for nothing else."""
+        pools: list[ast.AST] = []
+        for sink in (s for s in sinks if s.how == "rows"):
+            pool = pool_around(self.facts, sink.at)
+            if pool is not None and pool not in pools:
+                pools.append(pool)
+                self.context.note(
+                    "CT605",
+                    sink.at,
+                    "rows are kept for later batches here: every process keeps those of its own share, and trains on them alone",
+                    "nothing to do where any earlier rows will do, as in the image buffers of GANs",
+                )
+        return pools
+
     def _row_loops(self, sinks: list[Sink]) -> list[ast.AST]:
         """The loops over rows before which all that they read is gathered."""
         loops: list[ast.AST] = []
         for sink in (s for s in sinks if s.how == "rows" and s.at not in loops):
+            if pool_around(self.facts, sink.at) is not None:
+                continue
             rows = rows_read(self.facts, sink, self.loaders)
             if rows is not None:
                 self.gatherer.add(Collapse(sink.node, rows, above=True))

@@ -242,3 +242,15 @@ def test_a_model_that_trains_before_its_optimizer_is_prepared_is_refused() -> No
     result = migrate(text)
     check_invariants(text, result)
     assert result.refused
+
+
+def test_a_loader_without_a_name_is_refused_where_it_is_made() -> None:
+    text = (
+        ONE_AFTER_THE_OTHER.replace("loader = DataLoader", "stream = iter(DataLoader")
+        .replace("batch_size=8)\n", "batch_size=8))\n")
+        .replace("for x, y in loader:", "for x, y in stream:")
+    )
+    result = migrate(text)
+    check_invariants(text, result)
+    assert [(f.rule, f.line) for f in result.findings if f.rule == "CT201"] == [("CT201", 7)]
+    assert result.refused

@@ -45,6 +45,7 @@ def find_subject(facts: Facts) -> Subject:
     if staged is not None:
         return staged
     if not candidates:
+        _must_have_names(facts)
         raise refuse(
             RULE,
             site_of(facts.optimizers[0]),
@@ -53,6 +54,18 @@ def find_subject(facts: Facts) -> Subject:
         )
     scope = min(candidates, key=lambda s: _preference(facts, s))
     return Subject(scope, facts.models, facts.optimizers, facts.train_loaders)
+
+
+def _must_have_names(facts: Facts) -> None:
+    """Every training loader is held by something: `cycle(DataLoader(...))` leaves nothing to prepare."""
+    for loader in facts.train_loaders:
+        if not any(stores(facts, scope, loader) for scope in facts.table.scopes.values()):
+            raise refuse(
+                RULE,
+                site_of(loader),
+                "no variable holds the training loader that is made here, so it cannot be prepared",
+                "give it a name first: `loader = DataLoader(...)`",
+            )
 
 
 def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:

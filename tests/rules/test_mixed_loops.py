@@ -177,7 +177,7 @@ NEGATIVE = [
             "data": SETS
             + "loaders = (DataLoader(train_set, batch_size=8), DataLoader(test_set, batch_size=8))",
         },
-        at="optimizer = ",
+        at="loaders = (",
     ),
     *(
         leaves(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -100,6 +101,16 @@ def test_ranks_that_do_not_do_the_same_are_named() -> None:
     difference = out_of_order([trace([1.0, 2.0]), trace([1.0])])
     assert difference is not None
     assert str(difference) == "ranks disagree: another order: rank 0: backward; rank 1: nothing more"
+
+
+def test_a_batch_that_is_only_looked_at_may_be_whole_on_every_process() -> None:
+    """`next(iter(loader))` before prepare was taken for a training batch that was not shared."""
+    looked, whole, half = Batch(0, 0, 4, 10, True), Batch(0, 0, 4, 20, True), Batch(0, 0, 2, 10, True)
+    original = dataclasses.replace(trace([1.0]), batches=[looked, whole])
+    shared = dataclasses.replace(trace([1.0]), batches=[looked, half])
+    assert compare(original, [shared, shared]).difference is None
+    found = compare(original, [original, original]).difference
+    assert found is not None and found.migrated == "each of 2 processes all 4 rows"
 
 
 def test_tolerance_grows_with_the_step_and_stays_far_below_a_mistake() -> None:

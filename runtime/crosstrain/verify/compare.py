@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crosstrain.verify.lines import Volatile, printed_at, same_line
-from crosstrain.verify.passes import everywhere, side_by_side, step_of, training_loaders
+from crosstrain.verify.passes import everywhere, side_by_side, step_of, trained_on, training_loaders
 from crosstrain.verify.report import Difference
 from crosstrain.verify.tolerance import Tolerance, same
 from crosstrain.verify.traces import Batch, Event, RankTrace
@@ -115,8 +115,9 @@ def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Differe
                 step = step_of(original, expected.at)
                 return Difference("batch", step, _batch(expected), _batch(got), "other samples")
         return None
+    trained = set(map(id, trained_on(original)))  # and not only looked at, which each process may do alone
     for expected, shares in side_by_side(original, ranks, training_loaders(original)):
-        if (expected.rows or 0) > len(ranks) and everywhere(expected, shares):
+        if id(expected) in trained and (expected.rows or 0) > len(ranks) and everywhere(expected, shares):
             each = f"each of {len(ranks)} processes all {expected.rows} rows"
             return Difference("batch", step_of(original, expected.at), "a share of the rows each", each)
     return None

@@ -8,14 +8,17 @@ from itertools import groupby
 from crosstrain.verify.traces import Batch, RankTrace
 
 
-def training_loaders(trace: RankTrace) -> set[int]:
-    """Loaders from whose batches a loss was made: a backward pass came before the next batch of any loader."""
-    found: set[int] = set()
+def trained_on(trace: RankTrace) -> Iterator[Batch]:
+    """The batches from which a loss was made: a backward pass came before the next batch of any loader."""
     ends = [batch.at for batch in trace.batches[1:]] + [len(trace.events)]
     for batch, end in zip(trace.batches, ends, strict=False):
         if any(event.kind == "loss" for event in trace.events[batch.at : end]):
-            found.add(batch.loader)
-    return found
+            yield batch
+
+
+def training_loaders(trace: RankTrace) -> set[int]:
+    """The loaders that give batches to train on."""
+    return {batch.loader for batch in trained_on(trace)}
 
 
 def evaluation_loaders(trace: RankTrace) -> set[int]:

@@ -259,6 +259,12 @@ NEGATIVE = [
     ),
     refuses(
         CONSTRUCT,
+        "the class's name is taken by a variable",
+        {"setup": "Accelerator = 9.81"},
+        at="Points of three classes",
+    ),
+    refuses(
+        CONSTRUCT,
         "the name is taken by a parameter",
         {"definitions": "def drive(accelerator):\n    return accelerator\n"},
         at="Points of three classes",

@@ -30,17 +30,11 @@ IMPORT, CONSTRUCT = "CT101", "CT102"
 
 
 def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> Home:
-    """Where the Accelerator is constructed. Raises Refusal when the name `accelerator` is taken."""
+    """Where the Accelerator is constructed. Raises Refusal when its name, or that of its class, is taken."""
     first = subject.scope.file.body[0]
-    if any("accelerator" in scope.names for scope in facts.table.scopes.values()):
-        raise refuse(
-            CONSTRUCT,
-            first,
-            "the name `accelerator` is already used in this script",
-            "rename it",
-        )
-    if any(n.name == "Accelerator" for n in facts.nodes if isinstance(n, ast.ClassDef)):
-        raise refuse(CONSTRUCT, first, "the script has a class `Accelerator` of its own", "rename it")
+    for name in ("accelerator", "Accelerator"):
+        if any(name in scope.names for scope in facts.table.scopes.values()):
+            raise refuse(CONSTRUCT, first, f"the name `{name}` is already used in this script", "rename it")
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
     if isinstance(parent, ast.ClassDef):

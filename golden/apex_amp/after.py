@@ -40,7 +40,7 @@ def main():
         model.train()
         tr_loss, steps = 0.0, 0
         for batch in train_loader:
-            x, y = tuple(t for t in batch)
+            x, y = batch
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             accelerator.backward(loss)
@@ -52,7 +52,7 @@ def main():
         model.eval()
         right = 0
         for batch in test_loader:
-            x, y = tuple(t for t in batch)
+            x, y = batch
             with torch.no_grad():
                 right += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
 

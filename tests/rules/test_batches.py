@@ -158,6 +158,7 @@ POSITIVE = [
         for name, helper, moved in HELPERS
     ),
     of_tuple("mapped over the batch", "x, y = map(lambda t: t.to(device), batch)", "x, y = batch"),
+    of_tuple("collected in a tuple", "x, y = tuple(t.to(device) for t in batch)", "x, y = batch"),
     of_tuple(
         "a generator",
         "x, y = (t.to(device) for t in batch)",

@@ -137,8 +137,10 @@ class Identities:
             self._remove(node)
 
     def _uncopied(self, node: ast.expr, element: ast.expr, target: ast.expr, source: ast.expr) -> None:
-        """`x, y = [t.to(device) for t in batch]` unpacks the batch itself, as `map(lambda t: ..., batch)` does."""
+        """`x, y = tuple(t.to(device) for t in batch)` unpacks the batch itself, as with a list or `map(lambda t: ..., batch)`."""
         parent = self.facts.table.parents[node]
+        if isinstance(parent, ast.Call) and parent.args == [node] and self._collects(parent):
+            parent = self.facts.table.parents[parent]
         if (
             element not in self.placement.stripped
             or not isinstance(parent, ast.Assign)
@@ -153,3 +155,6 @@ class Identities:
         reason = "the prepared loader yields batches on the device"
         code = f"{self.context.source(parent.targets[0])} = {{x}}"
         self.context.edits.append(e.ReplaceStatement(parent, "CT104", reason, code=code, holes={"x": source}))
+
+    def _collects(self, call: ast.Call) -> bool:
+        return bool(self.facts.paths(call.func) & {"builtins.tuple", "builtins.list"})

@@ -21,9 +21,9 @@ from crosstrain_migrate.rules.preparing.holdings import stores
 
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
+from .globaliser import Globaliser
 from .metrics import is_updated
 from .shares import SinkFinder, inside_opaque, shards
-from .training import Globaliser
 
 RULE = "CT601"
 UNPREPARED = "CT603"

@@ -1,0 +1,345 @@
+"""Making one number global: what it is computed from decides whether it is reduced, gathered or computed again."""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from crosstrain_migrate.roles import tensors
+from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.roles.values import Sequence, Shard, Value
+from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.placement.devices import Devices
+
+from .gathering import MIXED, Collapse, Gatherer, inside_module
+from .shares import inside_opaque, is_opaque, local_shards
+from .terms import is_trained, terms
+
+RULE = "CT602"
+ROW_BY_ROW = "compute it from tensors that keep one row per sample, or after the loop"
+READERS = frozenset({"cpu", "numpy", "tolist", "item"})
+
+
+class Globaliser:
+    """Finds, for an expression that leaves the tensor world, the parts to reduce or gather."""
+
+    def __init__(self, context: Context, loaders: set[Value], gatherer: Gatherer) -> None:
+        self.context = context
+        self.facts = context.facts
+        self.loaders = loaders
+        self.gatherer = gatherer
+        self.done: set[ast.AST] = set()
+
+    def local(self, node: ast.AST) -> list[Shard]:
+        return local_shards(self.facts, node, self.loaders)
+
+    def globalise(self, node: ast.expr) -> None:
+        if inside_opaque(self.facts, node, self.loaders):
+            return  # what the function around it is given is global already
+        if isinstance(node, ast.Call) and is_opaque(self.facts, node, self.loaders):
+            self.opaque(node)
+            return
+        shards = self.local(node)
+        if node in self.done:
+            return
+        if not shards:
+            self.contents(node)
+            return
+        self.done.add(node)
+        origins = frozenset(o for s in shards for o in s.origins)
+        kinds = {s.kind for s in shards}
+        if kinds & tensors.PER_SAMPLE:
+            self.rows(node)
+        elif node in origins and not self.is_loss(origins):
+            self.collapse(node)
+        elif kinds <= {"mean", "sum"} and self.is_loss(origins):
+            self.loss(node, kinds)
+        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            self.leaf(node, kinds, origins)
+        else:
+            parts = [p for p in _parts(node) if self.local(p)]
+            if not parts:
+                raise self.cannot(node, "what it is computed from could not be followed")
+            for part in parts:
+                self.globalise(part)
+
+    def contents(self, node: ast.expr) -> None:
+        """What a dictionary or a tuple holds is made global where it is written out."""
+        self.done.add(node)
+        for value in self.facts.of(node):
+            if not isinstance(value, Sequence):
+                continue
+            site = value.site
+            if isinstance(site, ast.Dict | ast.Tuple | ast.List):
+                for part in site.values if isinstance(site, ast.Dict) else site.elts:
+                    self.globalise(part)
+            elif any(
+                isinstance(e, Shard)
+                and e.loader in self.loaders
+                and not e.host
+                and e.kind in {"count", "mean", "sum"}
+                for e in self.facts.interp.element(value)
+            ):
+                raise self.cannot(node, "what it holds could not be followed")
+
+    def opaque(self, call: ast.Call) -> None:
+        """A measuring function of the script's own: it is given the rows of all processes."""
+        if call in self.done:
+            return
+        self.done.add(call)
+        rows = []
+        for argument in (*call.args, *(k.value for k in call.keywords)):
+            kinds = {s.kind for s in self.local(argument)}
+            if kinds and kinds <= {"rows"}:
+                rows.append(argument)
+            elif kinds:
+                self.globalise(argument)
+        if rows:
+            self.gatherer.add(Collapse(call, rows))
+
+    def _is_held_beside(self, name: str, node: ast.expr) -> bool:
+        """Whether `name` is rows of the batch where `node` stands: a function that was called has names of its own."""
+        scope = self.facts.table.of_node[node]
+        return any(
+            isinstance(n, ast.Name)
+            and n.id == name
+            and self.facts.table.of_node[n] is scope
+            and any(s.kind == "rows" for s in self.local(n))
+            for n in self.facts.nodes
+        )
+
+    def is_loss(self, origins: frozenset[ast.AST]) -> bool:
+        return bool(origins) and origins <= self.facts.loss_origins
+
+    def rows(self, node: ast.expr) -> None:
+        operand = peel(node)
+        if any(s.kind not in {"rows"} for s in self.local(operand)):
+            raise self.cannot(operand, "it is not laid out row by row, so it cannot be gathered")
+        self.gatherer.add(Collapse(operand, [operand], to_cpu=self._never_moved(node, operand)))
+
+    def _never_moved(self, node: ast.expr, operand: ast.expr) -> bool:
+        """A leaf of the batch that the script kept on the CPU: the prepared loader will not have."""
+        if node is not operand or not isinstance(operand, ast.Name):
+            return False
+        definitions = self.facts.interp.reaching.get(operand, frozenset())
+        return all(isinstance(self.facts.table.statement_of(d), ast.For) for d in definitions) and bool(
+            definitions
+        )
+
+    def collapse(self, node: ast.expr) -> None:
+        operands = operands_of(node)
+        if isinstance(node, ast.Subscript) and self.local(node.slice):
+            operands = [node.value, node.slice]
+        mine = [o for o in operands if self.local(o)]
+        kinds = {s.kind for o in mine for s in self.local(o)}
+        if not mine:
+            raise self.cannot(node, "what it is computed from could not be followed")
+        counts = any(s.kind == "count" for s in self.local(node))
+        if kinds <= {"rows"}:
+            self.gatherer.add(Collapse(node, mine, counts=counts))
+            return
+        own = {s.kind for s in self.local(node)}
+        if own <= {"mean", "sum"} and kinds <= {"rows", "mixed", "layers"}:
+            self.loss(node, own)
+            return
+        if kinds <= {"rows", "other"}:
+            for operand in mine:  # what is computed from global numbers is one
+                self.globalise(operand)
+            return
+        raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
+
+    def loss(self, node: ast.expr, kinds: set[str]) -> None:
+        if self.facts.in_module(node):
+            raise inside_module(RULE, node)
+        if self._in_mixed_loop(node):
+            if self._is_of_one_call(node):
+                self._again(node)
+                return
+            self._must_be_exact(node, kinds)
+        accelerator = self.context.accelerator(node)
+        if kinds == {"sum"}:
+            template = accelerator + ".gather_for_metrics({x}).sum()"
+            if self.context.runtime == "accelerate":
+                template = accelerator + '.reduce({x}, reduction="sum")'
+                self.context.note(
+                    RULE,
+                    node,
+                    "Accelerate fills up the last batch with rows from the first, and they are counted in this sum",
+                    "use --runtime crosstrain for exact sums, or a batch size that divides the data set",
+                )
+            else:
+                self._never_completed()
+        else:
+            template = accelerator + '.reduce({x}, reduction="mean")'
+            self.context.averaged.add(node)
+        self.context.replace(
+            node, RULE, "the loss of the global batch, not of this rank's share", template, x=node
+        )
+        self.context.collective.add(node)
+
+    def _never_completed(self) -> None:
+        """Rows that complete the last batch would be counted twice; a loss that is a sum rules them out anyway."""
+        if {s.kind for s in self.facts.loss_shards} != {"sum"}:
+            self.context.options["even_batches"] = '"weighted"'
+
+    def _in_mixed_loop(self, node: ast.expr) -> bool:
+        """One loop for training and evaluation: several loaders, and a backward pass that is not always taken."""
+        over: set[Value] = {s.loader for s in self.local(node)}
+        if len(over) < 2:
+            return False
+        for call, _ in self.facts.backward_calls:
+            loop = self.facts.batch_loop_around(call)
+            tests = (around for around in self.facts.table.ancestors(call) if isinstance(around, ast.If))
+            if loop is not None and any(self.facts.table.is_inside(test, loop) for test in tests):
+                return True
+        return False
+
+    def _is_of_one_call(self, node: ast.expr) -> bool:
+        origins = {o for s in self.local(node) for o in s.origins}
+        return isinstance(node, ast.Name) and len(origins) == 1 and isinstance(next(iter(origins)), ast.Call)
+
+    def _must_be_exact(self, node: ast.expr, kinds: set[str]) -> None:
+        """A loss of several parts is not computed again: no batch may be filled up instead."""
+        if kinds != {"mean"} or self.context.runtime == "accelerate":
+            raise refuse(
+                MIXED,
+                node,
+                f"one loop trains and evaluates, and what `{ast.unparse(node)}` was computed from is not clear",
+                "split training and evaluation into two loops",
+            )
+        self._never_completed()
+
+    def _again(self, node: ast.expr) -> None:
+        """Evaluation must not count the rows that fill up its last batch, so the loss that is read is computed again."""
+        call = next(o for s in self.local(node) for o in s.origins)
+        assert isinstance(call, ast.Call)
+        operands = [o for o in operands_of(call) if self.local(o)]
+        self.gatherer.add(Collapse(node, operands, again=self._source_of_placed(call)))
+
+    def _source_of_placed(self, call: ast.Call) -> str:
+        """A call as it reads where its arguments are on the device already, as gathered rows are."""
+        devices = Devices(self.facts)
+        moves = {
+            id(n): n.func.value
+            for n in ast.walk(call)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and self.local(n.func.value)
+            if n.func.attr == "cuda"
+            or (n.func.attr == "to" and len(n.args) == 1 and devices.is_device(n.args[0]))
+        }
+        return ast.unparse(copy.deepcopy(call, moves)) if moves else self.context.source(call)
+
+    def leaf(self, node: ast.expr, kinds: set[str], origins: frozenset[ast.AST]) -> None:
+        metric = [o for o in origins if o not in self.facts.loss_origins]
+        if not metric and "other" in kinds and node_is_loss(self, node):
+            self.context.note(
+                RULE,
+                node,
+                "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the "
+                "batch, or a loss we cannot see into): averaging it over ranks is close to, not equal to, the loss of the global batch",
+                "check that an average over ranks is what you want",
+            )
+            self.loss(node, {"mean"})
+            return
+        if not metric or any(not isinstance(o, ast.expr) for o in metric):
+            raise self.cannot(node, "it mixes values of one rank's share in a way that has no global form")
+        if kinds == {"count"}:
+            self.count_variable(node, metric)
+            return
+        if len(metric) < len(origins):
+            self.globalise(self._made_with_the_loss(node))
+            return
+        for origin in sorted(metric, key=place_of):
+            assert isinstance(origin, ast.expr)
+            self.globalise(origin)
+
+    def _made_with_the_loss(self, node: ast.expr) -> ast.expr:
+        """What a variable is computed from, the loss among it: `weighted` of `weighted = loss * len(x)`."""
+        made = self._definitions(node)
+        statements = [self.facts.table.statement_of(d) for d in made if not isinstance(d, ast.arg)]
+        made_by = statements[0] if len(made) == len(statements) == 1 else None
+        if not isinstance(made_by, ast.Assign) or not isinstance(made_by.value, ast.BinOp | ast.Call):
+            raise self.cannot(node, "the loss is only a part of it")
+        return made_by.value
+
+    def _definitions(self, node: ast.AST) -> frozenset[ast.AST]:
+        found = self.facts.interp.reaching.get(node) if isinstance(node, ast.Name) else None
+        return found if found is not None else frozenset()
+
+    def count_variable(self, node: ast.expr, origins: list[ast.AST]) -> None:
+        """A variable that holds the number of rows: counted again over the gathered rows where it is used."""
+        origin = origins[0]
+        if node not in self.facts.interp.reaching or self._is_added_to(node):
+            raise self.cannot(node, "it is added to elsewhere")
+        if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
+            raise self.cannot(node, "where this size comes from is not clear")
+        operand = operands_of(origin)[0]
+        counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
+        if not counted or not self._is_itself(node) or not self._is_held_beside(counted, node):
+            self.globalise(origin)
+            return
+        self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
+
+    def _is_itself(self, node: ast.Name) -> bool:
+        """Whether a variable is the number of rows, and not computed from it."""
+        for definition in self.facts.interp.reaching[node]:
+            if isinstance(definition, ast.arg):
+                values: list[ast.AST] = [*self.facts.given(definition)]
+            else:
+                values = [self.facts.table.statement_of(definition)]
+            if any(isinstance(n, ast.BinOp) for value in values for n in ast.walk(value)):
+                return False
+        return True
+
+    def _is_added_to(self, node: ast.expr) -> bool:
+        return any(
+            isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in self._definitions(node)
+        )
+
+    def cannot(self, node: ast.AST, why: str, remedy: str = ROW_BY_ROW) -> Exception:
+        text = ast.unparse(node)
+        return refuse(
+            RULE,
+            node,
+            f"`{text}` depends on this process's share of the batch, and {why}",
+            remedy,
+        )
+
+
+def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
+    """Whether backward gets this very value (not some function of it), or a sum that it is a term of."""
+    facts = globaliser.facts
+    return any(s in facts.loss_shards for s in globaliser.local(node)) or is_trained(
+        facts, node, terms(facts)
+    )
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """The operands of an expression: of a method call, its receiver too, and of a list what is in it."""
+    parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    if isinstance(node, ast.Call):
+        parts += [k.value for k in node.keywords]
+        if isinstance(node.func, ast.Attribute):
+            parts.append(node.func.value)
+    return [e for p in parts for e in (p.elts if isinstance(p, ast.List | ast.Tuple) else [p])]
+
+
+def peel(node: ast.expr) -> ast.expr:
+    """`x.detach().cpu().numpy()` -> `x.detach()`: what is gathered must still be a tensor on the device."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READERS:
+        node = node.func.value
+    return node
+
+
+def operands_of(node: ast.expr) -> list[ast.expr]:
+    """The expressions whose rows `node` collapses."""
+    if isinstance(node, ast.Subscript):  # x.shape[0]
+        inner = node.value
+        return [inner.value if isinstance(inner, ast.Attribute) else inner]
+    if isinstance(node, ast.Call):
+        receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        arguments = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
+        found = [*receiver, *arguments, *(k.value for k in node.keywords)]
+        return [part for o in found for part in (o.elts if isinstance(o, ast.Tuple | ast.List) else [o])]
+    if isinstance(node, ast.Attribute):
+        return [node.value]
+    return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]

@@ -61,18 +61,12 @@ def _reads_elsewhere(facts: Facts, loop: ast.For, loaders: set[Value]) -> bool:
     for node in ast.walk(loop):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load):
             owned = any(isinstance(v, Shard) for v in facts.of(node.value))
-            if (
-                not owned
-                and local_shards(facts, node, loaders)
-                and not _names_rows(facts, node, loop, loaders)
-            ):
+            if not owned and local_shards(facts, node, loaders) and not _names_rows(facts, node, loaders):
                 return True
     return False
 
 
-def _names_rows(
-    facts: Facts, node: ast.Attribute | ast.Subscript, loop: ast.For, loaders: set[Value]
-) -> bool:
+def _names_rows(facts: Facts, node: ast.Attribute | ast.Subscript, loaders: set[Value]) -> bool:
     """Whether the share comes from a variable inside the expression, as in `names[labels[j]]`."""
     inside = (n for n in ast.walk(node) if isinstance(n, ast.Name))
     return any(local_shards(facts, n, loaders) for n in inside)

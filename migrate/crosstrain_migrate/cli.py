@@ -3,57 +3,16 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
 from crosstrain_migrate import __version__
-from crosstrain_migrate.outcome import FailOn, Mode
-from crosstrain_migrate.sources import STDIN, Unusable
-
-if TYPE_CHECKING:
-    from crosstrain_migrate.command import Request
-    from crosstrain_migrate.outcome import Outcome
-    from crosstrain_migrate.proof import Settings
+from crosstrain_migrate.choices import Backend, Data, FailOn, Format, Mode, Runtime, Snippet
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-
-class Format(str, Enum):
-    TEXT = "text"
-    JSON = "json"
-    SARIF = "sarif"
-    GITHUB = "github"
-    MARKDOWN = "markdown"
-    HTML = "html"
-
-
-class Snippet(str, Enum):
-    GITHUB_ACTIONS = "github-actions"
-    PRE_COMMIT = "pre-commit"
-
-
-class Data(str, Enum):
-    REAL = "real"
-    SYNTHETIC = "synthetic"
-
-
-class Backend(str, Enum):
-    """Values of `--verify-backend`."""
-
-    TORCH = "torch"
-    XLA = "xla"
-
-
-class Runtime(str, Enum):
-    CROSSTRAIN = "crosstrain"
-    ACCELERATE = "accelerate"
 
 
 def _option(text: str, *names: str, metavar: str | None = None) -> object:
@@ -116,31 +75,6 @@ VerifyBackend = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the command line says. None and empty: the configuration file is asked."""
-
-    paths: list[Path]
-    mode: Mode
-    config_file: Path | None
-    runtime: Runtime | None
-    follow: bool | None
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    extend: tuple[str, ...]
-    cache: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Showing:
-    """Where the report goes, and what ends a run with 1."""
-
-    format: Format
-    output: Path | None
-    diff: bool
-    fail_on: frozenset[FailOn]
-
-
 class _Command(TyperCommand):
     """With --verify, what follows -- are the script's arguments and not paths."""
 
@@ -192,259 +126,39 @@ def migrate(
     """
     if version:
         typer.echo(f"migrate (crosstrain) {__version__}")
-    elif explain is not None or list_rules:
-        _end(_put_rules(explain, output_format, output))
-    elif explain_roles:
-        _end(_put_roles(_checked(paths or [], write=write, check=check), output))
-    elif emit is not None:
-        from crosstrain_migrate.pages import ci_snippet
-
-        typer.echo(ci_snippet(emit.value), nl=False)
-    elif undo:
-        _end(_undo(paths or [Path()]))
-    else:
-        asked = _Asked(
-            paths=_checked(paths or [], write=write, check=check),
-            mode=Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW,
-            config_file=config_file,
-            runtime=runtime,
-            follow=follow,
-            select=_codes(select),
-            ignore=_codes(ignore),
-            extend=_codes(extend_select),
-            cache=not no_cache,
-        )
-        request, showing = _configured(asked, output_format, output, diff, fail_on)
-        if verify:
-            from crosstrain_migrate.proof import Settings
-
-            limits = (verify_steps, verify_processes, verify_timeout)
-            arguments = tuple(context.obj or ())
-            _end(
-                _verify(
-                    request, showing, Settings(*limits, verify_data.value, verify_backend.value, arguments)
-                )
-            )
-        on_stdin = asked.paths == [STDIN]
-        _end(_migrate_stdin(request, showing) if on_stdin else _migrate_files(request, showing))
-
-
-def _verify(request: Request, showing: _Showing, settings: Settings) -> int:
-    """Migrate in memory, compare, show both; --write then writes what was proven, and nothing else."""
-    from crosstrain_migrate.command import run
-    from crosstrain_migrate.engine import migrate_text
-    from crosstrain_migrate.proof import prove
-
-    if len(request.paths) != 1 or not request.paths[0].is_file():
-        raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
-    outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
-    text = showing.format is Format.TEXT and showing.output is None
-    if text:
-        code = _show(outcome, showing)
-        if outcome.errors:
-            return code
-        sys.stdout.flush()
-    try:
-        proof = prove(outcome, request.paths[0], settings, quiet=not text)
-    except Unusable as problem:
-        return max(_failed(problem), 0 if text else _show(outcome, showing))
-    if not text:
-        code = _show(replace(outcome, proof=proof.report), showing)
-    if proof.code == 0 and request.mode is Mode.WRITE:
-        return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
-    return max(code, proof.code)
-
-
-_DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
-    Mode.PREVIEW: (),
-    Mode.CHECK: (FailOn.EDITS, FailOn.REFUSED),
-    Mode.WRITE: (FailOn.REFUSED,),
-}
-
-
-def _checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
-    if not paths:
-        raise typer.BadParameter("name a script, a directory, or - for standard input", param_hint="PATHS")
-    if write and check:
-        raise typer.BadParameter("--check changes nothing; leave out one of the two", param_hint="--write")
-    if STDIN in paths and len(paths) > 1:
-        raise typer.BadParameter("- (standard input) stands alone", param_hint="PATHS")
-    return paths
-
-
-def _configured(
-    asked: _Asked, shown_as: Format, output: Path | None, diff: bool | None, fail_on: list[FailOn] | None
-) -> tuple[Request, _Showing]:
-    """The command line over the configuration file over the defaults; or an exit with what is wrong with them."""
-    from crosstrain_migrate.command import Request
-    from crosstrain_migrate.config import load
-    from crosstrain_migrate.engine import Options
-
-    try:
-        config = load(asked.paths, asked.config_file)
-    except Unusable as problem:
-        raise typer.Exit(_failed(problem)) from None
-    chosen = asked.select or config.select or ()
-    extended = (*config.extend_select, *asked.extend)
-    options = Options(
-        runtime=asked.runtime.value if asked.runtime else config.runtime or Runtime.CROSSTRAIN.value,
-        # Without a selection every rule is on already; an addition then only takes back what is ignored.
-        select=(*(chosen or ("CT",)), *extended) if chosen or extended else (),
-        ignore=(*config.ignore, *asked.ignore),
-        follow=asked.follow if asked.follow is not None else config.follow is not False,
-        advice=True,
-    )
-    _check_codes((*chosen, *extended, *options.ignore))
-    configured = None if config.fail_on is None else [FailOn(name) for name in config.fail_on]
-    showing = _Showing(
-        shown_as,
-        output,
-        diff if diff is not None else asked.mode is Mode.PREVIEW and asked.paths != [STDIN],
-        frozenset(fail_on or configured or _DEFAULT_FAIL_ON[asked.mode]),
-    )
-    return Request(tuple(asked.paths), options, asked.mode, config.exclude, asked.cache), showing
-
-
-def _codes(given: Iterable[str] | None) -> tuple[str, ...]:
-    return tuple(code.strip() for item in given or () for code in item.split(",") if code.strip())
-
-
-def _check_codes(codes: Iterable[str]) -> None:
-    codes = tuple(codes)
-    if not codes:
         return
-    from crosstrain_migrate.pages import rule_names
+    from crosstrain_migrate import console
 
-    known = rule_names()
-    for code in codes:
-        if not any(one.startswith(code) for one in known):
-            raise typer.BadParameter(f"no rule has the code {code!r}; migrate --list-rules shows them all")
+    if explain is not None or list_rules:
+        _end(console.put_rules(explain, output_format, output))
+    if explain_roles:
+        _end(console.put_roles(console.checked(paths or [], write=write, check=check), output))
+    if emit is not None:
+        _end(console.put_snippet(emit))
+    if undo:
+        _end(console.undo(paths or [Path()]))
+    asked = console.Asked(
+        paths=console.checked(paths or [], write=write, check=check),
+        mode=Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW,
+        config_file=config_file,
+        runtime=runtime,
+        follow=follow,
+        select=console.codes(select),
+        ignore=console.codes(ignore),
+        extend=console.codes(extend_select),
+        cache=not no_cache,
+    )
+    request, showing = console.configured(asked, output_format, output, diff, fail_on)
+    if verify:
+        from crosstrain_migrate.proof import Settings
 
-
-def _migrate_files(request: Request, showing: _Showing) -> int:
-    from crosstrain_migrate import transaction
-    from crosstrain_migrate.command import run
-    from crosstrain_migrate.engine import migrate_text
-
-    for restored in transaction.recover():
-        for file in restored.files:
-            _say(f"{file}: put back; an earlier migrate was killed while writing")
-        for file in restored.left_alone:
-            _say(
-                f"{file}: left as it is; an earlier migrate was killed while writing, and it was edited since"
-            )
-    outcome = run(request, migrate_text)
-    return _show(outcome, showing)
-
-
-def _migrate_stdin(request: Request, showing: _Showing) -> int:
-    from crosstrain_migrate.command import run_stdin
-    from crosstrain_migrate.engine import migrate_text
-
-    try:
-        file, outcome = run_stdin(sys.stdin.buffer, request.mode, request.options, migrate_text)
-    except Unusable as problem:
-        return _failed(problem)
-    if showing.format is Format.TEXT and not showing.diff and request.mode is not Mode.CHECK:
-        sys.stdout.buffer.write(file.after)
-    return _show(outcome, showing)
+        limits = (verify_steps, verify_processes, verify_timeout)
+        settings = Settings(*limits, verify_data.value, verify_backend.value, tuple(context.obj or ()))
+        _end(console.verify(request, showing, settings))
+    _end(console.convert(request, showing))
 
 
-def _show(outcome: Outcome, showing: _Showing) -> int:
-    from crosstrain_migrate import reports
-    from crosstrain_migrate.reports.text import messages
-
-    try:
-        if showing.format is Format.TEXT and showing.output is None:
-            if showing.diff:
-                reports.print_diff(outcome)
-        else:
-            _put(reports.render(outcome, showing.format.value), showing.output)
-            if showing.format is Format.GITHUB:
-                reports.append_github_summary(outcome)
-            if showing.diff and showing.output is not None and showing.format is not Format.TEXT:
-                reports.print_diff(outcome)
-    except OSError as error:
-        _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
-        return 2
-    for message in messages(outcome):
-        _say(message)
-    return outcome.exit_code(showing.fail_on)
-
-
-def _put(report: bytes, output: Path | None) -> None:
-    if output is None:
-        sys.stdout.buffer.write(report)
-        sys.stdout.buffer.flush()
-    else:
-        output.write_bytes(report)
-
-
-def _undo(places: list[Path]) -> int:
-    from crosstrain_migrate import transaction
-    from crosstrain_migrate.outcome import display_name
-
-    transaction.recover()
-    try:
-        files = transaction.undo(places)
-    except Unusable as problem:
-        return _failed(problem)
-    for file in files:
-        _say(f"put back {display_name(file)}")
-    return 0
-
-
-def _put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
-    """One rule's page, or all: as a list, or as a document in Markdown or HTML."""
-    from crosstrain_migrate import pages
-
-    documents = {Format.TEXT: pages.rule_table, Format.MARKDOWN: pages.markdown, Format.HTML: pages.html}
-    if shown_as not in documents:
-        known = ", ".join(one.value for one in documents)
-        raise typer.BadParameter(f"rules can be shown as {known}", param_hint="--output-format")
-    text = documents[shown_as]() if code is None else _rule_page(code)
-    try:
-        _put(text.encode(), output)
-    except OSError as error:
-        _say(f"error: {output}: cannot be written: {error.strerror or error}")
-        return 2
-    return 0
-
-
-def _put_roles(paths: list[Path], output: Path | None) -> int:
-    from crosstrain_migrate.understood import explain_roles
-
-    try:
-        _put(explain_roles(paths).encode(), output)
-    except Unusable as problem:
-        return _failed(problem)
-    except OSError as error:
-        _say(f"error: {output}: cannot be written: {error.strerror or error}")
-        return 2
-    return 0
-
-
-def _rule_page(code: str) -> str:
-    from crosstrain_migrate.pages import rule_page
-
-    page = rule_page(code)
-    if page is None:
-        raise typer.BadParameter(
-            f"no rule has the code {code!r}; --list-rules shows them all", param_hint="--explain"
-        )
-    return page
-
-
-def _failed(problem: Unusable) -> int:
-    _say(f"error: {problem.error}")
-    return 2
-
-
-def _say(message: str) -> None:
-    typer.echo(message.encode("utf-8", "backslashreplace").decode(), err=True)
-
-
-def _end(code: int) -> None:
+def _end(code: int) -> NoReturn:
     raise typer.Exit(code)
 
 

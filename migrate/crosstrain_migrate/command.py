@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from crosstrain_migrate import transaction
 from crosstrain_migrate.agreement import agreed
 from crosstrain_migrate.cache import Cache
+from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.discovery import discover
 from crosstrain_migrate.imports import is_script
-from crosstrain_migrate.outcome import Migrated, Mode, Outcome
+from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.project import units
 from crosstrain_migrate.results import InputError
 from crosstrain_migrate.sources import NOTEBOOK, STDIN, Source, Unusable, decode, may_train, read_bytes

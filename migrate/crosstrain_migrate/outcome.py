@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from crosstrain_migrate.choices import FailOn, Mode
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, Severity
 from crosstrain_migrate.sources import STDIN, Piece, Source
-
-
-class Mode(str, Enum):
-    PREVIEW = "preview"  # show what would be done
-    CHECK = "check"  # only say whether something would be done
-    WRITE = "write"
-
-
-class FailOn(str, Enum):
-    """What makes a run end with exit code 1."""
-
-    EDITS = "edits"  # a file would be, or was, changed
-    REFUSED = "refused"  # a training script could not be converted
-    FINDINGS = "findings"  # anything a person should look at
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest
 from crosstrain.verify import verify
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.outcome import Mode
+from crosstrain_migrate.choices import Mode
 
 from .trees import Tree, trees
 

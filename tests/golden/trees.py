@@ -10,7 +10,8 @@ from pathlib import Path
 
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.outcome import Mode, Outcome
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Outcome
 
 from .cases import GOLDEN, Case, load
 

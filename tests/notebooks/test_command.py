@@ -193,7 +193,8 @@ def test_verify_says_that_it_runs_scripts(migrate: Run) -> None:
 
 
 def test_a_terminal_shows_the_cells() -> None:
-    from crosstrain_migrate.outcome import Migrated, Mode, Outcome
+    from crosstrain_migrate.choices import Mode
+    from crosstrain_migrate.outcome import Migrated, Outcome
     from crosstrain_migrate.reports.terminal import print_diff
     from rich.console import Console
 

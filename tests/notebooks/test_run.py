@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.outcome import Mode
 
 from . import notebooks
 from .support import after, document, migrate, notebook, read

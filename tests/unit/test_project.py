@@ -6,9 +6,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.outcome import Mode, Outcome
+from crosstrain_migrate.outcome import Outcome
 
 LOOP = """
     def fit(model, loader, optimizer, device):

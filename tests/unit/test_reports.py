@@ -22,8 +22,9 @@ import jsonschema
 import pytest
 from crosstrain.verify import Cause, Difference, Report, Run, Verdict
 from crosstrain_migrate import reports
+from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.codes import TITLES
-from crosstrain_migrate.outcome import Migrated, Mode, Outcome
+from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, InputError, RoleFact, Severity
 from crosstrain_migrate.sources import decode
 

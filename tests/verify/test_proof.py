@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.outcome import Mode
 from crosstrain_migrate.reports import html
 
 from tests.golden.cases import GOLDEN

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from crosstrain_migrate.outcome import Mode, Outcome, display_name, located, sentences
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Outcome, display_name, located, sentences
 from crosstrain_migrate.results import Severity
 
 _COMMANDS = {Severity.REFUSED: "error", Severity.REVIEW: "warning", Severity.NOTE: "notice"}

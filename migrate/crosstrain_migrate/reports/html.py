@@ -16,7 +16,8 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from crosstrain_migrate import __version__
-from crosstrain_migrate.outcome import Migrated, Mode, Outcome, display_name
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Migrated, Outcome, display_name
 from crosstrain_migrate.reports.diff import Hunk, Line, part_hunks
 from crosstrain_migrate.reports.templates import environment
 from crosstrain_migrate.results import Severity

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from crosstrain_migrate.outcome import Mode, Outcome, display_name
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Outcome, display_name
 from crosstrain_migrate.reports.diff import readable
 from crosstrain_migrate.reports.templates import environment
 

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from crosstrain_migrate import __version__
-from crosstrain_migrate.outcome import Migrated, Mode, Outcome, display_name, located, sentences
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Migrated, Outcome, display_name, located, sentences
 from crosstrain_migrate.pages import rule_names
 from crosstrain_migrate.results import Change, Confidence, Finding, InputError, Severity
 

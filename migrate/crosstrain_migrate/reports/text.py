@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crosstrain_migrate.outcome import Mode, Outcome
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Outcome
 from crosstrain_migrate.reports.diff import patch
 
 

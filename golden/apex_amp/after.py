@@ -58,8 +58,7 @@ def main():
 
         accelerator.print('epoch %d loss %.4f accuracy %.4f' % (epoch, tr_loss / steps, right / len(test_loader.dataset)))
 
-    model_to_save = model
-    accelerator.save_model(model_to_save, 'digits.bin')
+    accelerator.save_model(model, 'digits.bin')
 
 
 if __name__ == '__main__':

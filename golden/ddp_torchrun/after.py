@@ -81,8 +81,7 @@ def main():
 
         accelerator.print(f"Epoch {epoch}: train loss {train_loss:.4f}, val accuracy {accuracy:.4f}")
 
-    raw = model
-    accelerator.save_model(raw, "ddp_model.pt")
+    accelerator.save_model(model, "ddp_model.pt")
 
 
 if __name__ == "__main__":

@@ -52,14 +52,13 @@ def main():
     model = ConvNet()
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    net = model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
 
     start = 0
     if args.resume:
         saved = torch.load(args.resume, map_location=device)
-        net.load_state_dict(saved["net"])
+        model.load_state_dict(saved["net"])
         optimizer.load_state_dict(saved["optimizer"])
         start = saved["epoch"]
 
@@ -72,13 +71,13 @@ def main():
             optimizer.step()
 
         # rank 0 tests and saves
-        net.eval()
+        model.eval()
         hits = 0
         with torch.no_grad():
             for images, labels in test_loader:
-                hits += accelerator.gather_for_metrics(net(images).argmax(1) == labels).sum().item()
+                hits += accelerator.gather_for_metrics(model(images).argmax(1) == labels).sum().item()
         accelerator.print(f"epoch {epoch}: accuracy {hits / len(test_set):.4f}")
-        accelerator.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth")
+        accelerator.save({"net": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth")
 
 
 if __name__ == "__main__":

@@ -111,7 +111,20 @@ POSITIVE = [
             "setup": GROUP["setup"] + '\nraw = model.module if hasattr(model, "module") else model',
             "end": 'torch.save(raw.state_dict(), "model.pt")',
         },
-        {"setup": "raw = model", "end": 'accelerator.save_model(raw, "model.pt")'},
+        {"setup": "", "end": 'accelerator.save_model(model, "model.pt")'},
+    ),
+    processes(
+        "a second name of the author's own",
+        {"setup": GROUP["setup"] + "\nwhole = model", "end": 'torch.save(whole.state_dict(), "model.pt")'},
+        {"setup": "whole = model", "end": 'accelerator.save_model(whole, "model.pt")'},
+    ),
+    processes(
+        "an unwrapped name, whose wrapped one then means something else",
+        {
+            "setup": GROUP["setup"] + '\nraw = model.module if hasattr(model, "module") else model',
+            "end": 'model = None\ntorch.save(raw.state_dict(), "model.pt")',
+        },
+        {"setup": "raw = model", "end": 'model = None\naccelerator.save_model(raw, "model.pt")'},
     ),
     processes(
         "gradients that stay local",

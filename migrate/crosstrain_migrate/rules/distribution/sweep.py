@@ -19,6 +19,7 @@ from crosstrain_migrate.roles.walks import children, walk
 from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.harmless import dumps, effectless, idle
 
+from .copies import one_name
 from .shrink import without
 
 RULE = "CT303"
@@ -80,8 +81,8 @@ class _Uses:
             self.names = self.by_file[path_of(module)] = set()
             self._visit(module, "", [])
             self.names = self.names | known
-        copies = Counter(ast.unparse(n) for n in nodes if isinstance(n, ast.Assign))
-        self.repeated = {text for text, count in copies.items() if count > 1}
+        self.assignments = Counter(ast.unparse(n) for n in nodes if isinstance(n, ast.Assign))
+        self.repeated = {text for text, count in self.assignments.items() if count > 1}
 
     def has_same_branches(self, node: ast.If) -> bool:
         """Whether the author wrote two equal branches."""
@@ -125,6 +126,8 @@ class _Sweeper:
             self._variables,
         ):
             step()
+        if not self.found:
+            self.found += one_name(self.facts, self.old.assignments, self._stays)
         if not self.found:
             self._parameters()
         if not self.found:
@@ -265,6 +268,9 @@ class _Sweeper:
             targets = ", ".join(ast.unparse(t) for t, _ in kept)
             values = ", ".join(ast.get_source_segment(self.text, v) or "" for _, v in kept)
             self.found.append(e.ReplaceStatement(node, RULE, code=f"{targets} = {values}"))
+
+    def _stays(self, name: ast.Name) -> bool:
+        return name.id in self.keep or self._shared(name, name.id)
 
     def _forgotten(self, target: ast.expr) -> bool:
         if ast.unparse(target).split(".")[-1] in self.keep:

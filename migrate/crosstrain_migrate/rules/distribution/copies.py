@@ -1,0 +1,72 @@
+"""Second names that taking a wrapper out leaves: `raw = model.module if distributed else model` became `raw = model`.
+
+Such a name says nothing any more: its uses say `model`, and it goes. A second name that the author gave stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Container
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.roles.scopes import Scope, all_arguments
+
+RULE = "CT303"
+
+
+def one_name(facts: Facts, authors: Container[str], stays: Callable[[ast.Name], bool]) -> list[e.Edit]:
+    """The edits that make a copy's uses name what it is a copy of; none when there is no such copy.
+
+    authors: the assignments that were there before. stays: whether something else needs a name.
+    """
+    for node in facts.nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and ast.unparse(node) not in authors:
+            copy, original = node.targets[0], node.value
+            if isinstance(copy, ast.Name) and isinstance(original, ast.Name) and not stays(copy):
+                uses = _replaceable(facts, node, copy, original)
+                if uses:
+                    named = [e.Replace(use, RULE, template=original.id) for use in uses]
+                    return [e.RemoveStatement(node, RULE), *named]
+    return []
+
+
+def _replaceable(facts: Facts, node: ast.Assign, copy: ast.Name, original: ast.Name) -> list[ast.Name]:
+    """All uses of the copy, if each of them sees in `original` what it sees in the copy."""
+    table = facts.table
+    scope, of_original = table.of_node[copy].resolve(copy.id), table.of_node[original].resolve(original.id)
+    if scope is None or of_original is None or isinstance(scope.node, ast.ClassDef):
+        return []
+    mentions = facts.mentions(scope, copy.id)
+    uses = [m for m in mentions if isinstance(m.ctx, ast.Load)]
+    if len(mentions) - len(uses) != 1 or _declared(scope, copy.id):
+        return []
+    same = all(table.of_node[use].resolve(original.id) is of_original for use in uses)
+    later = all(place_of(use) > place_of(node) and not _in_string(facts, use) for use in uses)
+    return uses if same and later and _settled(facts, node, original, of_original) else []
+
+
+def _declared(scope: Scope, name: str) -> bool:
+    """Whether the name is the function's parameter, or another scope's."""
+    node = scope.node
+    if isinstance(node, ast.Module | ast.ClassDef):
+        return False
+    return name in {argument.arg for argument in all_arguments(node)} | scope.globals | scope.nonlocals
+
+
+def _settled(facts: Facts, node: ast.Assign, original: ast.Name, scope: Scope) -> bool:
+    """Whether `original` is never bound again once `node` has run."""
+    stores = [m for m in facts.mentions(scope, original.id) if not isinstance(m.ctx, ast.Load)]
+    around = [a for a in facts.table.ancestors(node) if isinstance(a, ast.For | ast.AsyncFor | ast.While)]
+    own = facts.table.of_node[node]
+    if any(place_of(s) > place_of(node) or facts.table.of_node[s] is not own for s in stores):
+        return False
+    if scope is not own and stores:
+        return False
+    return not any(facts.table.is_inside(s, loop) for s in stores for loop in around)
+
+
+def _in_string(facts: Facts, node: ast.AST) -> bool:
+    """Positions inside f-strings are not those of the text (Python 3.11)."""
+    return any(isinstance(a, ast.JoinedStr) for a in facts.table.ancestors(node))

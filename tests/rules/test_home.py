@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from crosstrain_migrate.engine import Options, migrate_text
+
 from .support import SLOTS, Case, converts, each, leaves, refuses
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
@@ -321,3 +325,51 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_home(case: Case) -> None:
     case.check()
+
+
+CALLED = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train(model, batch_size):
+    train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    loader = DataLoader(train_set, batch_size=batch_size)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.save(model.state_dict(), "model.pt")
+
+
+def main():
+    model = nn.Linear(8, 3)
+    train(model, 8)
+
+
+def start():
+    main()
+
+
+start()
+"""
+
+
+def test_made_in_two_functions() -> None:
+    """The model in the caller, the loader in the function: the Accelerator is there before either."""
+    result = migrate_text(Path("train.py"), CALLED, Options())
+    assert "def main():\n    accelerator = Accelerator()\n    model = nn.Linear(8, 3)" in result.after
+    assert "    train(accelerator, model, 8)" in result.after
+
+
+def test_made_where_it_cannot_be_seen() -> None:
+    """A model from elsewhere: the Accelerator stands above the call that leads to training, below the imports."""
+    given = CALLED.replace(
+        "    model = nn.Linear(8, 3)\n    train(model, 8)", "    train(make(), 8)"
+    ).replace("def start", "def make():\n    return nn.Linear(8, 3)\n\n\ndef start")
+    result = migrate_text(Path("train.py"), given, Options())
+    assert not [f for f in result.findings if f.rule == "CT001"], result.findings
+    assert result.changed

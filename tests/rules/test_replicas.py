@@ -115,8 +115,8 @@ POSITIVE = [
     ),
     processes(
         "a second name of the author's own",
-        {"setup": GROUP["setup"] + "\nwhole = model", "end": 'torch.save(whole.state_dict(), "model.pt")'},
-        {"setup": "whole = model", "end": 'accelerator.save_model(whole, "model.pt")'},
+        {"setup": GROUP["setup"] + "\nwhole = model", "end": "whole.eval()"},
+        {"setup": "whole = model", "end": "whole.eval()"},
     ),
     processes(
         "an unwrapped name, whose wrapped one then means something else",

@@ -58,12 +58,11 @@ from torch import nn
 
 def demo(accelerator):
     model = nn.Linear(10, 5)
-    wrapped = model
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer = accelerator.prepare(model, optimizer)
     for _ in range(3):
         optimizer.zero_grad()
-        out = wrapped(torch.randn(20, 10).to(accelerator.device))
+        out = model(torch.randn(20, 10).to(accelerator.device))
         accelerator.backward(nn.functional.mse_loss(out, torch.randn(20, 5).to(accelerator.device)))
         optimizer.step()
     accelerator.print(f"trained on {accelerator.process_index}")
@@ -117,7 +116,7 @@ def test_a_backend_that_decides_is_refused() -> None:
 
 def test_what_is_made_on_a_device_already_is_not_moved() -> None:
     result = migrate(LAUNCHED.replace("torch.randn(20, 10)", "torch.randn(20, 10, device=rank)"))
-    assert "wrapped(torch.randn(20, 10, device=accelerator.device))" in result.after
+    assert "model(torch.randn(20, 10, device=accelerator.device))" in result.after
 
 
 @pytest.mark.parametrize("name", ['f"{kind}:{rank}"', 'f"cuda:{rank}"'])

@@ -15,7 +15,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import Function, Symbol
+from crosstrain_migrate.roles.values import Function, Symbol, Value
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
@@ -81,9 +81,9 @@ def _asks(facts: Facts, value: ast.expr) -> bool:
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
     """The scope that prepares, or, when it is given a model or a loader, its caller that makes them: the Accelerator
     must exist before they draw random numbers."""
-    values = [*subject.models, *subject.train_loaders]
+    missing: list[Value] = [*subject.models, *subject.train_loaders]
     scope, seen = subject.scope, {subject.scope}
-    while not all(stores(facts, scope, v) for v in values):
+    while missing := [v for v in missing if not stores(facts, scope, v)]:
         callers = {facts.table.of_node[site] for site in facts.callers.get(scope.node, ())}
         if len(callers) != 1:
             return subject.scope if scope is subject.scope else scope
@@ -192,8 +192,22 @@ def _made_in(facts: Facts, subject: Subject, scope: Scope) -> list[ast.stmt]:
         for v in (*subject.models, *subject.optimizers, *subject.train_loaders)
         for h in stores(facts, scope, v)
     ]
-    calls = [c for c in facts.callers.get(subject.scope.node, ()) if facts.table.of_node[c] is scope]
-    return found + [facts.table.statement_of(c) for c in calls]
+    return found + [facts.table.statement_of(c) for c in _calls_into(facts, scope, subject.scope)]
+
+
+def _calls_into(facts: Facts, scope: Scope, inner: Scope) -> list[ast.Call]:
+    """The calls in `scope` that lead to `inner`, straight or by way of other functions."""
+    found: list[ast.Call] = []
+    waiting, seen = [inner.node], {inner.node}
+    while waiting:
+        for call in facts.callers.get(waiting.pop(), ()):
+            around = facts.table.of_node[call]
+            if around is scope:
+                found.append(call)
+            elif around.node not in seen:
+                seen.add(around.node)
+                waiting.append(around.node)
+    return found
 
 
 def _outermost(facts: Facts, statement: ast.stmt, scope: Scope) -> ast.stmt:

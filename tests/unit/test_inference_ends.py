@@ -87,6 +87,16 @@ _CONTAINERS = "".join(
     f"x{n} = [{n}, ({n}, {{'a': {n}}})]\nfor y{n} in x{n}:\n    print(y{n})\n" for n in range(200)
 )
 
+_ONE_OF_MANY = (
+    "import torch\n\ndef pick(n, block):\n"
+    + "".join(
+        f"    if n == {n}:\n        return {{'{n}': pick(n - 1, block), 'in': [block, ({n},)]}}\n"
+        for n in range(90)
+    )
+    + "    return block\n\nnet = torch.nn.Linear(2, 1)\nfound = pick(3, [net])\n"
+    + "for key in found:\n    found = found[key]['in']\nfound[0][0].eval()\n"
+)
+
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
@@ -98,11 +108,18 @@ _CONTAINERS = "".join(
         pytest.param(_NESTED, 20, id="calls-itself"),
         pytest.param(_ITERATORS, 100, id="iterators-over-iterators"),
         pytest.param(_CONTAINERS, 10, id="many-containers"),
+        pytest.param(_ONE_OF_MANY, 50, id="one-of-many-containers"),
     ],
 )
 def test_understanding_ends(text: str, largest: int) -> None:
     interp = understand(ast.parse(text)).interp
     assert max(len(values) for values in interp.values.values()) <= largest
+
+
+def test_what_one_of_many_containers_holds_is_not_forgotten() -> None:
+    interp = understand(ast.parse(_ONE_OF_MANY)).interp
+    called = next(n for n in ast.walk(interp.tree) if isinstance(n, ast.Attribute) and n.attr == "eval")
+    assert "torch.nn.Linear" in {getattr(value, "path", "") for value in interp.of(called.value)}
 
 
 def test_a_module_may_look_at_its_own_parts() -> None:

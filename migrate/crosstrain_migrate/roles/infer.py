@@ -175,9 +175,10 @@ class Interpreter:
     def merge(self, target: Cell, new: Iterable[Value]) -> None:
         if target.issuperset(new):
             return
-        fresh = [value for value in new if value not in target and not covered(value, target)]
+        fresh = [value for value in new if value not in target and not covered(value, target, self.heap)]
         if len(target) + len(fresh) > CROWD:
             fresh = [value for value in fresh if not is_attribute(value)] or [*UNKNOWN - target]
+            fresh = self._as_one(target, fresh)
         if not fresh:
             return
         target.update(fresh)
@@ -185,6 +186,16 @@ class Interpreter:
             widen(target)
         self.watch.changed(target.readers)
         self.changed = True
+
+    def _as_one(self, target: Cell, fresh: list[Value]) -> list[Value]:
+        """Where a value may be one of ever so many containers, they become one: each pass would go through all of them
+        at every use."""
+        sites = [value.site for value in (*target, *fresh) if isinstance(value, Sequence)]
+        if len(sites) <= CROWD:
+            return fresh
+        joined = Sequence(self.heap.join(sites))
+        target.difference_update([v for v in target if isinstance(v, Sequence) and v != joined])
+        return [v for v in fresh if not isinstance(v, Sequence)] + [joined] * (joined not in target)
 
     def store(self, owner: ast.AST, key: object, values: Iterable[Value]) -> None:
         """Records what the object made at `owner` may hold under `key`: an attribute, a key or a position."""

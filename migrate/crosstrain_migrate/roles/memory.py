@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Set
 from typing import Generic, TypeVar
 
+from .nodes import place_of
 from .values import Value
 
 ANY = "*"  # heap key of an element whose position is not known
@@ -113,15 +114,51 @@ class Heap(Cells[HeapKey]):
         super().__init__(watch)
         self._keys: dict[ast.AST, list[HeapKey]] = defaultdict(list)
         self._key_readers: dict[ast.AST, Readers] = defaultdict(dict)
+        self._joined: dict[ast.AST, ast.AST] = {}  # objects that are not told apart -> the one that stands for them
 
     def _made(self, key: HeapKey) -> None:
         super()._made(key)
         self._keys[key[0]].append(key)
         self._watch.changed(self._key_readers[key[0]])
 
+    def cell(self, key: HeapKey) -> Cell:
+        return super().cell(self._own(key))
+
+    def get(self, key: HeapKey, default: Iterable[Value] = ()) -> Set[Value]:
+        return super().get(self._own(key), default)
+
+    def __contains__(self, key: HeapKey) -> bool:
+        return super().__contains__(self._own(key))
+
     def keys_of(self, site: ast.AST) -> list[HeapKey]:
+        site = self.stands_for(site)
         self._watch.read(self._key_readers[site])
         return self._keys[site]
+
+    def stands_for(self, site: ast.AST) -> ast.AST:
+        """The object that stands for the one made at `site`: itself, unless it was joined with others."""
+        return self._joined.get(site, site)
+
+    def _own(self, key: HeapKey) -> HeapKey:
+        return (self._joined[key[0]], ANY) if key[0] in self._joined else key
+
+    def join(self, sites: Iterable[ast.AST]) -> ast.AST:
+        """From now on these objects, and those joined before, are one: what any of them holds, all may hold."""
+        new = [site for site in sites if site not in self._joined]
+        one = next(iter(self._joined.values()), None) or min(new, key=place_of)
+        self._joined.update(dict.fromkeys(new, one))
+        for key in [key for key in self._missed if key[0] in self._joined]:
+            self._watch.changed(self._missed.pop(key))
+        for site in new:
+            keys = self._keys.pop(site, [])
+            cells = [self._cells.pop(key) for key in keys]
+            held = {value for cell in cells for value in cell}
+            if not held <= self.cell((one, ANY)):
+                self.cell((one, ANY)).update(held)
+                self._watch.changed(self.cell((one, ANY)).readers)
+            for readers in (*(cell.readers for cell in cells), self._key_readers.pop(site, {})):
+                self._watch.changed(readers)
+        return one
 
 
 def key_of(index: ast.expr) -> object:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from .values import Iterator, Member, Shard, Symbol, Unknown, Value
+from .memory import Heap
+from .values import Iterator, Member, Sequence, Shard, Symbol, Unknown, Value
 
 WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
 # Attributes of things we know nothing of, and iterators over iterators, are told apart up to this depth, and in sets up to this size.
@@ -12,8 +13,11 @@ DEEPEST, CROWD = 4, 40
 LONGEST = 6  # parts of a dotted name that surely names something in a module
 
 
-def covered(value: Value, values: set[Value]) -> bool:
+def covered(value: Value, values: set[Value], heap: Heap) -> bool:
     """Whether a widened value already stands for this one: without this test, sets would grow and shrink for ever."""
+    if isinstance(value, Sequence):
+        one = heap.stands_for(value.site)
+        return one is not value.site and Sequence(one) in values
     return isinstance(value, Shard) and any(
         isinstance(v, Shard)
         and v.kind == value.kind

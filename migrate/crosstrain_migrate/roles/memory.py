@@ -114,7 +114,9 @@ class Heap(Cells[HeapKey]):
         super().__init__(watch)
         self._keys: dict[ast.AST, list[HeapKey]] = defaultdict(list)
         self._key_readers: dict[ast.AST, Readers] = defaultdict(dict)
-        self._joined: dict[ast.AST, ast.AST] = {}  # objects that are not told apart -> the one that stands for them
+        self._joined: dict[
+            ast.AST, ast.AST
+        ] = {}  # objects that are not told apart -> the one that stands for them
 
     def _made(self, key: HeapKey) -> None:
         super()._made(key)

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 SEED = 44
 LR = 3e-3
 EPOCHS = 2
+
 accelerator = Accelerator(mixed_precision="bf16")
 
 

@@ -42,9 +42,7 @@ def main():
     # create model
     model = nn.Sequential(nn.Linear(64, 48), nn.ReLU(inplace=True), nn.Linear(48, 10))
     use_cuda = torch.cuda.is_available()
-    if use_cuda:
-        pass
-    else:
+    if not use_cuda:
         accelerator.print('using CPU, this will be slow')
 
     # define loss function (criterion) and optimizer

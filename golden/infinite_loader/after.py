@@ -34,8 +34,8 @@ def main():
     parser.add_argument("--lr", type=float, default=0.3)
     parser.add_argument("--device", default=None)
     opts = parser.parse_args()
-    accelerator = Accelerator(cpu=opts.device == "cpu", step_scheduler_with_optimizer=False)
 
+    accelerator = Accelerator(cpu=opts.device == "cpu", step_scheduler_with_optimizer=False)
     torch.manual_seed(3407)
 
     d = load_digits()

@@ -105,7 +105,11 @@ class Blocks:
                 above = body.pop() if body and body[-1] is shared and not before else None
                 shared = _within(within.context, pieces, above)
                 pieces = [shared]
+            heirs = not pieces and bool(before)
             pieces = self._with_insertions(pieces, before, after)
+            if heirs:  # what takes the place of a removed statement gets what stood above that
+                pieces[0] = pieces[0].with_changes(leading_lines=pending)
+                pending = []
             if guard is not None and open_guard is None:
                 open_guard = (guard, [], old)
                 self.rewriter.plan.done.add(guard)
@@ -198,6 +202,8 @@ def _folded(
     while current is not None:
         branches.append(current)
         current = current.orelse if isinstance(current, cst.If) else None
+    if arms == ("negate", "keep"):
+        return [_turned_round(branches[0], branches[1], pending)], []
     fates = list(zip(branches, arms, strict=True))
     kept = [branch for branch, fate in fates if fate == "keep" and isinstance(branch, cst.If)]
     last = next(
@@ -213,6 +219,21 @@ def _folded(
     for branch in reversed(kept):
         tail = branch.with_changes(orelse=tail)
     return [tail.with_changes(leading_lines=[*pending, *node.leading_lines])], []
+
+
+def _turned_round(node: cst.If, other: cst.Else, pending: list[cst.EmptyLine]) -> cst.If:
+    """`if not test:` around the other branch."""
+    comments = [cst.EmptyLine(comment=comment) for comment in _comments_in(node.body)]
+    leading = [*pending, *node.leading_lines, *comments, *other.leading_lines]
+    return node.with_changes(test=_negated(node.test), body=other.body, orelse=None, leading_lines=leading)
+
+
+def _negated(test: cst.BaseExpression) -> cst.BaseExpression:
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return test.expression
+    plain = isinstance(test, cst.Name | cst.Attribute | cst.Call | cst.Subscript) or test.lpar
+    inner = test if plain else test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return cst.UnaryOperation(cst.Not(), inner)
 
 
 def _parts(statement: cst.BaseStatement) -> list[cst.CSTNode]:

@@ -73,6 +73,7 @@ class Fold(Edit):
     """An `if` whose outcome is partly known: `arms` says of each branch (`if`, `elif`s, `else`) what becomes of it.
 
     "keep": it stays; "always": its test is known to hold, so it is the last branch there is; "drop": it is never taken.
+    ("negate", "keep"): the first of two does nothing, and the other one is all that is left.
     """
 
     arms: tuple[str, ...] = ()

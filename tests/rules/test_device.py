@@ -35,6 +35,32 @@ POSITIVE_MODEL = [
     model("to a device by its name", 'model = nn.Linear(8, 3).to("cuda:0")'),
     model("by keyword", "model = nn.Linear(8, 3).to(device=device)"),
     model("where there is a GPU", "model = nn.Linear(8, 3)\nif torch.cuda.is_available():\n    model.cuda()"),
+    converts(
+        MODEL,
+        "where there is a GPU, with a word where there is none",
+        {
+            "model": "model = nn.Linear(8, 3)\nif torch.cuda.is_available():\n    model.cuda()  # fast\n"
+            'else:\n    # slow\n    print("no GPU")'
+        },
+        {
+            "model": "model = nn.Linear(8, 3)\n# fast\nif not torch.cuda.is_available():\n"
+            '    # slow\n    accelerator.print("no GPU")'
+        },
+        at="model.cuda()",
+    ),
+    converts(
+        MODEL,
+        "where a test of two things holds",
+        {
+            "model": "model = nn.Linear(8, 3)\nbig = True\nif big and torch.cuda.is_available():\n"
+            "    model.cuda()\nelse:\n    workers = 2"
+        },
+        {
+            "model": "model = nn.Linear(8, 3)\nbig = True\n"
+            "if not (big and torch.cuda.is_available()):\n    workers = 2"
+        },
+        at="model.cuda()",
+    ),
     model(
         "with a type that stays",
         "model = nn.Linear(8, 3).to(device, torch.float64)",

@@ -29,11 +29,7 @@ class Identities:
             ):
                 self._remove(node)
         for node in self.facts.nodes:
-            if (
-                isinstance(node, ast.If)
-                and not node.orelse
-                and all(s in self.placement.gone for s in node.body)
-            ):
+            if isinstance(node, ast.If) and all(s in self.placement.gone for s in node.body):
                 self._remove_test(node)
             elif isinstance(node, ast.For) and all(
                 s in self.placement.gone for s in (*node.body, *node.orelse)
@@ -118,10 +114,19 @@ class Identities:
         self.placement.gone.update(inner)
 
     def _remove_test(self, node: ast.If) -> None:
-        """`if use_cuda:` around nothing but moves."""
+        """`if use_cuda:` around nothing but moves; what it does otherwise stays."""
         if not is_pure(node.test):
             return
-        self._remove(node)
+        if not node.orelse:
+            self._remove(node)
+        elif not self._is_link(node):
+            self.context.edits.append(e.Fold(node, "CT105", arms=("negate", "keep")))
+
+    def _is_link(self, node: ast.If) -> bool:
+        """Whether it is, or has, an `elif`."""
+        around = self.facts.table.parents[node]
+        own = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
+        return own or (isinstance(around, ast.If) and around.orelse == [node])
 
     def _remove_loop(self, node: ast.For) -> None:
         """`for k in batch:` around nothing but moves."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from dataclasses import dataclass, field
 from functools import cached_property
 
 from crosstrain_migrate.results import RoleFact
@@ -38,14 +37,34 @@ from .walks import walk
 Loop = ast.For | ast.AsyncFor
 
 
-@dataclass
 class Facts:
-    """Everything the rules ask. Build with `understand`."""
+    """Everything the rules ask. Build with `understand`.
 
-    tree: ast.Module
-    table: ScopeTable
-    interp: Interpreter
-    evidence: dict[Value, str] = field(default_factory=dict)
+    interp: what is known of its values, where it is known; otherwise it is found out when it is first asked for.
+    """
+
+    def __init__(self, tree: ast.Module, table: ScopeTable, interp: Interpreter | None = None) -> None:
+        self.tree = tree
+        self.table = table
+        self.evidence: dict[Value, str] = {}
+        if interp is not None:
+            self.interp = interp
+
+    @cached_property
+    def interp(self) -> Interpreter:
+        """What every expression may be: for most of the time that a script takes."""
+        interp = Interpreter(self.tree, self.table)
+        interp.run()
+        found = Facts(self.tree, self.table, interp)
+        if any(site_of(s.loader) in interp.looks for s in found.loss_shards):  # it trains on that one batch
+            interp = Interpreter(self.tree, self.table, may_look=False)
+            interp.run()
+        return interp
+
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether `interp` is known already."""
+        return "interp" in self.__dict__
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
@@ -53,7 +72,8 @@ class Facts:
         return tuple(walk(self.tree))
 
     @cached_property
-    def _names(self) -> dict[str, list[ast.Name]]:
+    def names(self) -> dict[str, list[ast.Name]]:
+        """Every place that mentions a variable, by its name, in the order of `nodes`."""
         found: dict[str, list[ast.Name]] = defaultdict(list)
         for node in self.nodes:
             if isinstance(node, ast.Name):
@@ -63,7 +83,7 @@ class Facts:
     def mentions(self, scope: Scope, name: str) -> list[ast.Name]:
         """Every place that reads or binds the variable `name` of `scope`, in functions inside it too."""
         of_node = self.table.of_node
-        return [node for node in self._names.get(name, ()) if of_node[node].resolve(name) is scope]
+        return [node for node in self.names.get(name, ()) if of_node[node].resolve(name) is scope]
 
     def of(self, node: ast.AST) -> Values:
         return self.interp.of(node)
@@ -448,16 +468,9 @@ def _position(value: Value) -> tuple[int | str, ...]:
 
 
 def understand(tree: ast.Module) -> Facts:
+    """What can be known of a script or a program. Its tree loses the annotations that say nothing new."""
     _without_annotations(tree)
-    table = ScopeTable(tree)
-    interp = Interpreter(tree, table)
-    interp.run()
-    facts = Facts(tree, table, interp)
-    if any(site_of(s.loader) in interp.looks for s in facts.loss_shards):  # it trains on that one batch
-        interp = Interpreter(tree, table, may_look=False)
-        interp.run()
-        facts = Facts(tree, table, interp)
-    return facts
+    return Facts(tree, ScopeTable(tree))
 
 
 def _without_annotations(tree: ast.Module) -> None:

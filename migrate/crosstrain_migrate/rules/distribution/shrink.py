@@ -1,27 +1,66 @@
-"""What is known of a script once statements have gone, without writing and understanding it anew."""
+"""What is known of a script once statements, parameters and arguments have gone, without writing it anew."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
 
+from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import suites
+from crosstrain_migrate.roles.scopes import ScopeTable, suites
+from crosstrain_migrate.rules.arguments import default_of
 
 
-def without(facts: Facts, gone: Iterable[ast.AST]) -> Facts:
-    """The facts of the script, whose tree loses these statements.
+def only_takes_away(edit: e.Edit) -> bool:
+    """Whether `without` can do what the edit does."""
+    if isinstance(edit, e.ReplaceParameter):
+        return not edit.code
+    return isinstance(edit, e.RemoveStatement | e.RemoveArgument)
 
-    What its values were found to be stays: some of it may follow from what is gone, so that it says too much, never too
-    little. What else follows from their absence shows when the new text is understood.
+
+def without(facts: Facts, edits: Iterable[e.Edit]) -> Facts:
+    """The facts of the script, whose tree loses what these edits take away.
+
+    Where its values are known already, they stay: some of it may follow from what is gone, so that it says too much,
+    never too little. What else follows from their absence shows when the new text is understood.
     """
-    for statement in gone:
-        assert isinstance(statement, ast.stmt)
-        parent = facts.table.parents[statement]
-        for suite in suites(parent):
-            if statement in suite:
-                suite[:] = [s for s in suite if s is not statement] or [_pass(facts, statement)]
-    return Facts(facts.tree, facts.table, facts.interp)
+    for edit in edits:
+        if isinstance(edit, e.RemoveStatement):
+            _take_statement(facts, edit.node)
+        elif isinstance(edit, e.RemoveArgument):
+            _take_argument(edit)
+        elif isinstance(edit, e.ReplaceParameter):
+            _take_parameter(edit)
+    if facts.is_interpreted:
+        return Facts(facts.tree, facts.table, facts.interp)
+    return Facts(facts.tree, ScopeTable(facts.tree))
+
+
+def _take_statement(facts: Facts, statement: ast.AST) -> None:
+    assert isinstance(statement, ast.stmt)
+    parent = facts.table.parents[statement]
+    for suite in suites(parent):
+        if statement in suite:
+            suite[:] = [s for s in suite if s is not statement] or [_pass(facts, statement)]
+
+
+def _take_argument(edit: e.RemoveArgument) -> None:
+    assert isinstance(edit.node, ast.Call)
+    edit.node.args = [a for a in edit.node.args if a is not edit.argument]
+    edit.node.keywords = [k for k in edit.node.keywords if k.value is not edit.argument]
+
+
+def _take_parameter(edit: e.ReplaceParameter) -> None:
+    function = edit.node
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    own = function.args
+    given = {a: default_of(function, a) for a in (*own.posonlyargs, *own.args, *own.kwonlyargs)}
+    own.posonlyargs, own.args, own.kwonlyargs = (
+        [a for a in arguments if a.arg != edit.name]
+        for arguments in (own.posonlyargs, own.args, own.kwonlyargs)
+    )
+    own.defaults = [d for a in (*own.posonlyargs, *own.args) if (d := given[a]) is not None]
+    own.kw_defaults = [given[a] for a in own.kwonlyargs]
 
 
 def _pass(facts: Facts, statement: ast.stmt) -> ast.Pass:

@@ -20,7 +20,7 @@ from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.harmless import dumps, effectless, idle
 
 from .copies import one_name
-from .shrink import without
+from .shrink import only_takes_away, without
 
 RULE = "CT303"
 MAX_ROUNDS = 8
@@ -47,18 +47,17 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[
 def _edits(facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> list[e.Edit]:
     """What can go at once, and what has nothing to do without the statements that go."""
     found: list[e.Edit] = []
-    gone: set[ast.AST] = set()
+    ancestors = facts.table.ancestors
     for _ in range(MAX_ROUNDS):
         more = _Sweeper(facts, text, old, keep).edits()
-        statements = [edit.node for edit in more if isinstance(edit, e.RemoveStatement)]
-        if found and statements and all(isinstance(n, ast.Import | ast.ImportFrom) for n in statements):
+        if found and any(isinstance(edit.node, ast.Import | ast.ImportFrom) for edit in more):
             break  # the blank lines below imports are only right when the text above them is done
         found += more
-        if not statements or len(statements) < len(more):
+        if not more or not all(only_takes_away(edit) for edit in more):
             break
-        gone.update(statements)
-        facts = without(facts, statements)
-    return [edit for edit in found if not any(a in gone for a in facts.table.ancestors(edit.node))]
+        facts = without(facts, more)
+    gone = {edit.node for edit in found if isinstance(edit, e.RemoveStatement)}
+    return [edit for edit in found if not any(a in gone for a in ancestors(edit.node))]
 
 
 class _Uses:
@@ -191,16 +190,10 @@ class _Sweeper:
         """Helpers that nothing calls any more."""
         for node in (s for module in modules_of(self.facts.tree) for s in module.body):
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                if self._shared(node, node.name):
+                if self._shared(node, node.name) or node.name not in self.old.names:
                     continue
-                outside = {
-                    n.id
-                    for n in self.facts.nodes
-                    if isinstance(n, ast.Name)
-                    and n.id == node.name
-                    and not self.facts.table.is_inside(n, node)
-                }
-                if not outside and node.name in self.old.names:
+                uses = self.facts.names.get(node.name, ())
+                if all(self.facts.table.is_inside(use, node) for use in uses):
                     self._remove(node)
 
         for cls in self.facts.nodes:
@@ -230,15 +223,17 @@ class _Sweeper:
     def _variables(self) -> None:
         """Assignments without effects to names and attributes that were read before and are not now."""
         for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not self._calm(node.value):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
                 continue
             target = node.targets[0]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                self._unpacked(node, target, node.value)
-            elif (
-                isinstance(target, ast.Tuple) and all(self._forgotten(t) for t in target.elts)
-            ) or self._forgotten(target):
+            parts = target.elts if isinstance(target, ast.Tuple) else [target]
+            forgotten = [part for part in parts if self._forgotten(part)]
+            if not forgotten or not self._calm(node.value):
+                continue
+            if len(forgotten) == len(parts):
                 self._remove(node)
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                self._shorten(node, target, node.value, forgotten)
 
     def _calm(self, node: ast.expr) -> bool:
         """Without effects, helpers of the script that only return something included."""
@@ -258,13 +253,11 @@ class _Sweeper:
             for f in functions
         )
 
-    def _unpacked(self, node: ast.Assign, target: ast.Tuple, value: ast.Tuple) -> None:
-        if len(target.elts) != len(value.elts):
-            return
-        kept = [(t, v) for t, v in zip(target.elts, value.elts, strict=True) if not self._forgotten(t)]
-        if not kept:
-            self._remove(node)
-        elif len(kept) < len(target.elts):
+    def _shorten(
+        self, node: ast.Assign, target: ast.Tuple, value: ast.Tuple, forgotten: list[ast.expr]
+    ) -> None:
+        if len(target.elts) == len(value.elts):
+            kept = [(t, v) for t, v in zip(target.elts, value.elts, strict=True) if t not in forgotten]
             targets = ", ".join(ast.unparse(t) for t, _ in kept)
             values = ", ".join(ast.get_source_segment(self.text, v) or "" for _, v in kept)
             self.found.append(e.ReplaceStatement(node, RULE, code=f"{targets} = {values}"))
@@ -281,9 +274,9 @@ class _Sweeper:
                 return False
             return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
         if isinstance(target, ast.Attribute):
-            if self._shown_whole(target.value):
+            if target.attr not in self.old.attributes or self._attribute_read(target.attr):
                 return False
-            return target.attr in self.old.attributes and not self._attribute_read(target.attr)
+            return not self._shown_whole(target.value)
         return False
 
     def _shown_whole(self, owner: ast.expr) -> bool:
@@ -346,22 +339,30 @@ class _Sweeper:
 
     def _parameters(self) -> None:
         """Parameters that the function read and does not read now; their arguments must have no effect."""
-        for function in list(self.facts.table.scopes):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if function in self.facts.interp.escaped:
-                continue
+        for function, scope in self._functions_in_place():
             for argument in all_arguments(function):
-                scope = self.facts.table.scopes[function]
                 if (
                     argument.arg in {"self", "cls"}
                     or argument in (function.args.vararg, function.args.kwarg)
                     or not self._was_read(scope, argument.arg)
                     or self._is_read(scope, argument.arg)
+                    or function in self.facts.interp.escaped
                 ):
                     continue
                 if self._drop(function, argument):
                     break  # one of each function at a time
+
+    def _functions_in_place(self) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Scope]]:
+        """The functions that nothing has taken away yet, with their scopes."""
+        return [
+            (node, scope)
+            for node, scope in self.facts.table.scopes.items()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node in self._in_place
+        ]
+
+    @cached_property
+    def _in_place(self) -> frozenset[ast.AST]:
+        return frozenset(self.facts.nodes)
 
     def _drop(self, function: FunctionNode, argument: ast.arg) -> bool:
         sites = self._sites(function)
@@ -382,44 +383,50 @@ class _Sweeper:
 
     def _circles(self) -> None:
         """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
-        for function, scope in list(self.facts.table.scopes.items()):
-            if not isinstance(function, ast.FunctionDef) or function in self.facts.interp.escaped:
-                continue
+        for function, _ in self._functions_in_place():
             for argument in function.args.args:
-                stores = self._kept_in(scope, argument.arg)
-                given = [passed(self.facts, s, function, argument.arg) for s in self._sites(function)]
-                if stores and given and self._nobody_else_reads(stores, given):
+                stores = self._kept_in(function, argument.arg)
+                reads = self._only_given_on(stores)
+                if not reads or function in self.facts.interp.escaped:
+                    continue
+                given = {passed(self.facts, s, function, argument.arg) for s in self._sites(function)}
+                if given == set(reads):
                     for store in stores:
                         self._remove(store)
                     self._drop(function, argument)
                     return
 
-    def _kept_in(self, scope: Scope, name: str) -> list[ast.Assign]:
+    def _kept_in(self, function: FunctionNode, name: str) -> list[ast.Assign]:
         """The assignments of a parameter to one attribute, if it is used for nothing else."""
         loads = [
             n
-            for n in walk(scope.node)
-            if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+            for n in self.facts.names.get(name, ())
+            if isinstance(n.ctx, ast.Load) and self.facts.table.is_inside(n, function)
         ]
         parents = [self.facts.table.parents.get(n) for n in loads]
         stores = [p for p in parents if isinstance(p, ast.Assign) and isinstance(p.targets[0], ast.Attribute)]
         targets = {ast.unparse(s.targets[0]) for s in stores if len(s.targets) == 1}
         return stores if len(stores) == len(loads) and len(targets) == 1 else []
 
-    def _nobody_else_reads(self, stores: list[ast.Assign], given: list[ast.expr | None]) -> bool:
-        target = stores[0].targets[0]
-        assert isinstance(target, ast.Attribute)
-        if self._shown_whole(target.value):
-            return False
-        reads = [
+    def _only_given_on(self, stores: list[ast.Assign]) -> list[ast.AST]:
+        """The reads of the attribute that these assignments fill, if each of them is an argument of a call."""
+        target = stores[0].targets[0] if stores else None
+        if not isinstance(target, ast.Attribute):
+            return []
+        reads: list[ast.AST] = [
             n
             for n in self.facts.nodes
             if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load)
         ]
+        if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
+            return []
         named = any(isinstance(n, ast.Constant) and n.value == target.attr for n in self.facts.nodes)
-        return bool(reads) and not named and all(r in given for r in reads) and all(g in reads for g in given)
+        return [] if named or self._shown_whole(target.value) else reads
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:
+        return [site for site in self._all_sites(function) if site in self._in_place]
+
+    def _all_sites(self, function: FunctionNode) -> list[ast.Call]:
         parent = self.facts.table.parents.get(function)
         if not isinstance(parent, ast.ClassDef):
             return self.facts.callers.get(function, [])

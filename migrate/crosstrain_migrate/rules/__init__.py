@@ -87,10 +87,10 @@ def plan(
     if obstacles:
         return Plan(findings=tuple(obstacles))
     try:
-        alone = [] if facts.train_loaders else [subject.without_loader(facts)]
+        alone = None if facts.train_loaders else subject.without_loader(facts, wish.draws_apart)
         context = _context(facts, text, runtime, allows)
         context.wish = wish
-        context.findings.extend(alone)
+        context.findings += [alone] if alone is not None else []
         _core(context)
     except Refusal as refusal:
         return Plan(findings=(refusal.finding,))

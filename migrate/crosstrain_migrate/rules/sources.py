@@ -100,3 +100,8 @@ class Sources:
             return True
         mine = {v.cls for v in self.facts.of(a) if isinstance(v, Instance)}
         return bool(mine & {v.cls for v in self.facts.of(b) if isinstance(v, Instance)})
+
+
+def sets_by_name(facts: Facts) -> bool:
+    """Whether the script may set variables of the module by names that are made at run time."""
+    return any(isinstance(c.func, ast.Name) and c.func.id in ("exec", "globals") for c in facts.calls)

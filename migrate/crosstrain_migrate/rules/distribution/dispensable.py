@@ -9,11 +9,12 @@ from crosstrain_migrate.rules.base import refuse
 
 from .launched import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS
 from .layers import SYNC_BATCH_NORM, keep_synchronised
+from .own_draws import keep_share
 from .plain import Stage
 from .reductions import REDUCERS, check_reduction, reduced
 from .samplers import SAMPLERS
 from .silence import replaces_print
-from .sizes import is_batch_size, is_workers, share_batches
+from .sizes import ACCUMULATED, accumulates, is_batch_size, is_workers, share_batches, shared_out
 from .written_back import WrittenBack
 
 RULE = "CT303"
@@ -56,6 +57,8 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
             continue
         if ast.dump(statement) in instead or (_made(stage, statement) and _made(stage, statement) <= instead):
             continue
+        if keep_share(stage, statement, at):
+            continue
         layers = [
             n
             for n in ast.walk(statement)
@@ -67,14 +70,7 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
                 keep_synchronised(stage, made, at)
         if not _is_dispensable(stage, statement):
             if isinstance(statement, ast.Assign | ast.AugAssign) and _shares_out(stage, statement):
-                raise refuse(
-                    RULE,
-                    statement,
-                    f"`{ast.unparse(statement)}` shares something out among the processes; the Accelerator shares the "
-                    "batches of DataLoaders, and nothing else",
-                    "take the division out; where there is no DataLoader, give the data to one (its Dataset may draw at "
-                    "random), or train on one process",
-                )
+                raise shared_out(statement)
             raise refuse(
                 RULE,
                 statement,
@@ -349,6 +345,9 @@ def _dispensable_update(stage: Stage, node: ast.AugAssign) -> bool:
         return True
     if is_batch_size(stage, node.target) and not isinstance(node.op, ast.Mult):
         share_batches(stage, node)
+        return True
+    if not isinstance(node.op, ast.Mult) and accumulates(stage, node.target):
+        share_batches(stage, node, ACCUMULATED)
         return True
     return ast.unparse(node.target) in reduced(stage)
 

@@ -62,6 +62,9 @@ def main_process(stage: Stage, test: ast.expr) -> str:
 def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
     """Whether what the main process did alone may (and, where it reads a share of the data, must) be run by all."""
     calls = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
+    decides = any(isinstance(n, ast.If | ast.For | ast.While) for s in body for n in ast.walk(s))
+    if stage.wish.draws_apart and (decides or any(_needs_all(stage, c) for c in calls)):
+        return False  # the others draw something else, and would decide by it
     loops = [n for s in body for n in ast.walk(s) if isinstance(n, ast.For)]
     foreign = [c for c in calls if _is_foreign(stage, c)]
     if any(_needs_all(stage, c) for c in calls) or any(stage.facts.interp.iterations.get(n) for n in loops):

@@ -19,7 +19,7 @@ from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.harmless import effectless
 
-from . import branches, layers, ranks, replicas, samplers, silence, sizes
+from . import branches, layers, own_draws, ranks, replicas, samplers, silence, sizes
 from .dispensable import shares_weights
 from .guards import asks_rank
 from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK
@@ -42,6 +42,7 @@ def plan(stage: Stage) -> None:
     """Everything else: the wrappers, branches, statements, samplers and ranks."""
     if not _distributes(stage):
         return
+    own_draws.find(stage)
     replicas.plan(stage)
     branches.plan(stage)
     _statements(stage)
@@ -69,6 +70,9 @@ def _own_data(stage: Stage) -> None:
     """Without a loader, what one process trained on was what it drew, and no two drew the same."""
     facts = stage.facts
     if facts.train_loaders or not facts.backward_calls:
+        return
+    if stage.wish.draws_apart:
+        own_draws.note(stage)
         return
     stage.note(
         GROUP,

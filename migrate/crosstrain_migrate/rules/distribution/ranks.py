@@ -85,13 +85,30 @@ def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
             assert isinstance(device, ast.expr)
             stage.replace(device, DEVICE, "the process's own device", _device_text(device))
         return
-    if _carried_on(stage, node) or known.value not in (0, 1):
+    name = number(stage, node, known)
+    if name is None or _carried_on(stage, node):
         return
-    name = "process_index" if known.value == 0 else "num_processes"
-    if known.value == 0 and asks_local(stage, node):
-        name = "local_process_index"
     stage.gone.add(node)
     stage.replace(node, GROUP, "the accelerator knows it", MARK.format(name))
+
+
+def number(stage: Stage, node: ast.expr, known: Known) -> str | None:
+    """What the accelerator calls a rank or a size; None of what is only computed from one: `rank + 1`."""
+    if known.value not in (0, 1):
+        return None
+    is_rank = known.value == 0
+    for world in stage.several:
+        told = world.known(node)
+        own = (
+            {world.world.rank, world.world.local_rank}
+            if is_rank
+            else {world.world.size, world.world.local_size}
+        )
+        if told is not None and told.value not in own:
+            return None
+    if not is_rank:
+        return "num_processes"
+    return "local_process_index" if asks_local(stage, node) else "process_index"
 
 
 def _device_text(node: ast.expr) -> str:
@@ -155,6 +172,15 @@ def _is_ordinal(stage: Stage, text: ast.JoinedStr) -> bool:
     return len(text.values) == 3 and isinstance(text.values[1], ast.Constant) and text.values[1].value == ":"
 
 
+def _has_name(stage: Stage, value: ast.expr) -> bool:
+    """Whether the uses of what a value is bound to say what it is: no number that is computed from a size."""
+    known = stage.alone.by_hand(value)
+    if known is None:
+        return False
+    is_number = isinstance(known.value, int) and not isinstance(known.value, bool)
+    return not is_number or number(stage, value, known) is not None
+
+
 def _carried_on(stage: Stage, node: ast.expr) -> bool:
     """Handed on under another name, where its uses are found: assigned, returned, passed to the script's own code."""
     child: ast.AST = node
@@ -168,9 +194,12 @@ def _carried_on(stage: Stage, node: ast.expr) -> bool:
             if pure:
                 child = around
                 continue
-            return own or bool(stage.facts.paths(around.func) & SPAWN) or _asks_for_number(stage, around)
+            if own:
+                value = child.value if isinstance(child, ast.keyword) else child
+                return not isinstance(value, ast.BinOp) or _has_name(stage, value)
+            return bool(stage.facts.paths(around.func) & SPAWN) or _asks_for_number(stage, around)
         if isinstance(around, ast.Assign | ast.AnnAssign | ast.Return):
-            return stage.alone.by_hand(child) is not None if isinstance(child, ast.expr) else True
+            return _has_name(stage, child) if isinstance(child, ast.expr) else True
         if isinstance(around, ast.If | ast.While) and child is around.test:
             return stage.alone.by_hand(around.test) is not None
         if isinstance(around, ast.stmt):

@@ -9,12 +9,14 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.values import Function, Method, Shard
+from crosstrain_migrate.rules.base import Refusal, refuse
 
 from .plain import Stage
 from .reductions import reduced
 from .wish import MARK
 
 GROUP = "CT303"
+ACCUMULATED = "the number of batches in a step"
 
 
 def plan(stage: Stage) -> None:
@@ -39,6 +41,11 @@ def _augmented(stage: Stage, node: ast.AugAssign) -> None:
         if not isinstance(node.op, ast.Mult):
             share_batches(stage, node)
         stage.remove(node, GROUP, "the loader's batch is divided as the launcher says")
+    elif not isinstance(node.op, ast.Mult) and accumulates(stage, node.target):
+        share_batches(stage, node, ACCUMULATED)
+        stage.remove(node, GROUP, "the batches of a step are shared, not their number")
+    elif not isinstance(node.op, ast.Mult) and not stage.facts.train_loaders and not stage.wish.draws_apart:
+        raise shared_out(node)
     else:
         stage.gone.update(ast.walk(node.value))
         stage.replace(node.value, GROUP, "the number of processes", MARK.format("num_processes"))
@@ -82,14 +89,49 @@ def _is_local(stage: Stage, node: ast.expr) -> bool:
     return any(isinstance(v, Shard) for v in stage.facts.of(node))
 
 
-def share_batches(stage: Stage, node: ast.AST) -> None:
+def shared_out(statement: ast.stmt) -> Refusal:
+    """The refusal of a number that is divided among processes, where nothing gives each of them its own data."""
+    return refuse(
+        GROUP,
+        statement,
+        f"`{ast.unparse(statement)}` shares something out among the processes; the Accelerator shares the batches of "
+        "DataLoaders, and nothing else",
+        "take the division out; where there is no DataLoader, seed each process by its rank (`torch.manual_seed(seed + "
+        "rank)`), or give the data to a DataLoader, whose Dataset may draw at random",
+    )
+
+
+def accumulates(stage: Stage, target: ast.expr) -> bool:
+    """Whether the batches of loaders are added up to one step that many times: their losses are divided by the number."""
+    last = ast.unparse(target).split(".")[-1]
+    for node in stage.facts.nodes:
+        divided = node.left if isinstance(node, ast.BinOp) else None
+        divided = node.target if isinstance(node, ast.AugAssign) else divided
+        if (
+            divided is None
+            or not isinstance(node, ast.BinOp | ast.AugAssign)
+            or not isinstance(node.op, ast.Div)
+        ):
+            continue
+        by = node.right if isinstance(node, ast.BinOp) else node.value
+        if ast.unparse(by).split(".")[-1] == last and _is_loss(stage, divided):
+            return True
+    return False
+
+
+def _is_loss(stage: Stage, node: ast.expr) -> bool:
+    values = set(stage.facts.loss_shards)
+    return any(isinstance(v, Shard) and v in values for v in stage.facts.of(node))
+
+
+def share_batches(stage: Stage, node: ast.AST, what: str = "the batch size") -> None:
     """The author divides the batch by the number of processes: it is the global batch that the script is given."""
     if not stage.wish.split_batches:
         stage.wish.split_batches = True
         stage.note(
             GROUP,
             node,
-            "the batch size was divided by the number of processes; with split_batches=True they share the batch in the same way",
+            f"{what} was divided by the number of processes; with split_batches=True they share the batch in the same way",
             "choose a batch size that the number of processes divides",
             Severity.NOTE,
         )

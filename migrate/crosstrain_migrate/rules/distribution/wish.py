@@ -30,4 +30,5 @@ class Precision:
 class Wish:
     precision: Precision | None = None
     split_batches: bool = False
+    draws_apart: bool = False  # without a loader, each process draws its own data from its own seed
     settled: set[str] = field(default_factory=set)  # names of torch that may stay in the script

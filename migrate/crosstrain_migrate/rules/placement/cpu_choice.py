@@ -8,6 +8,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.torch_api import names_a_device
 from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.sources import sets_by_name
 
 from .defaults import default_statement
 from .devices import is_cpu
@@ -66,7 +67,7 @@ def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
             "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
         )
         context.note(RULE, value, reason, BY_GPU, Severity.NOTE)
-    if context.home.scope.parent is None and any(_by_name(n) for n in context.facts.nodes):
+    if context.home.scope.parent is None and sets_by_name(context.facts):
         context.note(
             RULE,
             value,
@@ -86,13 +87,6 @@ def _from_option(context: Context, value: ast.Attribute | ast.Name) -> str:
         Severity.NOTE,
     )
     return f'{text} == "cpu"' if isinstance(value, ast.Attribute) else f'str({text}) == "cpu"'
-
-
-def _by_name(node: ast.AST) -> bool:
-    """A call that may set a variable of the module by a name that is made at run time."""
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "globals")
-    )
 
 
 def names_ordinal(node: ast.AST) -> bool:

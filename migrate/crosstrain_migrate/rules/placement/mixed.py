@@ -9,6 +9,7 @@ from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.rules.base import Context, Refusal, refuse
 from crosstrain_migrate.rules.distribution.wish import Precision
 from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.rules.sources import sets_by_name
 
 RULE = "CT306"
 
@@ -119,6 +120,7 @@ def _spelled(context: Context, text: str, depth: int) -> str:
             or not isinstance(statement, ast.Assign)
             or not is_pure(statement.value)
             or not depth
+            or (isinstance(statement.value, ast.Constant) and sets_by_name(context.facts))
         ):
             raise _unknown(context, name.id)
         inner = _spelled(context, context.source(statement.value), depth - 1)

@@ -77,8 +77,16 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
             not (several and h.is_whole_list),
             h.container is not None,
             "." not in h.name,
+            _only_copies(h),
             h.last.lineno,
         ),
+    )
+
+
+def _only_copies(holding: Holding) -> bool:
+    """Whether a variable is a second name for what another holds: `unoptimized_model = model`."""
+    return holding.name.isidentifier() and all(
+        isinstance(s, ast.Assign) and isinstance(s.value, ast.Name) for s in holding.stores
     )
 
 
@@ -129,11 +137,7 @@ def _fills(statement: ast.stmt, holding: Holding) -> bool:
 def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     """`stores`, or the parameters of a function that are given `value`: held from its first line on."""
     found = stores(facts, scope, value)
-    copied = all(
-        h.name.isidentifier() and isinstance(s, ast.Assign) and isinstance(s.value, ast.Name)
-        for h in found
-        for s in h.stores
-    )
+    copied = all(map(_only_copies, found))
     if (found and not copied) or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return found
     names = [a.arg for a in all_arguments(scope.node)]

@@ -177,8 +177,8 @@ def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
     return suite_of(facts, statement)
 
 
-def without_loader(facts: Facts) -> Finding:
-    """What is to be said of training without a DataLoader. Raises Refusal where there is one that was not understood."""
+def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
+    """What is to be said of training without a DataLoader, of which not every process draws its own data. Raises Refusal where there is one that was not understood."""
     first = facts.backward_calls[0][0]
     made = [v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS]
     if made:
@@ -207,6 +207,8 @@ def without_loader(facts: Facts) -> Finding:
             "training without a DataLoader, on the CPU: there is nothing to share among processes, and no device to choose",
             "launch it as it is, or give the data to a DataLoader",
         )
+    if draws_apart:
+        return None
     return finding(
         ALONE,
         first,

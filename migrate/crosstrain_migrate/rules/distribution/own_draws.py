@@ -1,0 +1,90 @@
+"""Processes that each draw their own data: their seeds differ by rank, and no loader shares anything among them.
+
+Such a script shares its work by itself, and goes on to: its seeds, its sizes and what it divides by the number of
+processes are the accelerator's numbers, and what the main process alone did stays its own.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+
+from .guards import asks_rank
+from .plain import Stage
+from .ranks import number
+from .wish import MARK
+
+RULE = "CT303"
+SEEDS = (
+    "torch.manual_seed",
+    "torch.cuda.manual_seed",
+    "torch.cuda.manual_seed_all",
+    "numpy.random.seed",
+    "random.seed",
+)
+
+
+def find(stage: Stage) -> None:
+    """Sees that the script draws apart, as long as it says so itself: later passes read the accelerator's rank."""
+    facts = stage.facts
+    if facts.train_loaders or not facts.backward_calls or stage.wish.draws_apart:
+        return
+    seeds = (c for c in facts.calls_to(*SEEDS) if not stage.alone.dead(c))
+    stage.wish.draws_apart = any(_holds_rank(stage, argument) for c in seeds for argument in c.args)
+
+
+def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
+    """Whether a rank is a part of a value, in the text or in what its variables are given, and will be the accelerator's."""
+    if not asks_rank(stage, value):
+        return False
+    for part in ast.walk(value):
+        if not isinstance(part, ast.Name | ast.Attribute | ast.Call):
+            continue
+        known = stage.alone.by_hand(part)
+        if known is not None and number(stage, part, known) in {"process_index", "local_process_index"}:
+            return True
+        given = stage.alone.sources.of(part) if depth and not isinstance(part, ast.Call) else []
+        if any(_holds_rank(stage, s, depth - 1) for s in given if not stage.alone.dead(s)):
+            return True
+    return False
+
+
+def keep_share(stage: Stage, statement: ast.stmt, at: ast.If) -> bool:
+    """`steps //= world_size`, and the assertion before it, of a branch that goes: they stay, for any number of processes."""
+    if not stage.wish.draws_apart:
+        return False
+    size = MARK.format("num_processes")
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.FloorDiv):
+        if not _is_size(stage, statement.value):
+            return False
+        code = f"{stage.source(statement.target)} //= {size}"
+    elif isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
+        shared = statement.test.left
+        if not isinstance(shared, ast.BinOp) or not isinstance(shared.op, ast.Mod):
+            return False
+        if not _is_size(stage, shared.right) or ast.unparse(statement.test.comparators[0]) != "0":
+            return False
+        said = f", {stage.source(statement.msg)}" if statement.msg is not None else ""
+        code = f"assert {stage.source(shared.left)} % {size} == 0{said}"
+    else:
+        return False
+    stage.edits.append(e.InsertBefore(at, RULE, "each process does its part, as before", code=code))
+    return True
+
+
+def _is_size(stage: Stage, node: ast.expr) -> bool:
+    """Whether an expression is the number of processes on each of several."""
+    known = [(alone.known(node), alone.world.size) for alone in stage.several]
+    return all(k is not None and k.value == size for k, size in known)
+
+
+def note(stage: Stage) -> None:
+    """What is to be said of the numbers that such a script prints."""
+    stage.note(
+        RULE,
+        stage.facts.backward_calls[0][0],
+        "each process trains on what it draws itself, because its seed is its own, and gradients are averaged; what is "
+        "printed is the main process's own loss, as before",
+        'print `accelerator.reduce(loss, reduction="mean")` on all processes, if you want the mean of their losses',
+    )

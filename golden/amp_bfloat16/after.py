@@ -52,7 +52,9 @@ def main():
             accelerator.backward(loss)
             optimizer.step()
             if step % 3 == 0:
-                accelerator.print(f"epoch {epoch} step {step} loss {accelerator.reduce(loss, reduction='mean').item():.3f}")
+                accelerator.print(
+                    f"epoch {epoch} step {step} loss {accelerator.reduce(loss, reduction='mean').item():.3f}"
+                )
 
         model.eval()
         hits = total = 0

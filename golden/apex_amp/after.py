@@ -27,7 +27,9 @@ def main():
     torch.manual_seed(27)
     train_loader, test_loader = loaders()
 
-    accelerator = Accelerator(mixed_precision="fp16" if args.fp16 and args.opt_level != "O0" and torch.cuda.is_available() else "no")
+    accelerator = Accelerator(
+        mixed_precision="fp16" if args.fp16 and args.opt_level != "O0" and torch.cuda.is_available() else "no"
+    )
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     model, optimizer, train_loader, test_loader = accelerator.prepare(

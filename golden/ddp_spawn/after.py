@@ -116,7 +116,11 @@ def train(train_loader, model, criterion, optimizer, epoch, accelerator, args):
         optimizer.step()
 
         if i % args.print_freq == 0:
-            accelerator.print('epoch {} batch {} of {}: loss {:.4f}'.format(epoch, i + 1, len(train_loader), accelerator.reduce(loss, reduction="mean").item()))
+            accelerator.print(
+                'epoch {} batch {} of {}: loss {:.4f}'.format(
+                    epoch, i + 1, len(train_loader), accelerator.reduce(loss, reduction="mean").item()
+                )
+            )
 
 
 def validate(val_loader, model, criterion, accelerator):

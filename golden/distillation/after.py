@@ -33,7 +33,9 @@ def train_teacher(net, loader, accelerator, epochs, lr):
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            total += accelerator.reduce(loss, reduction="mean").item() * len(accelerator.gather_for_metrics(labels))
+            total += accelerator.reduce(loss, reduction="mean").item() * len(
+                accelerator.gather_for_metrics(labels)
+            )
         accelerator.print(f"teacher epoch {epoch}: loss {total / len(loader.dataset):.4f}")
 
 
@@ -94,7 +96,9 @@ def main():
     train_teacher(teacher, train_loader, accelerator, args.teacher_epochs, args.lr)
     accelerator.print(f"teacher accuracy {accuracy(teacher, test_loader, accelerator):.4f}")
 
-    distill(student, teacher, train_loader, accelerator, args.student_epochs, args.lr, args.temperature, args.alpha)
+    distill(
+        student, teacher, train_loader, accelerator, args.student_epochs, args.lr, args.temperature, args.alpha
+    )
     accelerator.print(f"student accuracy {accuracy(student, test_loader, accelerator):.4f}")
 
     accelerator.save_model(student, "student.pt")

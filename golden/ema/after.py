@@ -70,7 +70,9 @@ def main(epochs=2, bs=52, lr=0.3):
 
         if ema_acc > best:
             best = ema_acc
-            accelerator.save({"model": net.state_dict(), "ema": ema.ema.state_dict(), "acc": ema_acc}, "ema_best.pt")
+            accelerator.save(
+                {"model": net.state_dict(), "ema": ema.ema.state_dict(), "acc": ema_acc}, "ema_best.pt"
+            )
 
 
 if __name__ == "__main__":

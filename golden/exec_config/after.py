@@ -78,5 +78,7 @@ for epoch in range(max_epochs):
         optimizer.zero_grad(set_to_none=True)
         iter_num += 1
     if epoch % eval_interval == 0:
-        accelerator.print(f"epoch {epoch}: loss {accelerator.reduce(loss, reduction='mean').item():.4f}, accuracy {estimate_accuracy():.4f}")
+        accelerator.print(
+            f"epoch {epoch}: loss {accelerator.reduce(loss, reduction='mean').item():.4f}, accuracy {estimate_accuracy():.4f}"
+        )
 accelerator.save_model(model, out_path)

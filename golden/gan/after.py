@@ -96,7 +96,11 @@ for epoch in range(opt.niter):
         optimizerG.step()
 
         accelerator.print("epoch %d batch %d/%d  D %.4f  G %.4f  D(real) %.4f"
-              % (epoch, i + 1, len(dataloader), accelerator.reduce(lossD, reduction="mean").item(), accelerator.reduce(lossG, reduction="mean").item(), accelerator.gather_for_metrics(scores_real).mean().item()))
+              % (
+                  epoch, i + 1, len(dataloader), accelerator.reduce(lossD, reduction="mean").item(),
+                  accelerator.reduce(lossG, reduction="mean").item(),
+                  accelerator.gather_for_metrics(scores_real).mean().item()
+              ))
 
     # the same noise after every epoch, to see the drawings change
     with torch.no_grad():

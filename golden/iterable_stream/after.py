@@ -37,7 +37,9 @@ def train(model, stream, optimizer, criterion, log_every=2):
         optimizer.step()
         seen += accelerator.gather_for_metrics(y).size(0)
         if n % log_every == 0:
-            accelerator.print(f"{seen} examples seen, loss {accelerator.reduce(loss, reduction='mean').item():.4f}")
+            accelerator.print(
+                f"{seen} examples seen, loss {accelerator.reduce(loss, reduction='mean').item():.4f}"
+            )
 
 
 def test(model, stream, criterion):

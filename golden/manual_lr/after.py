@@ -57,7 +57,11 @@ for epoch in range(hps.epochs):
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
-        accelerator.print("%3d %3d/%d  lr %.5f  loss %.4f" % (epoch, it, len(train_ld), lr, accelerator.reduce(loss, reduction="mean").item()))
+        accelerator.print(
+            "%3d %3d/%d  lr %.5f  loss %.4f" % (
+                epoch, it, len(train_ld), lr, accelerator.reduce(loss, reduction="mean").item()
+            )
+        )
 
     net.eval()
     n_err = 0

@@ -61,7 +61,10 @@ def main():
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            seen.update(accelerator.reduce(loss.detach(), reduction="mean"), weight=len(accelerator.gather_for_metrics(labels)))
+            seen.update(
+                accelerator.reduce(loss.detach(), reduction="mean"),
+                weight=len(accelerator.gather_for_metrics(labels))
+            )
         value, matrix = score(model, test_loader, accuracy, confusion, accelerator)
         accelerator.print(f"epoch {epoch}: loss {seen.compute():.4f}, accuracy {value:.4f}, {int(matrix.sum())} rows")
         accelerator.print(f"right: {matrix.diag().tolist()}")

@@ -27,7 +27,10 @@ def get_parser():
 def setup_logging(accelerator, workdir):
     logger.setLevel(logging.INFO if accelerator.is_local_main_process else logging.WARNING)
     fmt = logging.Formatter("%(levelname)s %(message)s")
-    for handler in (logging.StreamHandler(), logging.FileHandler(os.path.join(workdir, "train.log") if accelerator.is_main_process else os.devnull)):
+    for handler in (
+        logging.StreamHandler(),
+        logging.FileHandler(os.path.join(workdir, "train.log") if accelerator.is_main_process else os.devnull)
+    ):
         handler.setFormatter(fmt)
         logger.addHandler(handler)
 
@@ -109,7 +112,10 @@ def main():
         scheduler.step()
 
         acc = evaluate(model, val_loader, accelerator)
-        logger.info("epoch %d: last loss %.4f, validation accuracy %.4f", epoch, accelerator.reduce(loss, reduction="mean").item(), acc)
+        logger.info(
+            "epoch %d: last loss %.4f, validation accuracy %.4f", epoch,
+            accelerator.reduce(loss, reduction="mean").item(), acc
+        )
         if acc > best:
             best = acc
             save_checkpoint(accelerator, best_path, epoch, model, optimizer, scheduler, best)

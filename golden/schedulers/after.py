@@ -54,7 +54,9 @@ def main(args):
             if global_step < warmup_steps:
                 warmup.step()
             global_step += 1
-            accelerator.print(f"step {global_step}: loss {accelerator.reduce(loss, reduction='mean').item():.4f} lr {opt.param_groups[0]['lr']:.5f}")
+            accelerator.print(
+                f"step {global_step}: loss {accelerator.reduce(loss, reduction='mean').item():.4f} lr {opt.param_groups[0]['lr']:.5f}"
+            )
 
         net.eval()
         val_loss = 0.0

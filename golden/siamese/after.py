@@ -74,7 +74,11 @@ def train(args, model, accelerator, train_loader, criterion, optimizer, epoch):
         optimizer.step()
         seen += len(accelerator.gather_for_metrics(same))
         if batch_idx % args.log_interval == 0:
-            accelerator.print('epoch {}: {} of {} pairs, loss {:.6f}'.format(epoch, seen, len(train_loader.dataset), accelerator.reduce(loss, reduction="mean").item()))
+            accelerator.print(
+                'epoch {}: {} of {} pairs, loss {:.6f}'.format(
+                    epoch, seen, len(train_loader.dataset), accelerator.reduce(loss, reduction="mean").item()
+                )
+            )
         if args.dry_run:
             break
 

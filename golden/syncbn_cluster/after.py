@@ -77,7 +77,9 @@ def main():
             for images, labels in test_loader:
                 hits += accelerator.gather_for_metrics(model(images).argmax(1) == labels).sum().item()
         accelerator.print(f"epoch {epoch}: accuracy {hits / len(test_set):.4f}")
-        accelerator.save({"net": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth")
+        accelerator.save(
+            {"net": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth"
+        )
 
 
 if __name__ == "__main__":

@@ -31,14 +31,19 @@ class ScalarWriter:
 
 def train(model, loader, optimizer, writer, epoch, accelerator):
     model.train()
-    with tqdm(total=len(loader.dataset), desc=f"epoch {epoch}", unit="img", disable=not accelerator.is_local_main_process) as pbar:
+    with tqdm(
+        total=len(loader.dataset), desc=f"epoch {epoch}", unit="img",
+        disable=not accelerator.is_local_main_process
+    ) as pbar:
         for i, (x, y) in enumerate(loader):
             loss = F.cross_entropy(model(x), y)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
 
-            writer.add_scalar("train/loss", accelerator.reduce(loss, reduction="mean").item(), epoch * len(loader) + i)
+            writer.add_scalar(
+                "train/loss", accelerator.reduce(loss, reduction="mean").item(), epoch * len(loader) + i
+            )
             pbar.set_postfix(loss=f"{accelerator.reduce(loss, reduction='mean').item():.3f}")
             pbar.update(accelerator.gather_for_metrics(y).shape[0])
 

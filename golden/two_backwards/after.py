@@ -57,7 +57,8 @@ for epoch in range(2):
 		opt.step()
 		step += 1
 		accelerator.print("step %d  classification %.4f  reconstruction %.4f  |grad| %.4f" % (
-			step, accelerator.reduce(loss1, reduction="mean").item(), accelerator.reduce(loss2, reduction="mean").item(), norm))
+			step, accelerator.reduce(loss1, reduction="mean").item(),
+			accelerator.reduce(loss2, reduction="mean").item(), norm))
 
 	net.eval()
 	right, err, n = 0, 0.0, 0

@@ -30,7 +30,9 @@ def run(epoch):
   net.train()
   for step, (x, y) in enumerate(train_loader):
     opt.zero_grad(); loss = F.nll_loss(net(x), y); accelerator.backward(loss); opt.step()  # one line says it all
-    if step % 10 == 0: accelerator.print("epoch %d step %d loss %.4f" % (epoch, step, accelerator.reduce(loss, reduction="mean").item()))
+    if step % 10 == 0: accelerator.print(
+      "epoch %d step %d loss %.4f" % (epoch, step, accelerator.reduce(loss, reduction="mean").item())
+    )
 
 def check():
   net.eval(); right = 0

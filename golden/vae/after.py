@@ -79,7 +79,8 @@ def train(epoch):
         if batch_idx % args.log_interval == 0:
             data = accelerator.gather_for_metrics(data)
             accelerator.print('epoch {} ({}/{}): {:.4f} per image'.format(
-                epoch, batch_idx * len(data), len(train_loader.dataset), accelerator.gather_for_metrics(loss).sum().item() / len(data)))
+                epoch, batch_idx * len(data), len(train_loader.dataset),
+                accelerator.gather_for_metrics(loss).sum().item() / len(data)))
 
     accelerator.print('epoch {} train: {:.4f}'.format(epoch, train_loss / len(train_loader.dataset)))
 

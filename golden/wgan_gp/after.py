@@ -87,7 +87,12 @@ for epoch in range(N_EPOCHS):
             opt_p.zero_grad()
             accelerator.backward(loss_p)
             opt_p.step()
-            accelerator.print("epoch %d batch %d: critic %.5f painter %.5f" % (epoch, i, accelerator.reduce(loss_c, reduction="mean").item(), accelerator.reduce(loss_p, reduction="mean").item()))
+            accelerator.print(
+                "epoch %d batch %d: critic %.5f painter %.5f" % (
+                    epoch, i, accelerator.reduce(loss_c, reduction="mean").item(),
+                    accelerator.reduce(loss_p, reduction="mean").item()
+                )
+            )
 
         if seen % SAVE_EVERY == 0:
             gathered = accelerator.gather_for_metrics(painted)

@@ -101,7 +101,10 @@ def main():
 			criterion,
 			use_cuda,  # or not
 		)
-		accelerator.print("epoch", epoch, "loss %.4f" % loss, "accuracy %.4f" % test(accelerator, net, test_loader, use_cuda))
+		accelerator.print(
+			"epoch", epoch, "loss %.4f" % loss,
+			"accuracy %.4f" % test(accelerator, net, test_loader, use_cuda)
+		)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .launching import launch_facts
+from .layout import wrapped
 from .notebooks import is_linked
 from .policy import Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
@@ -180,7 +181,7 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
     from .rewrite import EditNotApplied, rewrite
 
     try:
-        after = rewrite(text, planned.edits)
+        after = wrapped(text, rewrite(text, planned.edits))
         problems = check_result(text, after)
     except EditNotApplied as error:
         after, problems = text, [str(error)]

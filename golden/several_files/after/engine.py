@@ -6,7 +6,9 @@ import torch
 from utils import MetricSums
 
 
-def train_one_epoch(model, criterion, data_loader, optimizer, scheduler, accelerator, epoch, max_norm=0.0):
+def train_one_epoch(
+    model, criterion, data_loader, optimizer, scheduler, accelerator, epoch, max_norm=0.0
+):
     model.train()
     sums = MetricSums()
 

@@ -37,7 +37,10 @@ class Trainer:
             self.optimizer.zero_grad()
             self.accelerator.backward(loss)
             self.optimizer.step()
-            losses.update(self.accelerator.reduce(loss, reduction="mean").item(), len(self.accelerator.gather_for_metrics(labels)))
+            losses.update(
+                self.accelerator.reduce(loss, reduction="mean").item(),
+                len(self.accelerator.gather_for_metrics(labels))
+            )
         return losses.value
 
     @torch.no_grad()
@@ -46,6 +49,8 @@ class Trainer:
         correct, total = 0, 0
         for batch in self.test_loader:
             images, labels = batch["image"], batch["label"]
-            correct += self.accelerator.gather_for_metrics(self.model(images).argmax(dim=1) == labels).sum().item()
+            correct += self.accelerator.gather_for_metrics(
+                self.model(images).argmax(dim=1) == labels
+            ).sum().item()
             total += len(self.accelerator.gather_for_metrics(labels))
         return correct / total

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.layout import width_of
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import Sequence, Value, site_of
@@ -196,8 +197,7 @@ def _written(context: Context, holding: Holding) -> str:
 
 def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
     """Breaks a line that would be longer than what the author writes."""
-    limit = max(88, max((len(line) for line in context.lines), default=88))
-    if position.col_offset + len(code) <= min(limit, 120):
+    if position.col_offset + len(code) <= width_of(context.lines):
         return code
     targets, call = code.split(" = ", 1)
     function, arguments = call.rstrip(")").split("(", 1)

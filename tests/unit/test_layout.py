@@ -1,0 +1,111 @@
+"""Lines that the conversion made too long."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+from crosstrain_migrate import layout
+from crosstrain_migrate.layout import wrapped
+from crosstrain_migrate.rules.distribution.tidy import comments
+
+from tests.golden.cases import cases
+
+NAME = "accelerator.reduce(loss, reduction='mean').item()"
+
+
+def lines(code: str, before: str = "") -> list[str]:
+    after = wrapped(before, code)
+    assert ast.dump(ast.parse(after)) == ast.dump(ast.parse(code))
+    assert wrapped(before, after) == after
+    return after.split("\n")
+
+
+def test_a_short_line_stays() -> None:
+    assert lines(f"total += {NAME}") == [f"total += {NAME}"]
+
+
+def test_the_contents_of_a_call_get_a_line() -> None:
+    text = f'f"epoch {{epoch}} step {{step}} of {{steps}}: loss {{{NAME}:.3f}}"'
+    assert lines(f"if x:\n    accelerator.print({text})  # every step") == [
+        "if x:",
+        "    accelerator.print(",
+        f"        {text}",
+        "    )  # every step",
+    ]
+
+
+def test_what_commas_separate_fills_lines() -> None:
+    assert lines(f'print("%d %d %.4f %.4f" % (epoch, step, {NAME}, {NAME}), file=log)') == [
+        "print(",
+        '    "%d %d %.4f %.4f" % (',
+        f"        epoch, step, {NAME},",
+        f"        {NAME}",
+        "    ),",
+        "    file=log",
+        ")",
+    ]
+
+
+def test_a_line_inside_brackets_keeps_its_own_indentation() -> None:
+    code = f"print('a %d %f %f' % (\n\t\tepoch, {NAME}, {NAME}))"
+    assert lines(code) == ["print('a %d %f %f' % (", f"\t\tepoch, {NAME},", f"\t\t{NAME}))"]
+
+
+@pytest.mark.parametrize("unit", ["  ", "\t"])
+def test_the_authors_indentation(unit: str) -> None:
+    found = lines(f"def f():\n{unit}return g(first_argument_of_the_call, {NAME}, {NAME})")
+    assert found[2].startswith(unit * 2 + "first") and found[-1] == unit + ")"
+
+
+def test_the_authors_own_long_lines_stay() -> None:
+    long = f"x = g({NAME}, {NAME}, {NAME})"
+    assert lines(long, before=long) == [long]
+    moved = f"if accelerator.is_main_process:\n    {long}"
+    assert lines(moved, before=long) == moved.split("\n")
+    quiet = f'print("{"-" * 88}", f(1, 2, 3))'
+    assert lines(f"accelerator.{quiet}", before=quiet) == [f"accelerator.{quiet}"]
+
+
+def test_as_wide_as_the_author_writes() -> None:
+    line = f"x = g({NAME}, {NAME})"
+    assert 100 < len(line) <= 120
+    assert len(lines(line)) > 1
+    assert lines(line, before="#" * 120) == [line]
+
+
+@pytest.mark.parametrize("comment", ["# noqa: E501", "# type: ignore", "# migrate: skip"])
+def test_a_comment_about_its_line_keeps_it(comment: str) -> None:
+    line = f"x = g({NAME}, {NAME})  {comment}"
+    assert lines(line) == [line]
+
+
+def test_strings_are_not_broken() -> None:
+    text = f'x = """\n{"(a, b), " * 20}\n"""'
+    assert lines(text) == text.split("\n")
+
+
+def test_windows_line_ends() -> None:
+    found = wrapped("", f"x = g({NAME}, {NAME})\r\n").split("\n")
+    assert len(found) > 3 and all(line.endswith("\r") for line in found[:-1])
+
+
+def test_nothing_in_brackets() -> None:
+    line = f"x = '{'y' * 120}'.strip()"
+    assert lines(line) == [line]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_the_corpus_in_narrow_columns(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is broken means what it meant, comments included."""
+    for name in ("NARROW", "WIDE", "UNBROKEN"):
+        monkeypatch.setattr(layout, name, width)
+    broken: Counter[str] = Counter()
+    for case in cases():
+        text = case.before.read_text().replace("\r\n", "\n")
+        after = wrapped("", text)
+        broken[case.name] += after != text
+        assert ast.dump(ast.parse(after)) == ast.dump(ast.parse(text)), case.name
+        assert comments(after) == comments(text), case.name
+    assert broken.total() > 50

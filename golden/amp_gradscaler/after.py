@@ -64,9 +64,9 @@ def main():
 
             optimizer.step()
 
-            train_loss += accelerator.reduce(loss, reduction="mean").item() * accelerator.gather_for_metrics(
-                labels
-            ).size(0)
+            train_loss += (
+                accelerator.reduce(loss, reduction="mean").item() * accelerator.gather_for_metrics(labels).size(0)
+            )
         train_loss /= len(train_loader.dataset)
 
         model.eval()

@@ -61,12 +61,9 @@ def train_epoch(model, loader, criterion, optimizer, device, clip):
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        total += accelerator.reduce(loss, reduction="mean").item() * accelerator.gather_for_metrics(
-            y
-        ).size(0)
-        accelerator.print(
-            f"    batch {step}: loss {accelerator.reduce(loss, reduction='mean').item():.4f}"
-        )
+        loss = accelerator.reduce(loss, reduction="mean")
+        total += loss.item() * accelerator.gather_for_metrics(y).size(0)
+        accelerator.print(f"    batch {step}: loss {loss.item():.4f}")
     return total / len(loader.dataset)
 
 

@@ -28,8 +28,9 @@ class Trainer:
     def one_epoch(self, epoch):
         total = torch.zeros(2, device=self.device)  # sum of the losses, number of images
         for x, y in self.train_data:
-            total[0] += self.accelerator.reduce(self.step(x, y), reduction="mean") * len(
-                self.accelerator.gather_for_metrics(y)
+            total[0] += (
+                self.accelerator.reduce(self.step(x, y), reduction="mean")
+                * len(self.accelerator.gather_for_metrics(y))
             )
             total[1] += len(self.accelerator.gather_for_metrics(y))
         self.accelerator.print(f"epoch {epoch}: {len(self.train_data)} batches, loss {(total[0] / total[1]).item():.4f}")

@@ -33,8 +33,8 @@ def train_teacher(net, loader, accelerator, epochs, lr):
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            total += accelerator.reduce(loss, reduction="mean").item() * len(
-                accelerator.gather_for_metrics(labels)
+            total += (
+                accelerator.reduce(loss, reduction="mean").item() * len(accelerator.gather_for_metrics(labels))
             )
         accelerator.print(f"teacher epoch {epoch}: loss {total / len(loader.dataset):.4f}")
 

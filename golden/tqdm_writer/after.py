@@ -41,10 +41,9 @@ def train(model, loader, optimizer, writer, epoch, accelerator):
             accelerator.backward(loss)
             optimizer.step()
 
-            writer.add_scalar(
-                "train/loss", accelerator.reduce(loss, reduction="mean").item(), epoch * len(loader) + i
-            )
-            pbar.set_postfix(loss=f"{accelerator.reduce(loss, reduction='mean').item():.3f}")
+            loss = accelerator.reduce(loss, reduction="mean")
+            writer.add_scalar("train/loss", loss.item(), epoch * len(loader) + i)
+            pbar.set_postfix(loss=f"{loss.item():.3f}")
             pbar.update(accelerator.gather_for_metrics(y).shape[0])
 
 

@@ -6,6 +6,7 @@ Only new lines are touched, and only in brackets, where a line break means nothi
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,10 @@ from .roles.program import join, parts
 NARROW, WIDE = 88, 120
 UNBROKEN = 100  # a line a little too long reads better than two
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+_TRAILERS = _OPENING | _CLOSING | {"."}
+_WORDS = frozenset({"if", "and", "or", "not", "in", "is", "lambda", "await", "yield"})
+_LOOSEST = (frozenset({"or"}), frozenset({"and"}), frozenset({"+", "-"}), frozenset({"*", "/", "//", "@"}))
+_ASSIGNS = frozenset({"=", "+=", "-=", "*=", "/=", "//=", "%=", "**=", "@=", "&=", "|=", "^=", "<<=", ">>="})
 _BLANK = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _ABOUT_ITS_LINE = re.compile(r"#.*\b(noqa|type:|pragma|pylint|fmt:|migrate:)")
 _ADDED = re.compile(r"\b(self\.)?accelerator\.(?=print\()")
@@ -120,6 +125,10 @@ class _Line:
         if row.inside and len(list(_parts(tokens))) > 1:
             *lines, last = self._body(tokens, indent)
             return [*lines, last + behind]
+        value = None if row.inside else _value(tokens)
+        if value is not None and _operators(tokens[value:]):
+            opening = f"{indent}{self._source(tokens[:value])} ("
+            return [opening, *self._body(tokens[value:], indent + self.unit), f"{indent}){behind}"]
         return self._split(tokens, indent, behind)
 
     def _source(self, tokens: list[TokenInfo]) -> str:
@@ -145,6 +154,9 @@ class _Line:
         """What stands in brackets: as many of its parts in a line as fit."""
         if self._fits(tokens, indent):
             return [indent + self._source(tokens)]
+        terms = _terms(tokens)
+        if len(terms) > 1:
+            return [line for term in terms for line in self._split(term, indent)]
         lines: list[str] = []
         row: list[TokenInfo] = []
         for part in _parts(tokens):
@@ -183,6 +195,50 @@ def _pairs(tokens: list[TokenInfo]) -> list[_Pair]:
                 found = [pair for pair in found if pair.opening < start]
                 found.append(_Pair(start, index, tokens[start].string == "[" and adjoins))
     return found
+
+
+def _value(tokens: list[TokenInfo]) -> int | None:
+    """Where the expression begins that the whole of a simple statement returns or assigns."""
+    if tokens[0].string == "return":
+        return 1
+    found = [index for index, token in _outermost(tokens) if token.string in _ASSIGNS]
+    if not found or _joins(tokens):
+        return None
+    return found[-1] + 1
+
+
+def _joins(tokens: list[TokenInfo]) -> bool:
+    """`if x: y = 1`, `x = 1; y = 2`: more than one statement in the line."""
+    return any(token.string in {":", ";"} for _, token in _outermost(tokens))
+
+
+def _operators(tokens: list[TokenInfo]) -> bool:
+    """Whether an expression is more than names, calls and subscripts, so that no bracket holds all of it."""
+    return any(
+        (token.type == tokenize.OP and token.string not in _TRAILERS) or token.string in _WORDS
+        for _, token in _outermost(tokens)
+    )
+
+
+def _terms(tokens: list[TokenInfo]) -> list[list[TokenInfo]]:
+    """What the operators that bind least separate, each with its operator in front; one term if commas do."""
+    outermost = [(index, token.string) for index, token in _outermost(tokens) if index]
+    here = {text for _, text in outermost}
+    binding = next((group for group in _LOOSEST if group & here), frozenset())
+    if here & {",", "lambda", "for", "if", "="}:
+        return [tokens]
+    cuts = [0, *(index for index, text in outermost if text in binding), len(tokens)]
+    return [tokens[start:end] for start, end in itertools.pairwise(cuts)]
+
+
+def _outermost(tokens: list[TokenInfo]) -> Iterator[tuple[int, TokenInfo]]:
+    """The tokens that no bracket holds, with their places."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += min(_deeper(token), 0)
+        if not depth:
+            yield index, token
+        depth += max(_deeper(token), 0)
 
 
 def _parts(tokens: list[TokenInfo]) -> Iterator[list[TokenInfo]]:

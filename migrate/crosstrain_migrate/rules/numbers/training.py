@@ -19,6 +19,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 from .collate import changes_rows, number_of_batch
 from .gathering import Collapse, Gatherer
 from .globaliser import ROW_BY_ROW, Globaliser
+from .once import reduce_once
 from .pools import pool_around
 from .row_loops import rows_read
 from .shares import Sink, SinkFinder, inside_opaque, local_shards, shards
@@ -41,6 +42,7 @@ def plan(context: Context) -> None:
     gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
     _Training(context, loaders, gatherer).run()
     gatherer.emit()
+    reduce_once(context)
     for loader in loaders if gatherer.collapses else ():
         _check_collate(context, loader)
     _report_hooks(context)

@@ -60,7 +60,8 @@ class Gate:
         optimizer.step = MethodType(step, optimizer)
         optimizer.zero_grad = MethodType(zero_grad, optimizer)
         optimizer.step_was_skipped = False
-        optimizer.optimizer = optimizer
+        if not hasattr(optimizer, "optimizer"):  # one that wraps another keeps it there
+            optimizer.optimizer = optimizer
         setattr(optimizer, GATE, self)
 
     def step(self, *args: Any, **kwargs: Any) -> Any:

@@ -123,3 +123,35 @@ def test_accelerate_returns_nothing_from_step(used: bool) -> None:
     result = migrate_text(Path("train.py"), text, Options(runtime="accelerate"))
     assert result.refused == used
     assert [f.rule for f in result.findings] == [RULE] * used
+
+
+METHOD = """\
+import torch
+
+
+class Fit:
+    def __init__(self, x):
+        self.x = x
+        self.net = torch.nn.Linear(2, 1)
+        self.search = torch.optim.LBFGS(self.net.parameters())
+
+    def loss(self):
+        self.search.zero_grad()
+        loss = self.net(self.x).pow(2).mean()
+        loss.backward()
+        print(loss.item())
+        return loss
+
+    def train(self):
+        self.search.step(self.loss)
+
+
+Fit(torch.ones(4, 2)).train()
+"""
+
+
+def test_a_method_may_be_the_closure() -> None:
+    result = migrate_text(Path("train.py"), METHOD, Options())
+    assert f"return self.{GLOBAL}" in result.after
+    assert not result.refused
+    assert ("CT401", 14) in {(f.rule, f.line) for f in result.findings}, "every process prints in the closure"

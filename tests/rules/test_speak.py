@@ -118,6 +118,11 @@ SPEAKERS = [
         f'{ONCE}(tqdm.tqdm(range(3), {BAR}).write)("a")',
     ),
     said(
+        "a console of rich's",
+        'rich.console.Console().print("[b]a[/b]")',
+        ONCE + '(rich.console.Console().print)("[b]a[/b]")',
+    ),
+    said(
         "what all processes compute and one says",
         "pprint.pprint(loss.item())",
         ONCE + '(pprint.pprint)(accelerator.reduce(loss, reduction="mean").item())',
@@ -202,7 +207,7 @@ SPEAKERS = [
         "setup",
     ),
 ]
-SPOKEN = "import logging\nimport os\nimport pprint\nimport tempfile\n\nimport tqdm\nimport visdom\nimport wandb\nfrom torch.utils.tensorboard import SummaryWriter\n\nquiet = False"
+SPOKEN = "import logging\nimport os\nimport pprint\nimport tempfile\n\nimport rich.console\nimport tqdm\nimport visdom\nimport wandb\nfrom torch.utils.tensorboard import SummaryWriter\n\nquiet = False"
 SILENT = [
     said(
         "a bar that is never shown",

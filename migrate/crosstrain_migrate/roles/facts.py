@@ -20,7 +20,6 @@ from .scopes import Scope, ScopeTable
 from .slices import slice_of
 from .values import (
     External,
-    Function,
     FunctionNode,
     Instance,
     Member,
@@ -141,17 +140,21 @@ class Facts:
             assert isinstance(call.func, ast.Attribute)
             given = closure_of(call)
             if given is not None and self.of(call.func.value) & set(self.optimizers):
-                found.append((call, [v.node for v in self.of(given) if isinstance(v, Function)]))
+                code = (code_of(v) for v in self.of(given))
+                found.append((call, [c for c in code if isinstance(c, FunctionNode)]))
         return found
 
     @cached_property
     def line_searches(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
-        """The steps that decide by what the closure returns."""
+        """The steps that decide by what the closure returns, or may: those of optimizers of the script's own."""
         return [
             (call, closures)
             for call, closures in self.steps_with_closure
             if isinstance(call.func, ast.Attribute)
-            and any(isinstance(v, External) and api.searches(v.path) for v in self.of(call.func.value))
+            and any(
+                isinstance(v, Instance) or (isinstance(v, External) and api.searches(v.path))
+                for v in self.of(call.func.value)
+            )
         ]
 
     @cached_property
@@ -261,7 +264,25 @@ class Facts:
             elif isinstance(value, External) and self._steps_parameters(value):
                 self.evidence[value] = "gets a module's parameters and is stepped"
                 found.add(value)
-        return self.in_order(found)
+        return self.in_order(found - self._inner_optimizers(found))
+
+    def _inner_optimizers(self, optimizers: set[Value]) -> set[Value]:
+        """Optimizers that are parts of the script's own: made by its class, or handed to it. That one alone is stepped."""
+        own = [v for v in optimizers if isinstance(v, Instance)]
+        made = {one.cls for one in own if one.site is not one.cls}
+        handed = {
+            v for one in own if isinstance(one.site, ast.Call) for a in one.site.args for v in self.of(a)
+        }
+        inner: set[Value] = {
+            v
+            for v in optimizers
+            if isinstance(v, External)
+            and (v in handed or any(around in made for around in self.table.ancestors(v.site)))
+        }
+        unmade = {
+            one for one in own if one.site is one.cls and one.cls in made
+        }  # `self` of what nothing calls
+        return inner | unmade
 
     def _steps_parameters(self, value: External) -> bool:
         if not isinstance(value.site, ast.Call) or not parameters_in(self.interp, value.site):
@@ -270,7 +291,13 @@ class Facts:
 
     def optimized_by(self, optimizer: Value) -> set[Value]:
         site = getattr(optimizer, "site", None)
-        return parameters_in(self.interp, site) if isinstance(site, ast.Call) else set()
+        if not isinstance(site, ast.Call):
+            return set()
+        inner = {v for a in site.args for v in self.of(a)} if isinstance(optimizer, Instance) else set()
+        handed = (
+            self.optimized_by(v) for v in inner if isinstance(v, External) and api.is_optimizer_class(v.path)
+        )
+        return parameters_in(self.interp, site).union(*handed)
 
     @cached_property
     def models(self) -> list[Value]:

@@ -251,6 +251,12 @@ class Interpreter:
             if isinstance(base, Symbol) and bases is api.MODULE_BASES and api.is_module_class(base.path):
                 return True
             if (
+                isinstance(base, Symbol)
+                and bases is api.OPTIMIZER_BASES
+                and api.is_optimizer_class(base.path)
+            ):
+                return True
+            if (
                 isinstance(base, Class)
                 and base.node not in seen
                 and self.inherits(base.node, bases, seen | {cls})

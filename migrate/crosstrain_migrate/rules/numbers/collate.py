@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.roles.nodes import last_name
-from crosstrain_migrate.roles.values import Function, Instance, Method, Value
+from crosstrain_migrate.roles.values import Function, FunctionNode, Instance, Method, Value
 from crosstrain_migrate.rules.base import Context
 
 DISORDERS = frozenset(
@@ -25,7 +25,7 @@ class Disorder:
 
 def changes_rows(context: Context, loader: Value) -> Disorder | None:
     """What the loader's collate function does to the order or the number of its rows; None when nothing is found."""
-    for function in _functions(context, loader):
+    for function in code_of_collate(context, loader):
         for node in ast.walk(function):
             if isinstance(node, ast.comprehension) and node.ifs:
                 return Disorder(node.iter, drops=True)
@@ -38,7 +38,7 @@ def changes_rows(context: Context, loader: Value) -> Disorder | None:
 
 def number_of_batch(context: Context, loader: Value) -> ast.AST | None:
     """A plain number among what the loader's collate function returns: it is one for a whole share, not one for a row."""
-    for function in _functions(context, loader):
+    for function in code_of_collate(context, loader):
         for node in ast.walk(function):
             value = node.value if isinstance(node, ast.Return) else None
             parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
@@ -57,21 +57,27 @@ def _makes_number(context: Context, call: ast.Call) -> bool:
     )
 
 
-def _functions(context: Context, loader: Value) -> list[ast.AST]:
-    """The loader's collate function, where it is the script's own."""
+def code_of_collate(context: Context, loader: Value) -> list[FunctionNode]:
+    """The loader's collate function, where it is the script's own: a partial one, and what a lambda calls, too."""
     site = getattr(loader, "site", None)
     if not isinstance(site, ast.Call):
         return []
     given = keyword_of(site, "collate_fn")
-    code = (_code_of(context, value) for value in (context.facts.of(given) if given is not None else ()))
-    return [function for function in code if function is not None]
+    return [] if given is None else _code_of(context, given)
 
 
-def _code_of(context: Context, value: Value) -> ast.AST | None:
-    if isinstance(value, Function):
-        return value.node
-    if isinstance(value, Method):
-        return value.function.node
-    if isinstance(value, Instance):
-        return context.facts.interp.method(value.cls, "__call__")
-    return None
+def _code_of(context: Context, given: ast.expr) -> list[FunctionNode]:
+    found: list[FunctionNode] = []
+    for value in context.facts.of(given):
+        if isinstance(value, Method):
+            found.append(value.function.node)
+        elif isinstance(value, Instance):
+            method = context.facts.interp.method(value.cls, "__call__")
+            found += [method] if method is not None else []
+        elif isinstance(value, Function):
+            body = value.node.body
+            found += context.facts.targets(body) if isinstance(body, ast.Call) else []
+            found.append(value.node)
+    if isinstance(given, ast.Call) and "functools.partial" in context.facts.paths(given.func) and given.args:
+        found += _code_of(context, given.args[0])
+    return found

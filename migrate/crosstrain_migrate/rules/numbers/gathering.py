@@ -19,7 +19,8 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 
-from .shares import shards
+from .ragged import is_padded
+from .shares import differentiates, shards
 
 MIXED = "CT604"
 
@@ -68,6 +69,23 @@ class Gatherer:
     def add(self, collapse: Collapse) -> None:
         if self.facts.in_module(collapse.node):
             raise inside_module(self.rule, collapse.node)
+        if differentiates(self.facts, collapse.node):
+            raise refuse(
+                self.rule,
+                collapse.node,
+                f"`{ast.unparse(collapse.node)}` asks for gradients by the rows of this process's share, and rows that are "
+                "gathered have none",
+                "let it return one value a row, and read or print a number of those",
+            )
+        padded = next((o for o in collapse.operands if is_padded(self.context, o)), None)
+        if padded is not None:
+            raise refuse(
+                self.rule,
+                padded,
+                f"every process pads `{ast.unparse(padded)}` to the longest row of its own share, so the rows of all processes "
+                "do not fit together",
+                "pad to a fixed length in the collate function, or add up a number per batch",
+            )
         self.collapses.setdefault(collapse.node, collapse)
 
     def emit(self) -> None:

@@ -12,6 +12,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 
 from .gathering import MIXED, Collapse, Gatherer, inside_module
+from .ragged import is_padded
 from .shares import inside_opaque, is_opaque, local_shards
 from .terms import is_trained, terms
 
@@ -135,10 +136,17 @@ class Globaliser:
         if not mine:
             raise self.cannot(node, "what it is computed from could not be followed")
         counts = any(s.kind == "count" for s in self.local(node))
+        own = {s.kind for s in self.local(node)}
+        if kinds <= {"rows"} and any(is_padded(self.context, o) is not False for o in mine):
+            if counts:
+                self.count_padded(mine[0])
+                return
+            if own == {"sum"}:
+                self.loss(node, own)
+                return
         if kinds <= {"rows"}:
             self.gatherer.add(Collapse(node, mine, counts=counts))
             return
-        own = {s.kind for s in self.local(node)}
         if own <= {"mean", "sum"} and kinds <= {"rows", "mixed", "layers"}:
             self.loss(node, own)
             return
@@ -147,6 +155,13 @@ class Globaliser:
                 self.globalise(operand)
             return
         raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
+
+    def count_padded(self, rows: ast.expr) -> None:
+        """Each process pads its rows to a length of its own: their first numbers fit together, and there are as many."""
+        heads = ".gather_for_metrics({x}.reshape(len({x}), -1)[:, 0])"
+        template = self.context.accelerator(rows) + heads
+        self.context.replace(rows, RULE, "rows of the global batch", template, x=rows)
+        self.context.collective.add(rows)
 
     def loss(self, node: ast.expr, kinds: set[str]) -> None:
         if self.facts.in_module(node):
@@ -273,6 +288,9 @@ class Globaliser:
         if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
             raise self.cannot(node, "where this size comes from is not clear")
         operand = operands_of(origin)[0]
+        if is_padded(self.context, operand) is not False:
+            self.globalise(origin)
+            return
         counted = self.gatherer.cheaper_leaf(operand) or (operand.id if isinstance(operand, ast.Name) else "")
         if not counted or not self._is_itself(node) or not self._is_held_beside(counted, node):
             self.globalise(origin)

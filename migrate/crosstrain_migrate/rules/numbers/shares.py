@@ -358,6 +358,15 @@ def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:
     return found
 
 
+def differentiates(facts: Facts, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether a call, or a function of the script's own that it runs, asks for gradients by what it is given."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    if any("torch.autograd.grad" in facts.paths(call.func) for call in calls):
+        return True
+    inner = {t for call in calls for t in _targets(facts, call)} - seen - {node}
+    return any(differentiates(facts, t, seen | {node} | inner) for t in inner)
+
+
 def _in_module(facts: Facts, function: ast.AST) -> bool:
     parent = facts.table.parents.get(function)
     return isinstance(parent, ast.ClassDef) and facts.interp.inherits(parent, api.MODULE_BASES)

@@ -71,8 +71,11 @@ def _unreachable(context: Context, call: ast.Call) -> None:
 
 def _in_callback(context: Context, call: ast.Call) -> bool:
     """A function that only others call (a loader's worker, say) runs in processes without an accelerator."""
-    function = context.facts.enclosing_function(call)
-    return function in context.facts.interp.escaped and not context.facts.callers.get(function)
+    facts = context.facts
+    function = facts.enclosing_function(call)
+    if any(function in closures for _, closures in facts.steps_with_closure):
+        return False  # the optimizer calls it
+    return function in facts.interp.escaped and not facts.callers.get(function)
 
 
 def _report(context: Context, call: ast.Call) -> None:

@@ -46,6 +46,7 @@ ECHOES = frozenset(
         "termcolor.cprint",
     }
 )
+CONSOLE = "rich.console.Console"
 CHATTY = frozenset({"INFO", "DEBUG", "NOTSET"})
 LOGGERS = frozenset({"logging.getLogger", "logging.StreamHandler"})
 
@@ -78,7 +79,11 @@ def plan(context: Context) -> None:
         if _made_by(context, call) & LOGGERS:
             _level(context, call, given(call, "level", 0))
     for call in context.facts.calls:
-        if context.facts.paths(call.func) & ECHOES or _is_a_bars_write(context, call):
+        if (
+            context.facts.paths(call.func) & ECHOES
+            or _is_a_bars_write(context, call)
+            or _is_a_consoles(context, call)
+        ):
             _echo(context, call)
 
 
@@ -201,6 +206,12 @@ def _is_a_bars_write(context: Context, call: ast.Call) -> bool:
         return False
     made = (getattr(v, "site", None) for v in context.facts.of(call.func.value))
     return any(isinstance(site, ast.Call) and context.facts.paths(site.func) & BARS for site in made)
+
+
+def _is_a_consoles(context: Context, call: ast.Call) -> bool:
+    """`console.print(...)` of rich."""
+    spoken = isinstance(call.func, ast.Attribute) and call.func.attr in {"print", "log", "rule"}
+    return spoken and CONSOLE in _made_by(context, call)
 
 
 def _echo(context: Context, call: ast.Call) -> None:

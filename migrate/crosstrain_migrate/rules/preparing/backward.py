@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.nodes import place_of
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.numbers.ragged import is_padded, padded_parts
 
 RULE = "CT202"
 GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
@@ -112,6 +114,8 @@ def _loss_reduction(context: Context) -> None:
             "this loss adds sums over rows to means or to terms that have no rows, so no one rule makes all of it global",
             "use one reduction: divide what is summed by the number of rows",
         )
+    elif kinds == {"mean"}:
+        _averages_padding(context)
     elif kinds - {"mean"}:
         context.note(
             RULE,
@@ -121,3 +125,25 @@ def _loss_reduction(context: Context) -> None:
             "check it with `crosstrain verify`; a mean over rows needs no change",
             Severity.REVIEW,
         )
+
+
+def _averages_padding(context: Context) -> None:
+    """A mean over batches that every process pads to a length of its own counts the padding, of which there is more or less."""
+    for shard in context.facts.loss_shards:
+        if not padded_parts(context, shard.loader).any:
+            continue
+        for origin in sorted(shard.origins, key=place_of):
+            targets = (
+                [*origin.args, *(k.value for k in origin.keywords)] if isinstance(origin, ast.Call) else []
+            )
+            if any(is_padded(context, t) is False for t in targets if context.facts.of(t)):
+                continue  # one label a row
+            context.note(
+                RULE,
+                origin,
+                "the collate function pads a batch to its longest row, and every process its own share of it: where this mean "
+                "counts the padding, or is one over all positions, it is close to, not equal to, the loss of the global batch",
+                "mask the padding and divide by what is left, or pad to a fixed length; one label a row needs no change",
+                Severity.REVIEW,
+            )
+            return

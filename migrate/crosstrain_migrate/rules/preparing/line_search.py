@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.roles.values import Instance
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.numbers.shares import shards
 
@@ -25,7 +26,7 @@ def plan(context: Context) -> None:
             raise refuse(
                 RULE,
                 call,
-                "LBFGS evaluates the loss several times a step, and its closure could not be followed: by a loss of "
+                f"{_optimizer(context, call)} evaluates the loss several times a step, and its closure could not be followed: by a loss of "
                 "this process's share, processes would part ways",
                 "hand a function of this script to step, which returns the loss it calls backward on",
             )
@@ -40,6 +41,13 @@ def plan(context: Context) -> None:
                 "Accelerate's optimizers return nothing from step(closure), and this value is used",
                 "migrate with --runtime crosstrain, or keep the loss in the closure",
             )
+
+
+def _optimizer(context: Context, call: ast.Call) -> str:
+    """The class of the optimizer that is stepped, as the script calls it."""
+    assert isinstance(call.func, ast.Attribute)
+    own = (v.cls.name for v in context.facts.of(call.func.value) if isinstance(v, Instance))
+    return next(own, "LBFGS")
 
 
 def _make_global(context: Context, given: ast.expr) -> None:

@@ -112,7 +112,14 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     parameters = given(site, "params", 0)
     if parameters is None or isinstance(parameters, ast.Starred):
         return
-    loose = next((v for v in facts.of(parameters) if not _of_modules(facts, v, frozenset())), None)
+    loose = next(
+        (
+            v
+            for v in facts.of(parameters)
+            if not _of_modules(facts, v, frozenset()) and not facts.optimized_by(v)
+        ),
+        None,
+    )
     if loose is not None:
         raise refuse(
             RULE,

@@ -1,0 +1,132 @@
+"""CT602 and CT202: batches that every process pads to the longest row of its own share."""
+
+from __future__ import annotations
+
+from .support import Case, Slots, converts, each, leaves, refuses
+
+NUMBERS, BACKWARD = "CT602", "CT202"
+PAD = """\
+def collate(rows):
+    longest = max(len(r[0]) for r in rows)
+    x = torch.stack([F.pad(r[0], (0, longest - len(r[0]))) for r in rows])
+    return x, torch.tensor([r[1] for r in rows])"""
+APPENDED = """\
+def collate(rows):
+    xs, ys = [], []
+    for row in rows:
+        xs.append(row[0])
+        ys.append(row[1])
+    return nn.utils.rnn.pad_sequence(xs, batch_first=True), torch.tensor(ys)"""
+TAGS = """\
+def collate(rows):
+    x = nn.utils.rnn.pad_sequence([r[0] for r in rows], batch_first=True)
+    y = nn.utils.rnn.pad_sequence([r[1] for r in rows], batch_first=True)
+    return x, y"""
+DATA = """\
+train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+train_loader = DataLoader(train_set, batch_size=8, shuffle=True, collate_fn={})"""
+HEADS = "accelerator.gather_for_metrics(x.reshape(len(x), -1)[:, 0])"
+
+
+def padding(collate: str = PAD, given: str = "collate", **more: str) -> Slots:
+    return {"definitions": collate, "data": DATA.format(given), **more}
+
+
+POSITIVE = [
+    converts(
+        NUMBERS,
+        "rows of a padded tensor are counted",
+        padding(after_step="print(len(x))"),
+        {"after_step": f"accelerator.print(len({HEADS}))"},
+    ),
+    converts(
+        NUMBERS,
+        "counted by the size of a variable",
+        padding(after_step="n = x.size(0)\nprint(n)"),
+        {"after_step": f"n = {HEADS}.size(0)\naccelerator.print(n)"},
+        at="n = x.size(0)",
+    ),
+    converts(
+        NUMBERS,
+        "by a partial collate function",
+        padding(
+            given="partial(collate)", imports="from functools import partial", after_step="print(x.shape[0])"
+        ),
+        {"after_step": f"accelerator.print({HEADS}.shape[0])"},
+    ),
+    converts(
+        NUMBERS,
+        "by a lambda",
+        padding(given="lambda rows: collate(rows)", after_step="print(len(x))"),
+        {"after_step": f"accelerator.print(len({HEADS}))"},
+    ),
+    converts(
+        NUMBERS,
+        "labels beside it have one length",
+        padding(after_step="print((out.argmax(1) == y).sum().item())"),
+        {"after_step": "accelerator.print(accelerator.gather_for_metrics(out.argmax(1) == y).sum().item())"},
+    ),
+    converts(
+        NUMBERS,
+        "a number per position is added up per process",
+        padding(after_step="print((x != 0).sum().item())"),
+        {
+            "device": 'accelerator = Accelerator(even_batches="weighted")  # the fastest there is',
+            "after_step": "accelerator.print(accelerator.gather_for_metrics((x != 0).sum()).sum().item())",
+        },
+    ),
+    Case(
+        BACKWARD,
+        "a mean over positions counts the padding",
+        padding(
+            TAGS,
+            loss="out = model(x)\nloss = F.cross_entropy(out.view(-1, 3), y.view(-1))",
+        ),
+        positive=False,
+        findings=((BACKWARD, "y.view(-1)"),),
+    ),
+]
+
+NEGATIVE = [
+    leaves(
+        BACKWARD,
+        "one label a row",
+        padding(APPENDED),
+    ),
+    leaves(
+        NUMBERS,
+        "rows of one length are counted as they are",
+        padding(
+            "def collate(rows):\n    return torch.stack([r[0] for r in rows]), torch.tensor([r[1] for r in rows])",
+            after_step="print(len(x))",
+        ),
+        {"after_step": "accelerator.print(len(accelerator.gather_for_metrics(x)))"},
+    ),
+    leaves(
+        NUMBERS,
+        "labels alone are counted as they are",
+        padding(after_step="print(len(y))"),
+        {"after_step": "accelerator.print(len(accelerator.gather_for_metrics(y)))"},
+    ),
+    refuses(
+        NUMBERS,
+        "padded rows are kept",
+        padding(setup="seen = []", after_step="seen.extend(x.tolist())"),
+        at="seen.extend",
+    ),
+    refuses(
+        NUMBERS,
+        "gradients by the rows of a share are measured",
+        {
+            "definitions": "def slope(a, b):\n    return torch.autograd.grad(a.sum(), b, create_graph=True)[0].norm().item()",
+            "loss": "x.requires_grad_()\nout = model(x)\nextra = out * 2\nloss = F.cross_entropy(out, y)",
+            "after_step": "print(slope(extra, x))",
+        },
+        at="print(slope",
+    ),
+]
+
+
+@each(POSITIVE, NEGATIVE)
+def test_ragged(case: Case) -> None:
+    case.check()

@@ -132,12 +132,12 @@ import torch
 class Fit:
     def __init__(self, x):
         self.x = x
-        self.net = torch.nn.Linear(2, 1)
+        self.net = torch.nn.Linear(2, 1).cuda()
         self.search = torch.optim.LBFGS(self.net.parameters())
 
     def loss(self):
         self.search.zero_grad()
-        loss = self.net(self.x).pow(2).mean()
+        loss = self.net(self.x.cuda()).pow(2).mean()
         loss.backward()
         print(loss.item())
         return loss

@@ -87,6 +87,25 @@ def _of_shard(owner: Shard, name: str, node: ast.AST) -> Values:
     return frozenset({Member(owner, name)})
 
 
+def named(interp: Interpreter, owner: Value, name: ast.expr, node: ast.AST) -> Values:
+    """What `getattr(owner, name)` may be: its attributes of the names that `name` is known to be, or any."""
+    known = interp.constants.known(name)
+    if known:
+        return frozenset(v for one in known for v in attribute(interp, owner, str(one), node))
+    return _any_of(interp, owner) if isinstance(owner, Instance) else chosen(interp, owner)
+
+
+def _any_of(interp: Interpreter, owner: Instance) -> Values:
+    """The methods of an object, and what it keeps of a batch."""
+    if interp.is_module(owner):
+        return UNKNOWN
+    classes = [owner.cls, *(base.node for base in interp.bases(owner.cls) if isinstance(base, Class))]
+    names = [s.name for c in classes for s in c.body if isinstance(s, ast.FunctionDef)]
+    methods = {v for name in names if not name.startswith("__") for v in _of_instance(interp, owner, name)}
+    held = {v for c in classes for key in interp.heap.keys_of(c) for v in interp.heap[key]}
+    return frozenset(methods) | {v for v in held if isinstance(v, Shard)} | UNKNOWN
+
+
 def chosen(interp: Interpreter, owner: Value) -> Values:
     """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when only the running script knows the name."""
     if not isinstance(owner, Symbol):

@@ -17,7 +17,7 @@ from .nodes import line_of, place_of
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
-from .slices import slice_of
+from .slices import attributes_of, slice_of
 from .values import (
     External,
     FunctionNode,
@@ -201,6 +201,11 @@ class Facts:
         A Python number that the loss is multiplied with or divided by is a constant, the same on every rank.
         """
         return slice_of(self, [loss for _, loss in self.backward_calls])
+
+    @cached_property
+    def loss_attributes(self) -> frozenset[str]:
+        """The names of attributes that what `backward` gets is computed from: `loss_a` of `self.loss_a + self.loss_b`."""
+        return attributes_of(self, [loss for _, loss in self.backward_calls])
 
     def given(self, argument: ast.arg) -> list[ast.expr]:
         """What the calls of its function pass for a parameter."""

@@ -35,6 +35,37 @@ def slice_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[ast.AST
     return frozenset(found)
 
 
+def attributes_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[str]:
+    """The names of the attributes that the expressions are computed from, and of those that these are assigned from."""
+    found: set[str] = set()
+    work = list(expressions)
+    while work:
+        expression = work.pop()
+        bound = [
+            facts.table.statement_of(d) for n in slice_of(facts, [expression]) for d in _bindings(facts, n)
+        ]
+        values = [s.value for s in bound if isinstance(s, ast.Assign | ast.AugAssign)]
+        nodes = [n for value in (expression, *values) for n in ast.walk(value)]
+        names = {n.attr for n in nodes if isinstance(n, ast.Attribute) and _holds_share(facts, n)} - found
+        found |= names
+        work += [
+            s.value
+            for s in (facts.nodes if names else ())
+            if isinstance(s, ast.Assign)
+            if any(isinstance(t, ast.Attribute) and t.attr in names for t in s.targets)
+        ]
+    return frozenset(found)
+
+
+def _bindings(facts: Facts, node: ast.AST) -> Iterable[ast.AST]:
+    found = facts.interp.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
+    return (d for d in found if not isinstance(d, ast.arg))
+
+
+def _holds_share(facts: Facts, node: ast.Attribute) -> bool:
+    return any(isinstance(v, Shard) and not v.host for v in facts.of(node))
+
+
 def _assigned_to(facts: Facts, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
     """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
     for around in facts.table.ancestors(target):

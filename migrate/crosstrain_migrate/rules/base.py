@@ -11,7 +11,7 @@ from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts, Loop
 from crosstrain_migrate.roles.nodes import line_of, place_of
-from crosstrain_migrate.roles.scopes import Scope
+from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Instance, Value
 
 from .distribution.wish import Wish
@@ -124,9 +124,42 @@ class Context:
             return "accelerator"
         if function is self.home.scope.node and self.home.cls is None:
             return "accelerator"
+        given = self.given_holder(function)
+        if given is not None:
+            return f"{given}.accelerator"
         self.needs.add(function)
         cls = self.method_class(function)
         return "self.accelerator" if cls is not None else "accelerator"
+
+    def given_holder(self, function: ast.AST) -> str | None:
+        """The parameter by which a function is given the trainer that holds the accelerator: a hook's `runner`."""
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return None
+        scope, own = self.facts.table.scopes[function], self.method_class(function)
+        for argument in all_arguments(function):
+            values = self.facts.interp.env.get((scope, argument.arg), ())
+            classes = {v.cls if isinstance(v, Instance) else None for v in values}
+            cls = classes.pop() if len(classes) == 1 else None
+            if cls is None or cls is own or not self._trains(cls) or self._called_early(function, cls):
+                continue
+            return argument.arg
+        return None
+
+    def _trains(self, cls: ast.ClassDef) -> bool:
+        """Whether methods of a class go backward, so that its objects hold the accelerator."""
+        if cls is self.home.cls:
+            return True
+        methods = [self.facts.enclosing_function(call) for call, _ in self.facts.backward_calls]
+        return any(
+            method is not None and self.facts.table.parents.get(method) is cls and self.threadable(method)
+            for method in methods
+        )
+
+    def _called_early(self, function: ast.AST, cls: ast.ClassDef) -> bool:
+        """Whether the constructor of the class calls the function, perhaps before it has the accelerator."""
+        made = self.facts.interp.method(cls, "__init__")
+        sites = self.facts.callers.get(function, ())
+        return any(self.facts.enclosing_function(site) is made for site in sites)
 
     def sees_global(self, node: ast.AST) -> bool:
         """Whether the accelerator is a module-level name where `node` stands."""
@@ -147,6 +180,8 @@ class Context:
         function = self.facts.enclosing_function(node)
         if function is None:
             return self.sees_global(node) and self.after_home(node)
+        if self.given_holder(function) is not None:
+            return True
         cls = self.method_class(function)
         if cls is not None and self.is_library_class(cls):
             return False

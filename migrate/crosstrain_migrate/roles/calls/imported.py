@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from crosstrain_migrate.roles import containers, context, tensors
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import keywords_of, note_parameters, shards_of
-from crosstrain_migrate.roles.attributes import attribute, chosen
+from crosstrain_migrate.roles.attributes import named
 from crosstrain_migrate.roles.iteration import iterate
 from crosstrain_migrate.roles.looks import looked_at
 from crosstrain_migrate.roles.memory import ANY
@@ -174,10 +174,7 @@ def _getattr(interp: Interpreter, node: ast.Call) -> Values:
     name, default = node.args[1], node.args[2:]
     found = {v for part in default for v in interp.of(part)}
     for owner in interp.of(node.args[0]):
-        if isinstance(name, ast.Constant):
-            found |= attribute(interp, owner, str(name.value), node)
-        else:
-            found |= chosen(interp, owner)
+        found |= named(interp, owner, name, node)
     parent = interp.table.parents.get(node)
     if not (isinstance(parent, ast.Call) and parent.func is node):
         interp.escaped.update(v.node for v in found if isinstance(v, Function))

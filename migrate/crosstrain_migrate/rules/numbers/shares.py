@@ -297,6 +297,8 @@ class SinkFinder:
         added = accumulated(self.facts.interp, node)
         for target in node.targets:
             self._index(target, node)
+            if isinstance(target, ast.Attribute) and target.attr in self.facts.loss_attributes:
+                continue  # it is trained, and made global where it is read
             if isinstance(target, ast.Attribute | ast.Subscript) and self._outlives(target, node):
                 self._add(node.value if added is None else added, "store", node)
         if carried(self.facts.interp, node):

@@ -14,6 +14,7 @@ from .arguments import argument_of, arguments_of, parameters_in, shards_of
 from .calls.methods import closure_of
 from .infer import Interpreter
 from .nodes import line_of, place_of
+from .optimizers import handed, inner_optimizers
 from .program import modules_of
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
@@ -269,25 +270,7 @@ class Facts:
             elif isinstance(value, External) and self._steps_parameters(value):
                 self.evidence[value] = "gets a module's parameters and is stepped"
                 found.add(value)
-        return self.in_order(found - self._inner_optimizers(found))
-
-    def _inner_optimizers(self, optimizers: set[Value]) -> set[Value]:
-        """Optimizers that are parts of the script's own: made by its class, or handed to it. That one alone is stepped."""
-        own = [v for v in optimizers if isinstance(v, Instance)]
-        made = {one.cls for one in own if one.site is not one.cls}
-        handed = {
-            v for one in own if isinstance(one.site, ast.Call) for a in one.site.args for v in self.of(a)
-        }
-        inner: set[Value] = {
-            v
-            for v in optimizers
-            if isinstance(v, External)
-            and (v in handed or any(around in made for around in self.table.ancestors(v.site)))
-        }
-        unmade = {
-            one for one in own if one.site is one.cls and one.cls in made
-        }  # `self` of what nothing calls
-        return inner | unmade
+        return self.in_order(found - inner_optimizers(self, found))
 
     def _steps_parameters(self, value: External) -> bool:
         if not isinstance(value.site, ast.Call) or not parameters_in(self.interp, value.site):
@@ -298,11 +281,8 @@ class Facts:
         site = getattr(optimizer, "site", None)
         if not isinstance(site, ast.Call):
             return set()
-        inner = {v for a in site.args for v in self.of(a)} if isinstance(optimizer, Instance) else set()
-        handed = (
-            self.optimized_by(v) for v in inner if isinstance(v, External) and api.is_optimizer_class(v.path)
-        )
-        return parameters_in(self.interp, site).union(*handed)
+        inner = (self.optimized_by(v) for v in handed(self, optimizer))
+        return parameters_in(self.interp, site).union(*inner)
 
     @cached_property
     def models(self) -> list[Value]:

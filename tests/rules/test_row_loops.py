@@ -116,6 +116,17 @@ FAULTS = [
         says="CT602",
     ),
     Fault(
+        "such a term, read as data",
+        {
+            "definitions": "class Spread(nn.Module):\n    def forward(self, z):\n        return torch.cdist(z, z).max()\n",
+            "setup": "spread = Spread()",
+            "loss": "out = model(x)\nfar = spread(out) * 0.1\nloss = F.cross_entropy(out, y) + far",
+            "after_step": "print(far.data.item())",
+        },
+        holds=('accelerator.print(accelerator.reduce(far.data, reduction="mean").item())',),
+        says="CT602",
+    ),
+    Fault(
         "what the trained loss is divided by is no term of it",
         {
             "definitions": "class Spread(nn.Module):\n    def forward(self, z):\n        return torch.cdist(z, z).max()\n",

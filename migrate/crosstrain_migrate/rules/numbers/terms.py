@@ -46,6 +46,8 @@ def _added_up(facts: Facts, node: ast.expr) -> list[ast.expr]:
     """What a sum is made of, factors that are no shares left out; anything else is its only part."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _added_up(facts, node.operand)
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return _added_up(facts, node.value)
     if not isinstance(node, ast.BinOp):
         return [node]
     sides = [side for side in (node.left, node.right) if _depends_on_share(facts, side)]

@@ -156,7 +156,7 @@ class _Line:
             return [indent + self._source(tokens)]
         terms = _terms(tokens)
         if len(terms) > 1:
-            return [line for term in terms for line in self._split(term, indent)]
+            return [line for term in terms for line in self._body(term, indent)]
         lines: list[str] = []
         row: list[TokenInfo] = []
         for part in _parts(tokens):

@@ -210,6 +210,12 @@ def comments(text: str) -> Counter[str]:
     return Counter(token.string for token in tokens if token.type == tokenize.COMMENT)
 
 
+def unbroken(text: str) -> str:
+    """A text whose calls stand in one line each, for tests of what is in them."""
+    text = re.sub(r"([(\[{])\n\s+", r"\1", text)
+    return re.sub(r",\n\s+", ", ", re.sub(r"\n\s*([)\]}])", r"\1", text))
+
+
 def converts(rule: str, name: str, before: Slots, after: Slots, at: str = "", **more: object) -> Case:
     """The rule's own work."""
     return Case(rule, name, before, after, at=at, **more)  # type: ignore[arg-type]

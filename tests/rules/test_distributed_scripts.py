@@ -361,8 +361,11 @@ def test_a_trainer_that_is_given_split_data_and_wants_several_devices() -> None:
     """The Accelerator is made before the data are split, with the switch as `main` writes it; nothing ends the script."""
     result = migrate(TRAINER)
     assert result.changed, result.findings
-    made = 'accelerator = Accelerator(mixed_precision="fp16" if config.use_amp and torch.cuda.is_available() else "no")'
-    assert f"    {made}\n    model, optimizer, train_set = make()\n" in result.after, result.after
+    made = 'mixed_precision="fp16" if config.use_amp and torch.cuda.is_available() else "no"'
+    text = (
+        f"    accelerator = Accelerator(\n        {made}\n    )\n    model, optimizer, train_set = make()\n"
+    )
+    assert text in result.after, result.after
     assert "exit" not in result.after and "get_default_backend" not in result.after
     assert any("too few devices" in f.reason for f in result.findings)
     check_invariants(TRAINER, result)

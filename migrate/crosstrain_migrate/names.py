@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from crosstrain_migrate.roles.walks import children, walk
+from crosstrain_migrate.roles.walks import children, statements, walk
 
 _IMPLICIT = frozenset(
     (
@@ -408,7 +408,7 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _has_star_import(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in walk(tree))
+    return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in statements(tree))
 
 
 def _exported(tree: ast.Module) -> set[str]:

@@ -32,7 +32,7 @@ from .values import (
     code_of,
     site_of,
 )
-from .walks import walk
+from .walks import statements, walk
 
 Loop = ast.For | ast.AsyncFor
 
@@ -70,6 +70,15 @@ class Facts:
     def nodes(self) -> tuple[ast.AST, ...]:
         """Every node of the script, breadth first; contexts and operators are not among them."""
         return tuple(walk(self.tree))
+
+    @cached_property
+    def stores(self) -> list[tuple[ast.Name | ast.Attribute, Values]]:
+        """What is bound to each variable and attribute, where it is bound."""
+        return [
+            (node, frozenset(values))
+            for node, values in self.interp.values.items()
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+        ]
 
     @cached_property
     def names(self) -> dict[str, list[ast.Name]]:
@@ -487,7 +496,7 @@ def understand(tree: ast.Module) -> Facts:
 
 def _without_annotations(tree: ast.Module) -> None:
     """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both."""
-    nodes = walk(tree)
+    nodes = statements(tree)
     if not any(isinstance(node, ast.AnnAssign) for node in nodes):
         return
     for node in nodes:

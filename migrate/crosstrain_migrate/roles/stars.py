@@ -6,7 +6,7 @@ import ast
 import builtins
 
 from . import torch_api as api
-from .walks import walk
+from .walks import statements, walk
 
 # What these modules export, as far as rules ask for it. `torch.nn` exports classes, one and all.
 EXPORTS = {
@@ -66,7 +66,7 @@ def star_names(tree: ast.Module) -> dict[str, str]:
     """Every name the script reads that a star import of torch brings in, with the dotted name that it stands for."""
     stars = [
         node.module
-        for node in walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and node.module and not node.level
     ]
     known = [module for module in stars if module.split(".")[0] == "torch"]

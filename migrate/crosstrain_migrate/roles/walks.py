@@ -9,6 +9,10 @@ _LEFT_OUT = frozenset(
     {"ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "conversion"}
     | {"is_async", "simple", "type_comment", "type_ignores"}
 )
+# Fields that hold statements, or handlers and cases with statements in them.
+_SUITES = ("body", "orelse", "finalbody", "handlers", "cases")
+# Lists that hold something else than nodes, or nothing in places.
+_MIXED = frozenset({"keys", "kw_defaults", "names", "kwd_attrs"})
 _PARTS: dict[type[ast.AST], tuple[str, ...]] = {}
 
 
@@ -17,6 +21,17 @@ def walk(node: ast.AST) -> list[ast.AST]:
     found = [node]
     for current in found:  # which grows meanwhile
         _add_children(current, found)
+    return found
+
+
+def statements(node: ast.AST) -> list[ast.AST]:
+    """The statements in `node`, in inner functions and classes too, and `node`: a tenth of what is in a script."""
+    found = [node]
+    for current in found:
+        for name in _SUITES:
+            suite = getattr(current, name, None)
+            if suite.__class__ is list:
+                found += suite
     return found
 
 
@@ -37,7 +52,7 @@ def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
         if isinstance(value, ast.AST):
             found.append(value)
         elif value.__class__ is list:
-            found += [part for part in value if isinstance(part, ast.AST)]
+            found += [part for part in value if isinstance(part, ast.AST)] if name in _MIXED else value
 
 
 def _parts(kind: type[ast.AST]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.roles.walks import statements
 
 from .base import finding
 
@@ -69,7 +69,7 @@ def _matches(path: str, name: str) -> bool:
 def _imports(tree: ast.Module) -> dict[str, ast.AST]:
     """Every dotted name an import statement mentions, with the statement."""
     found: dict[str, ast.AST] = {}
-    for node in walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found.setdefault(alias.name, node)

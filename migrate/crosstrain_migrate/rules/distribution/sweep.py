@@ -6,7 +6,7 @@ Only what the text before used is swept: a name that the author never used stays
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate import edits as e
@@ -15,12 +15,13 @@ from crosstrain_migrate.roles.nodes import place_of
 from crosstrain_migrate.roles.program import modules_of, parse, path_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
-from crosstrain_migrate.roles.walks import children, walk
+from crosstrain_migrate.roles.walks import statements
 from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.harmless import dumps, effectless, idle
 
 from .copies import one_name
 from .shrink import only_takes_away, without
+from .uses import Uses
 
 RULE = "CT303"
 MAX_ROUNDS = 8
@@ -33,7 +34,7 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[
     """
     from crosstrain_migrate.rewrite import rewrite
 
-    old = _Uses(parse(before))
+    old = Uses(parse(before))
     facts = understand(parse(after))
     for _ in range(MAX_ROUNDS):
         edits = _edits(facts, after, old, keep)
@@ -44,7 +45,7 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[
     return after, facts
 
 
-def _edits(facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> list[e.Edit]:
+def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str]) -> list[e.Edit]:
     """What can go at once, and what has nothing to do without the statements that go."""
     found: list[e.Edit] = []
     ancestors = facts.table.ancestors
@@ -60,56 +61,13 @@ def _edits(facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> list[e.
     return [edit for edit in found if not any(a in gone for a in ancestors(edit.node))]
 
 
-class _Uses:
-    """Which names each function (by its path) reads, and all attributes the script reads."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self.by_scope: dict[str, set[str]] = {}
-        self.names: set[str] = set()
-        self.by_file: dict[str, set[str]] = {}
-        self.attributes: set[str] = set()
-        self.calls: set[str] = set()
-        nodes = walk(tree)
-        self._twins = {
-            ast.dump(n)
-            for n in nodes
-            if isinstance(n, ast.If) and n.orelse and dumps(n.body) == dumps(n.orelse)
-        }
-        for module in modules_of(tree):
-            known = set(self.names)
-            self.names = self.by_file[path_of(module)] = set()
-            self._visit(module, "", [])
-            self.names = self.names | known
-        self.assignments = Counter(ast.unparse(n) for n in nodes if isinstance(n, ast.Assign))
-        self.repeated = {text for text, count in self.assignments.items() if count > 1}
-
-    def has_same_branches(self, node: ast.If) -> bool:
-        """Whether the author wrote two equal branches."""
-        return ast.dump(node) in self._twins
-
-    def _visit(self, node: ast.AST, path: str, around: list[str]) -> None:
-        for child in children(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inner = f"{path}.{child.name}"
-                self.by_scope.setdefault(inner, set())
-                self._visit(child, inner, [*around, inner])
-                continue
-            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
-                self.names.add(child.id)
-                for scope in (*around, ""):
-                    self.by_scope.setdefault(scope, set()).add(child.id)
-            elif isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
-                self.attributes.add(child.attr)
-            self._visit(child, path, around)
-
-
 class _Sweeper:
-    def __init__(self, facts: Facts, text: str, old: _Uses, keep: frozenset[str]) -> None:
+    def __init__(self, facts: Facts, text: str, old: Uses, keep: frozenset[str]) -> None:
         self.facts = facts
         self.text = text
         self.old = old
         self.keep = keep
-        self.now = _Uses(facts.tree)
+        self.now = Uses(facts.tree)
         self.found: list[e.Edit] = []
         self.gone: set[ast.AST] = set()
         self.importers = _importers(facts.tree)
@@ -330,7 +288,7 @@ class _Sweeper:
                 since.clear()
                 continue
             text = ast.unparse(statement)
-            if text in since and text not in self.old.repeated:
+            if text in since and self.old.assignments[text] < 2:
                 self._remove(statement)
             stored = {ast.unparse(t) for t in statement.targets}
             since = {s for s in since if not stored & set(s.split(" = "))} | {text}
@@ -509,7 +467,7 @@ def _importers(tree: ast.Module) -> dict[str, set[str]]:
     """The files of a program that import a name from somewhere."""
     found: dict[str, set[str]] = {}
     for module in modules_of(tree):
-        for node in walk(module):
+        for node in statements(module):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     found.setdefault(alias.name, set()).add(path_of(module))

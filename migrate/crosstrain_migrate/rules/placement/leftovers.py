@@ -278,7 +278,7 @@ class Leftovers:
     def _is_imported(self, scope: Scope, name: str) -> bool:
         """Whether another file of the program takes `name` from here."""
         interp = self.facts.interp
-        for node in self.facts.nodes:
+        for node in self.facts.nodes if interp.links.regions else ():
             if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
                 path = interp.linked(node, node.level, node.module or "")
                 if interp.links.region(path) is scope.file:

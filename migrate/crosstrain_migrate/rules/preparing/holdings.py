@@ -43,14 +43,10 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
     found: dict[str, Holding] = {}
     items = {Sequence(site): key for site, key in facts.items.get(value, ())}
-    for node, values in facts.interp.values.items():
-        if facts.table.of_node.get(node) is not scope or not isinstance(
-            getattr(node, "ctx", None), ast.Store
-        ):
-            continue
-        statement = facts.table.statement_of(node)
-        if not isinstance(node, ast.Name | ast.Attribute) or _is_loop_variable(facts, node):
+    for node, values in facts.stores:
+        if facts.table.of_node.get(node) is not scope or _is_loop_variable(facts, node):
             continue  # a loop variable over models is no place to bind a prepared one
+        statement = facts.table.statement_of(node)
         if value in values:
             name = ast.unparse(node)
             found.setdefault(name, Holding(name, value, [], scope)).stores.append(statement)
@@ -61,11 +57,11 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
             key = items[container]
             name = f"*{ast.unparse(node)}" if key == ANY else f"{ast.unparse(node)}[{key!r}]"
             found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
-    for node, held in facts.interp.definitions.items():
-        if isinstance(node, ast.alias) and value in held and facts.table.of_node.get(node) is scope:
-            name = node.asname or node.name  # made by another file of the program
+    for alias, held in facts.interp.definitions.items():
+        if isinstance(alias, ast.alias) and value in held and facts.table.of_node.get(alias) is scope:
+            name = alias.asname or alias.name  # made by another file of the program
             found.setdefault(name, Holding(name, value, [], scope)).stores.append(
-                facts.table.statement_of(node)
+                facts.table.statement_of(alias)
             )
     for holding in found.values():
         if holding.container is not None:

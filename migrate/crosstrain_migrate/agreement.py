@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from crosstrain_migrate.discovery import discover
-from crosstrain_migrate.imports import Project, is_script
+from crosstrain_migrate.imports import Project, is_script, mentioned
 from crosstrain_migrate.outcome import Migrated, display_name
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.roles.program import is_main_test
@@ -171,17 +171,23 @@ def _used_by_main(file: Migrated) -> set[str]:
 
 
 def _neighbours(changed: dict[Path, Migrated]) -> Iterator[Source]:
-    """Files beside and below the changed ones that import one of them."""
+    """Files beside and below the changed ones that import one of them, and may use what changes."""
     known: dict[Path, Source | None] = {}
     folder = Path(os.path.commonpath([path.parent for path in changed]))
     # An import of one of them names it, or a package that it is in.
-    names = {part.encode() for path in changed for part in path.relative_to(folder).with_suffix("").parts}
+    names = {part for path in changed for part in path.relative_to(folder).with_suffix("").parts}
+    packages = {path.parent for path in changed if (path.parent / "__init__.py").is_file()}
+    names |= {package.name for package in packages}
+    wanted = [name.encode() for file in changed.values() for name in _changed_names(file)]
     for found, _ in zip(discover([folder]), range(MOST_NEIGHBOURS), strict=False):
         if isinstance(found, InputError):
             continue
         try:
             data, target = read_bytes(found.path)
-            if target in changed or not any(name in data for name in names):
+            if target in changed or not any(name in data for name in wanted):
+                continue
+            own = {""} if packages.intersection(target.parents) else set()  # `from . import fit`
+            if (names | own).isdisjoint(mentioned(data)):
                 continue
             source = decode(found.path, data, target)
         except Unusable:  # nobody asked for it by name, and Python cannot import it either

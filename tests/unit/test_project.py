@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from crosstrain_migrate import agreement
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
@@ -141,6 +142,27 @@ def test_users_that_do_not_train_are_named(tmp_path: Path) -> None:
     outcome = migrate(tmp_path / "train.py")
     assert changed(outcome, tmp_path) == {"train.py", "loop.py"}
     assert [reason for reason in said(outcome) if "test_loop.py uses `fit`" in reason]
+
+
+def test_users_through_a_package_are_named(tmp_path: Path) -> None:
+    test = "from . import fit\n\ndef test_fit():\n    fit(None, [], None, 'cpu')\n"
+    script = SCRIPT.format(imports="from .parts import fit", fit="fit")
+    files = {"pkg/__init__.py": "from .parts import fit\n", "pkg/parts.py": HELPER, "pkg/check.py": test}
+    write(tmp_path, {"setup.cfg": "", "pkg/train.py": script, **files})
+    assert [one for one in said(migrate(tmp_path / "pkg" / "train.py")) if "check.py uses `fit`" in one]
+
+
+def test_files_that_only_say_the_same_words_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout of many scripts: each says `train` and `fit`, and what it imports is no business of this one."""
+    other = "import torch\nfrom shared import main\n\nmodel = main()\nmodel.train().fit('loop')\n"
+    write(tmp_path, {"setup.cfg": "", "train.py": TRAIN, "loop.py": HELPER, "shared.py": "def main(): ...\n"})
+    write(tmp_path, {f"models/run{number}.py": other for number in range(5)})
+    followed = []
+    monkeypatch.setattr(agreement, "Project", lambda source, known: followed.append(source.path))
+    migrate(tmp_path / "train.py")
+    assert not followed
 
 
 def test_other_uses_of_a_changed_module_are_no_obstacle(tmp_path: Path) -> None:

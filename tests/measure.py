@@ -59,6 +59,10 @@ def main() -> None:
         path = script(Path(folder))
         lines = len(path.read_text(encoding="utf-8").splitlines())
         os.environ["XDG_CACHE_HOME"] = folder
+        # An installed package has its bytecode.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        subprocess.run([migrate, "--no-cache", str(path)], capture_output=True, check=True)
         table = {
             "migrate --help": [migrate, "--help"],
             f"migrate train.py ({lines} lines, first time)": [migrate, "--no-cache", str(path)],

@@ -84,9 +84,9 @@ def _program(source: Source, known: dict[Path, Source | None]) -> Unit | None:
     # A module with the loop in it need not name torch itself.
     if not may_train(b"\n".join(file.code for file in files)) or not _parses(source.text):
         return None
-    folder = source.target.parent
-    paths = [os.path.relpath(file.target, folder).replace(os.sep, "/") for file in files]
-    roots = tuple(os.path.relpath(root, folder).replace(os.sep, "/") for root in project.roots)
+    top = project.roots[-1]  # so that a package's modules have one name, however they are imported
+    paths = [os.path.relpath(file.target, top).replace(os.sep, "/") for file in files]
+    roots = tuple(os.path.relpath(root, top).replace(os.sep, "/") for root in project.roots)
     text = program.link(zip(paths, (file.text for file in files), strict=True), roots)
     whole = Linked(source.path, source.target, source.data, text, source.encoding)
     return Unit(tuple(files), whole)

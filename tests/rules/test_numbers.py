@@ -11,19 +11,6 @@ def run(model, batch, device):
     out = model(x)
     return F.cross_entropy(out, y), len(x), (out.argmax(1) == y).sum().item()
 """
-
-
-def several(name: str, before: str, after: str, at: str = "loss.item()") -> Case:
-    """A loss that is read more than once in a step."""
-    return converts(
-        RULE,
-        name,
-        {"epoch": "total, n = 0.0, 0", "after_step": before},
-        {"after_step": after},
-        at=at,
-    )
-
-
 POSITIVE = [
     converts(
         RULE,
@@ -52,33 +39,6 @@ def run(model, batch, accelerator):
         main=True,
     ),
     step("a loss printed", "print(loss.item())", f"accelerator.print({LOSS}.item())"),
-    several(
-        "read twice: reduced once",
-        "total += loss.item()\nif n % 2 == 0:\n    print(f'{loss.item():.3f}')\nn += 1",
-        f"loss = {LOSS}\ntotal += loss.item()\nif n % 2 == 0:\n"
-        "    accelerator.print(f'{loss.item():.3f}')\nn += 1",
-    ),
-    several(
-        "read first where it may be left out",
-        "if n % 2 == 0:\n    print(loss.item())\ntotal += loss.item()",
-        f"loss = {LOSS}\nif n % 2 == 0:\n    accelerator.print(loss.item())\ntotal += loss.item()",
-        at="if n % 2",
-    ),
-    several(
-        "read where each may be left out",
-        "if n % 2 == 0:\n    print(loss.item())\nif n % 3 == 0:\n    total += loss.item()",
-        f"if n % 2 == 0:\n    accelerator.print({LOSS}.item())\nif n % 3 == 0:\n    total += {LOSS}.item()",
-    ),
-    several(
-        "read twice, and kept as it is",
-        "total += loss.item()\nprint(loss.item())\nlast = loss",
-        f"total += {LOSS}.item()\naccelerator.print({LOSS}.item())\nlast = loss",
-    ),
-    several(
-        "read twice, and by a function of its own",
-        "total += loss.item()\nprint(loss.item())\nlast = lambda: loss",
-        f"total += {LOSS}.item()\naccelerator.print({LOSS}.item())\nlast = lambda: loss",
-    ),
     step(
         "a batch drawn for its size alone",
         "size = len(next(iter(train_loader))[0])\nprint(size)",

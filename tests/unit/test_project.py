@@ -87,20 +87,22 @@ def test_every_form_of_import_leads_to_the_loop(tmp_path: Path, imports: str, fi
     assert "torch.device" not in (tmp_path / "train.py").read_text()
 
 
-def test_a_script_inside_a_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imports", ["from .lib.loop import fit", "from pkg.lib.loop import fit"])
+@pytest.mark.parametrize("given", [".", "pkg/train.py tools/finetune.py"])
+def test_a_script_inside_a_package(tmp_path: Path, imports: str, given: str) -> None:
     """Started with `python -m pkg.train`, or from the folder above."""
     write(
         tmp_path,
         {
             "pyproject.toml": "",
             "pkg/__init__.py": "",
-            "pkg/train.py": SCRIPT.format(imports="from .lib.loop import fit", fit="fit"),
+            "pkg/train.py": SCRIPT.format(imports=imports, fit="fit"),
             "pkg/lib/__init__.py": "",
             "pkg/lib/loop.py": HELPER,
             "tools/finetune.py": SCRIPT.format(imports="from pkg.lib.loop import fit", fit="fit"),
         },
     )
-    outcome = migrate(tmp_path)
+    outcome = migrate(*(tmp_path / name for name in given.split()))
     assert changed(outcome, tmp_path) == {"pkg/train.py", "pkg/lib/loop.py", "tools/finetune.py"}
 
 

@@ -22,7 +22,7 @@ LOCAL = "//"  # before the path of a linked file or folder in a Symbol
 class Part:
     """One file of a program. `first` is the line of the program that is its line 1; `path` is empty without markers.
 
-    `roots` are the folders that absolute imports are looked up in; paths are relative to the script's own folder.
+    `roots` are the folders that absolute imports are looked up in; all paths are relative to the outermost of them.
     """
 
     path: str

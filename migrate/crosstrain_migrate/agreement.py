@@ -186,10 +186,10 @@ def _neighbours(changed: dict[Path, Migrated]) -> Iterator[Source]:
             data, target = read_bytes(found.path)
             if target in changed or not any(name in data for name in wanted):
                 continue
+            source = decode(found.path, data, target)  # a notebook's code is not what lies on disk
             own = {""} if packages.intersection(target.parents) else set()  # `from . import fit`
-            if (names | own).isdisjoint(mentioned(data)):
+            if (names | own).isdisjoint(mentioned(source.code)):
                 continue
-            source = decode(found.path, data, target)
         except Unusable:  # nobody asked for it by name, and Python cannot import it either
             continue
         if any(file.target in changed for file in Project(source, known).files):

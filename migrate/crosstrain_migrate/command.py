@@ -37,7 +37,7 @@ class Request:
 
 def run(request: Request, migrate: Migrate) -> Outcome:
     """Migrates every file that the request means; writes them, all or none, in write mode."""
-    read, guests, untouched = _read_all(request)
+    read, guests, others = _read_all(request)
     errors = [one for one in read if isinstance(one, InputError)]
     # Alone, a guest holds nothing to migrate; whether it even parses is none of our business.
     found = [
@@ -45,8 +45,6 @@ def run(request: Request, migrate: Migrate) -> Outcome:
         for unit in units(one for one in [*read, *guests] if isinstance(one, Source))
         if len(unit.files) > 1 or unit.whole not in guests
     ]
-    together = {file.target for unit in found for file in unit.files}
-    untouched += sum(guest.target not in together for guest in guests)
     programs: list[list[Migrated]] = []
     for unit, file in zip(found, _results([unit.whole for unit in found], request, migrate), strict=True):
         if isinstance(file, InputError):
@@ -59,7 +57,10 @@ def run(request: Request, migrate: Migrate) -> Outcome:
     errors.sort(key=lambda error: asked.get(error.path, len(asked)))
     migrated = [file for file in done if isinstance(file, Migrated)]
     files = [file for file in migrated if file.result.changed or file.result.findings or file.result.trains]
-    untouched += sum(not (file.result.changed or file.result.refused) for file in migrated)
+    # A file that several scripts import, or that holds no training itself, is one file.
+    touched = {file.source.target for file in migrated if file.result.changed or file.result.refused}
+    looked_at = {*others, *(guest.target for guest in guests), *(file.source.target for file in migrated)}
+    untouched = len(looked_at - touched)
     if request.mode is Mode.WRITE:
         try:
             _write(files)
@@ -69,9 +70,9 @@ def run(request: Request, migrate: Migrate) -> Outcome:
     return Outcome(tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
 
 
-def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source], int]:
-    """The files to look into (or why one cannot be), those that may train through what they import, and how many
-    others hold no training code for certain.
+def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source], list[Path]]:
+    """The files to look into (or why one cannot be), those that may train through what they import, and all that hold
+    no training code themselves.
 
     A file asked for by name is always looked into, so that it gets an answer.
     """
@@ -98,7 +99,7 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source]
     for path, data, target in scripts:
         with contextlib.suppress(Unusable):  # nobody asked for it by name
             guests.append(decode(path, data, target))
-    return read, guests, len(others) - len(guests)
+    return read, guests, [target for _, _, target in others]
 
 
 def _results(sources: list[Source], request: Request, migrate: Migrate) -> Iterator[Migrated | InputError]:

@@ -104,6 +104,7 @@ def test_a_script_inside_a_package(tmp_path: Path, imports: str, given: str) -> 
     )
     outcome = migrate(*(tmp_path / name for name in given.split()))
     assert changed(outcome, tmp_path) == {"pkg/train.py", "pkg/lib/loop.py", "tools/finetune.py"}
+    assert outcome.untouched == 2, "each file counts once"
 
 
 def test_what_a_module_imports_is_followed(tmp_path: Path) -> None:

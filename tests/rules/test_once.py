@@ -54,6 +54,19 @@ NEGATIVE = [
     ),
     leaves(
         RULE,
+        "more is added to it before backward",
+        {
+            **START,
+            "loss": SLOTS["loss"]
+            + "\ntotal += loss.item()\nprint(loss.item())\nloss += 0.1 * model.weight.square().sum()",
+        },
+        {
+            "loss": SLOTS["loss"]
+            + f"\ntotal += {LOSS}.item()\naccelerator.print({LOSS}.item())\nloss += 0.1 * model.weight.square().sum()"
+        },
+    ),
+    leaves(
+        RULE,
         "backward stands between the readers",
         {**START, "loss": SLOTS["loss"] + "\ntotal += loss.item()", "after_step": "print(loss.item())"},
         {

@@ -62,10 +62,11 @@ def _is_over(facts: Facts, mention: ast.Name, value: frozenset[ast.AST], above: 
     """Whether a mention of the variable has seen its value, or sees another one."""
     if isinstance(mention.ctx, ast.Del):
         return False
+    first = min(place_of(definition) for definition in value)
     if isinstance(mention.ctx, ast.Store):
-        return True
+        added = isinstance(facts.table.parents[mention], ast.AugAssign)
+        return not added or first <= place_of(mention) < place_of(above)
     seen = facts.interp.reaching.get(mention)
     if seen is None or facts.table.of_node[mention] is not facts.table.of_node[above]:
         return False  # in a function of its own, which may be called at any time
-    first = min(place_of(definition) for definition in value)
     return not seen & value or first < place_of(mention) < place_of(above)

@@ -112,9 +112,7 @@ for step in range(steps):
         print(f"step {step}: " + ", ".join(f"{k} {v:.4f}" for k, v in means.items()))
         if step > 0 and means['held out'] < best:
             best = means['held out']
-            accelerator.save({
-                'model': plain.state_dict(), 'optimizer': optimizer.state_dict(), 'step': step, 'best': best
-            },
+            accelerator.save({'model': plain.state_dict(), 'optimizer': optimizer.state_dict(), 'step': step, 'best': best},
                        os.path.join(folder, 'lm.pt'))
 
     total = 0.0

@@ -74,13 +74,13 @@ def train(epoch):
         output, mean, logvar = model(data)
         loss = negative_elbo(output, data, mean, logvar)
         accelerator.backward(loss)
-        train_loss += accelerator.gather_for_metrics(loss).sum().item()
+        loss = accelerator.gather_for_metrics(loss).sum()
+        train_loss += loss.item()
         optimizer.step()
         if batch_idx % args.log_interval == 0:
             data = accelerator.gather_for_metrics(data)
             accelerator.print('epoch {} ({}/{}): {:.4f} per image'.format(
-                epoch, batch_idx * len(data), len(train_loader.dataset),
-                accelerator.gather_for_metrics(loss).sum().item() / len(data)))
+                epoch, batch_idx * len(data), len(train_loader.dataset), loss.item() / len(data)))
 
     accelerator.print('epoch {} train: {:.4f}'.format(epoch, train_loss / len(train_loader.dataset)))
 

@@ -89,7 +89,7 @@ def main():
 		momentum=0.5,
 	)
 	net, optimizer, train_loader, test_loader = accelerator.prepare(
-	    net, optimizer, train_loader, test_loader
+		net, optimizer, train_loader, test_loader
 	)
 
 	for epoch in range(args.epochs):

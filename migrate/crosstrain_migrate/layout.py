@@ -119,8 +119,8 @@ class _Line:
 
     def laid_out(self, row: _Row) -> list[str]:
         tokens = [token for token in row.tokens if token.type != tokenize.COMMENT]
-        if not tokens:
-            return [self.text]
+        if not tokens or sum(map(_deeper, tokens)) > 0:
+            return [self.text]  # the author breaks it in brackets of his own choice
         indent, behind = self.text[: tokens[0].start[1]], self.text[tokens[-1].end[1] :]
         if row.inside and len(list(_parts(tokens))) > 1:
             *lines, last = self._body(tokens, indent)

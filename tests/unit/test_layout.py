@@ -81,6 +81,11 @@ def test_a_comment_about_its_line_keeps_it(comment: str) -> None:
     assert lines(line) == [line]
 
 
+def test_a_line_that_the_author_broke_stays() -> None:
+    code = f"save({{'a': {NAME}, 'b': {NAME}}},\n     path)"
+    assert lines(code) == code.split("\n")
+
+
 def test_strings_are_not_broken() -> None:
     text = f'x = """\n{"(a, b), " * 20}\n"""'
     assert lines(text) == text.split("\n")

@@ -12,21 +12,22 @@ from crosstrain_migrate.roles.nodes import place_of
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 
-REDUCED = '.reduce({x}, reduction="mean")'
+GLOBAL = (
+    '.reduce({x}, reduction="mean")',
+    ".gather_for_metrics({x}).sum()",
+)  # what a loss becomes where it is read
 
 
 def reduce_once(context: Context) -> None:
     """Where nothing but these readers uses the variable any more, it holds the reduced loss from there on."""
-    readers: dict[tuple[str, frozenset[ast.AST]], dict[ast.Name, e.Replace]] = defaultdict(dict)
+    readers: dict[tuple[str, frozenset[ast.AST], str], dict[ast.Name, e.Replace]] = defaultdict(dict)
     for edit in context.edits:
-        if (
-            isinstance(edit, e.Replace)
-            and edit.template.endswith(REDUCED)
-            and isinstance(edit.node, ast.Name)
-        ):
+        if not isinstance(edit, e.Replace) or not isinstance(edit.node, ast.Name):
+            continue
+        if edit.template.endswith(GLOBAL):
             value = context.facts.interp.reaching.get(edit.node, frozenset())
-            readers[edit.node.id, value][edit.node] = edit
-    for (name, value), edits in readers.items():
+            readers[edit.node.id, value, edit.template][edit.node] = edit
+    for (name, value, _), edits in readers.items():
         above = _above(context.facts, name, value, edits.keys()) if value and len(edits) > 1 else None
         if above is not None:
             _move(context, edits, above)

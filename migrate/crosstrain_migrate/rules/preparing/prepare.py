@@ -201,7 +201,8 @@ def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
         return code
     targets, call = code.split(" = ", 1)
     function, arguments = call.rstrip(")").split("(", 1)
-    return f"{targets} = {function}(\n    {arguments}\n)"
+    unit = "\t" if any(line.startswith("\t") for line in context.lines) else "    "
+    return f"{targets} = {function}(\n{unit}{arguments}\n)"
 
 
 def _holding(context: Context, value: Value) -> Holding:

@@ -184,7 +184,7 @@ def _two_loaders(context: Context) -> None:
                 RULE,
                 facts.backward_calls[0][0],
                 f"one step takes a batch of each of several loaders (lines {names}): with --split-batches the processes "
-                "cannot share uneven ones",
+                "cannot share uneven ones, and the batches of shuffled loaders meet in another order than in one process",
                 "launch without --split-batches, or with batch sizes and data that the number of processes divides",
                 Severity.NOTE,
             )

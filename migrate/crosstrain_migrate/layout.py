@@ -121,6 +121,8 @@ class _Line:
         tokens = [token for token in row.tokens if token.type != tokenize.COMMENT]
         if not tokens or sum(map(_deeper, tokens)) > 0:
             return [self.text]  # the author breaks it in brackets of his own choice
+        if any(token.string == ";" for _, token in _outermost(tokens)):
+            return [self.text]  # and where several statements share a line, the line is what was wanted
         indent, behind = self.text[: tokens[0].start[1]], self.text[tokens[-1].end[1] :]
         if row.inside and len(list(_parts(tokens))) > 1:
             *lines, last = self._body(tokens, indent)

@@ -334,3 +334,14 @@ def test_rows_that_a_training_function_needs_are_not_taken_from_it() -> None:
     assert result.changed, result.findings
     assert "y = accelerator.gather" not in result.after
     assert result.after.count("len(accelerator.gather_for_metrics(y))") == 2
+
+
+def test_rows_that_only_an_elif_reads() -> None:
+    """Nothing can stand above an `elif`: the rows are gathered where they are read."""
+    told = "if epoch == 0:\n    first = 0\nelif (out.argmax(1) == y).float().mean().item() < 0.5:\n    worst = (out.argmax(1) == y).sum().item() / len(y)"
+    result = migrate(script({**SLOTS, "after_step": told}))
+    assert (
+        "elif accelerator.gather_for_metrics((out.argmax(1) == y).float()).mean().item() < 0.5:"
+        in result.after
+    )
+    assert "CT001" not in {f.rule for f in result.findings}

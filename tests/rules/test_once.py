@@ -38,6 +38,11 @@ NEGATIVE = [
         f"if n % 2 == 0:\n    accelerator.print({LOSS}.item())\nif n % 3 == 0:\n    total += {LOSS}.item()",
     ),
     apart(
+        "the readers are an elif",
+        "if n == 0:\n    print('first')\nelif loss.item() < total:\n    total = loss.item()\nn += 1",
+        f"if n == 0:\n    accelerator.print('first')\nelif {LOSS}.item() < total:\n    total = {LOSS}.item()\nn += 1",
+    ),
+    apart(
         "it is kept as it is, too",
         "total += loss.item()\nprint(loss.item())\nlast = loss",
         f"total += {LOSS}.item()\naccelerator.print({LOSS}.item())\nlast = loss",

@@ -86,6 +86,11 @@ def test_a_line_that_the_author_broke_stays() -> None:
     assert lines(code) == code.split("\n")
 
 
+def test_statements_that_share_a_line_stay() -> None:
+    code = f"print({NAME}); best = min(best, {NAME}, 1000)"
+    assert len(code) > 100 and lines(code) == [code]
+
+
 def test_strings_are_not_broken() -> None:
     text = f'x = """\n{"(a, b), " * 20}\n"""'
     assert lines(text) == text.split("\n")

@@ -159,10 +159,10 @@ class ScopeTable:
                 return around
         return None
 
-    def is_whole_else(self, node: ast.If) -> bool:
-        """Whether an `if` is all that another one's `else` holds, as an `elif` is."""
+    def is_whole_else(self, node: ast.AST) -> bool:
+        """Whether a statement is an `if` that is all another one's `else` holds, as an `elif` is."""
         parent = self.parents.get(node)
-        return isinstance(parent, ast.If) and parent.orelse == [node]
+        return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that `node` is part of (itself, if it is one)."""

@@ -195,6 +195,8 @@ class Gatherer:
         position = self._first_common(statements)
         if position is None or not self.facts.table.is_inside(position, around):
             return None
+        if self.facts.table.is_whole_else(position):
+            return None  # nothing can stand above an `elif`
         position = self._out_of_inner_loops(position, around)
         cut = _Cut(position)
         for collapse in group:

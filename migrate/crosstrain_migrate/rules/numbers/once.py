@@ -51,6 +51,8 @@ def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.
     if not any(s in suite for s in statements):
         return None  # each may be left out: it would be reduced for nobody
     above = next(s for s in suite if any(facts.table.is_inside(inner, s) for inner in statements))
+    if facts.table.is_whole_else(above):
+        return None  # nothing can stand above an `elif`
     made = max(place_of(definition) for definition in value)
     if made >= place_of(above) or any(facts.table.is_inside(d, above) for d in value):
         return None

@@ -124,9 +124,7 @@ class Identities:
 
     def _is_link(self, node: ast.If) -> bool:
         """Whether it is, or has, an `elif`."""
-        around = self.facts.table.parents[node]
-        own = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
-        return own or (isinstance(around, ast.If) and around.orelse == [node])
+        return any(self.facts.table.is_whole_else(one) for one in (node, node.orelse[0]))
 
     def _remove_loop(self, node: ast.For) -> None:
         """`for k in batch:` around nothing but moves."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import Case, Slots, converts, each, leaves, refuses
+from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, refuses, script
 
 NUMBERS, BACKWARD = "CT602", "CT202"
 PAD = """\
@@ -130,3 +130,12 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_ragged(case: Case) -> None:
     case.check()
+
+
+def test_a_list_that_is_filled_by_a_bound_method() -> None:
+    """`append = xs.append`: what it fills is not told, and nothing breaks on it."""
+    bound = APPENDED.replace("    for row", "    append = xs.append\n    for row").replace(
+        "xs.append(row", "append(row"
+    )
+    result = migrate(script({**SLOTS, **padding(collate=bound, after_step="print(len(x))")}))
+    assert f"accelerator.print(len({HEADS}))" in result.after

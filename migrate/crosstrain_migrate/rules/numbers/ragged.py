@@ -193,8 +193,9 @@ def _assigned(function: FunctionNode, name: str) -> list[ast.AST]:
         if isinstance(node, ast.Assign) and any(_names(target, name, ast.Store) for target in node.targets):
             found.append(node.value)
         elif isinstance(node, ast.Call) and last_name(node.func) in {"append", "extend"}:
-            assert isinstance(node.func, ast.Attribute)
-            found += node.args if _names(node.func.value, name, ast.Load) else []
+            # `append = rows.append` may be of any list.
+            mine = not isinstance(node.func, ast.Attribute) or _names(node.func.value, name, ast.Load)
+            found += node.args if mine else []
     return found
 
 

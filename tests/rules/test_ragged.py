@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, refuses, script
+from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, refuses, script, unbroken
 
 NUMBERS, BACKWARD = "CT602", "CT202"
 PAD = """\
@@ -28,6 +28,9 @@ train_loader = DataLoader(train_set, batch_size=8, shuffle=True, collate_fn={})"
 HEADS = "accelerator.gather_for_metrics(x.reshape(len(x), -1)[:, 0])"
 
 
+SEEN = ((BACKWARD, "F.cross_entropy(out, y)"),)  # what a model makes of the padding is said
+
+
 def padding(collate: str = PAD, given: str = "collate", **more: str) -> Slots:
     return {"definitions": collate, "data": DATA.format(given), **more}
 
@@ -38,6 +41,7 @@ POSITIVE = [
         "rows of a padded tensor are counted",
         padding(after_step="print(len(x))"),
         {"after_step": f"accelerator.print(len({HEADS}))"},
+        findings=SEEN,
     ),
     converts(
         NUMBERS,
@@ -45,6 +49,7 @@ POSITIVE = [
         padding(after_step="n = x.size(0)\nprint(n)"),
         {"after_step": f"n = {HEADS}.size(0)\naccelerator.print(n)"},
         at="n = x.size(0)",
+        findings=SEEN,
     ),
     converts(
         NUMBERS,
@@ -53,18 +58,21 @@ POSITIVE = [
             given="partial(collate)", imports="from functools import partial", after_step="print(x.shape[0])"
         ),
         {"after_step": f"accelerator.print({HEADS}.shape[0])"},
+        findings=SEEN,
     ),
     converts(
         NUMBERS,
         "by a lambda",
         padding(given="lambda rows: collate(rows)", after_step="print(len(x))"),
         {"after_step": f"accelerator.print(len({HEADS}))"},
+        findings=SEEN,
     ),
     converts(
         NUMBERS,
         "labels beside it have one length",
         padding(after_step="print((out.argmax(1) == y).sum().item())"),
         {"after_step": "accelerator.print(accelerator.gather_for_metrics(out.argmax(1) == y).sum().item())"},
+        findings=SEEN,
     ),
     converts(
         NUMBERS,
@@ -74,6 +82,7 @@ POSITIVE = [
             "device": 'accelerator = Accelerator(even_batches="weighted")  # the fastest there is',
             "after_step": "accelerator.print(accelerator.gather_for_metrics((x != 0).sum()).sum().item())",
         },
+        findings=SEEN,
     ),
     Case(
         BACKWARD,
@@ -92,6 +101,7 @@ NEGATIVE = [
         BACKWARD,
         "one label a row",
         padding(APPENDED),
+        findings=SEEN,
     ),
     leaves(
         NUMBERS,
@@ -107,6 +117,7 @@ NEGATIVE = [
         "labels alone are counted as they are",
         padding(after_step="print(len(y))"),
         {"after_step": "accelerator.print(len(accelerator.gather_for_metrics(y)))"},
+        findings=SEEN,
     ),
     refuses(
         NUMBERS,
@@ -139,3 +150,18 @@ def test_a_list_that_is_filled_by_a_bound_method() -> None:
     )
     result = migrate(script({**SLOTS, **padding(collate=bound, after_step="print(len(x))")}))
     assert f"accelerator.print(len({HEADS}))" in result.after
+
+
+def test_parts_in_parts() -> None:
+    """The second of a pair that is the first part of the batch is padded, and not the labels."""
+    nested = TAGS.replace(
+        "y = nn.utils.rnn.pad_sequence([r[1] for r in rows], batch_first=True)",
+        "y = torch.tensor([r[1] for r in rows])",
+    )
+    nested = nested.replace("return x, y", "return (torch.tensor([len(r[0]) for r in rows]), x), y")
+    for loop in ("for (n, x), y in train_loader:", "for i, ((n, x), y) in enumerate(train_loader):"):
+        slots = {**SLOTS, **padding(collate=nested, loop=loop, batch="", after_step="print(len(x), len(y))")}
+        result = migrate(script(slots))
+        assert f"accelerator.print(len({HEADS}), len(accelerator.gather_for_metrics(y)))" in unbroken(
+            result.after
+        )

@@ -102,11 +102,24 @@ class _Origin:
         if not isinstance(around, ast.Tuple | ast.List):
             return {None} if value is None else self.padded(value, parts, seen)
         position = next(i for i, part in enumerate(around.elts) if part is target)
+        if isinstance(statement, ast.For | ast.AsyncFor):
+            return _look_up(self._place_in_batch(target, statement), parts)
         if value is None:
-            return _look_up(position, parts)
+            return {None}
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(around.elts):
             return self.padded(value.elts[position], parts, seen)
         return self._part(value, position, parts, seen)
+
+    def _place_in_batch(self, target: ast.AST, loop: ast.For | ast.AsyncFor) -> int:
+        """The part of the batch that a loop variable is in: `x` of `(lengths, x), y` is in the first."""
+        places: list[int] = []
+        inner, around = target, self.facts.table.parents.get(target)
+        while isinstance(around, ast.Tuple | ast.List):
+            places.append(next(i for i, part in enumerate(around.elts) if part is inner))
+            inner, around = around, self.facts.table.parents.get(around)
+        calls = [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
+        pairs = sum(bool(self.facts.paths(c.func) & {"builtins.enumerate", "builtins.zip"}) for c in calls)
+        return places[max(len(places) - 1 - pairs, 0)]
 
     def _part(
         self, whole: ast.AST, key: object, parts: list[Parts], seen: frozenset[ast.AST]

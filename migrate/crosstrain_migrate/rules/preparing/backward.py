@@ -137,7 +137,15 @@ def _averages_padding(context: Context) -> None:
                 [*origin.args, *(k.value for k in origin.keywords)] if isinstance(origin, ast.Call) else []
             )
             if any(is_padded(context, t) is False for t in targets if context.facts.of(t)):
-                continue  # one label a row
+                context.note(
+                    RULE,
+                    origin,
+                    "there is one label a row, but every process pads the rows to the longest of its own share: a model that "
+                    "does not mask the padding computes other losses than for the global batch",
+                    "nothing to do where the model masks it; else pad to a fixed length in the collate function",
+                    Severity.NOTE,
+                )
+                return
             context.note(
                 RULE,
                 origin,

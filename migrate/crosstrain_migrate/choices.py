@@ -5,13 +5,20 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Mode(str, Enum):
+class _Choice(str, Enum):
+    """One of the values of an option; its text is what is typed."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Mode(_Choice):
     PREVIEW = "preview"  # show what would be done
     CHECK = "check"  # only say whether something would be done
     WRITE = "write"
 
 
-class FailOn(str, Enum):
+class FailOn(_Choice):
     """What makes a run end with exit code 1."""
 
     EDITS = "edits"  # a file would be, or was, changed
@@ -19,7 +26,7 @@ class FailOn(str, Enum):
     FINDINGS = "findings"  # anything a person should look at
 
 
-class Format(str, Enum):
+class Format(_Choice):
     TEXT = "text"
     JSON = "json"
     SARIF = "sarif"
@@ -28,23 +35,23 @@ class Format(str, Enum):
     HTML = "html"
 
 
-class Snippet(str, Enum):
+class Snippet(_Choice):
     GITHUB_ACTIONS = "github-actions"
     PRE_COMMIT = "pre-commit"
 
 
-class Data(str, Enum):
+class Data(_Choice):
     REAL = "real"
     SYNTHETIC = "synthetic"
 
 
-class Backend(str, Enum):
+class Backend(_Choice):
     """Values of `--verify-backend`."""
 
     TORCH = "torch"
     XLA = "xla"
 
 
-class Runtime(str, Enum):
+class Runtime(_Choice):
     CROSSTRAIN = "crosstrain"
     ACCELERATE = "accelerate"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -20,7 +22,7 @@ def _option(text: str, *names: str, metavar: str | None = None) -> object:
 
 
 Paths = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(metavar="PATHS", help="Scripts, notebooks, directories, or - for standard input."),
 ]
 Write = Annotated[bool, _option("Rewrite the files, all or none; --undo takes it back.", "--write")]
@@ -75,8 +77,30 @@ VerifyBackend = Annotated[
 ]
 
 
+def _as_given(read: Callable[[Any, Any], Any], parameter: Any, context: Any, value: Any) -> Any:
+    """The value of an option; `read` it only where that can change it.
+
+    Whatever typer reads, it reads with pydantic, which takes 0.1 s to load. A default has its type already, and PATHS are
+    text until `migrate` has them.
+    """
+    source = context.get_parameter_source(parameter.name)
+    default = source is not None and source.name == "DEFAULT"
+    if not default and parameter.name != "paths":
+        return read(context, value)
+    many = parameter.nargs != 1 or getattr(parameter, "multiple", False)
+    return () if many and value is None else value
+
+
 class _Command(TyperCommand):
     """With --verify, what follows -- are the script's arguments and not paths."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            if "process_value" not in vars(parameter):
+                read = partial(_as_given, parameter.process_value, parameter)
+                parameter.process_value = read  # type: ignore[method-assign]
+        return parameters
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own, rest = args, []
@@ -129,16 +153,17 @@ def migrate(
         return
     from crosstrain_migrate import console
 
+    named = [Path(path) for path in paths or ()]
     if explain is not None or list_rules:
         _end(console.put_rules(explain, output_format, output))
     if explain_roles:
-        _end(console.put_roles(console.checked(paths or [], write=write, check=check), output))
+        _end(console.put_roles(console.checked(named, write=write, check=check), output))
     if emit is not None:
         _end(console.put_snippet(emit))
     if undo:
-        _end(console.undo(paths or [Path()]))
+        _end(console.undo(named or [Path()]))
     asked = console.Asked(
-        paths=console.checked(paths or [], write=write, check=check),
+        paths=console.checked(named, write=write, check=check),
         mode=Mode.WRITE if write else Mode.CHECK if check else Mode.PREVIEW,
         config_file=config_file,
         runtime=runtime,

@@ -290,6 +290,21 @@ def test_starting_is_lean() -> None:
     assert not (heavy | ours) & set(modules)
 
 
+def test_a_plain_call_loads_nothing_that_it_does_not_use(repo: Path) -> None:
+    """pydantic is how typer reads options: 0.1 s, where nothing but PATHS and switches is given."""
+    _write(repo, train="import torch\n\nprint(torch.ones(2).sum())\n")
+    code = "import atexit, sys\natexit.register(lambda: print(*sys.modules))\n"
+    code += "from crosstrain_migrate.cli import main\nmain()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "--no-cache", "--check", "train.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "0 files would be changed, 1 untouched" in ran.stderr
+    assert not {"torch", "jinja2", "numpy", "pydantic", "multiprocessing"} & set(ran.stdout.split())
+
+
 def test_help_and_version() -> None:
     help_text = subprocess.run(
         [str(Path(sys.executable).parent / "migrate"), "--help"], capture_output=True, text=True, check=True

@@ -25,7 +25,7 @@ Migrate = Callable[[Path, str, "Options"], FileResult]
 
 # Trees are many objects that live as long as their file. Looking for garbage among them after 700 new ones, as Python
 # does, takes a tenth of the time; looking too rarely takes memory.
-_ALLOCATIONS, _GENERATIONS = 10_000, 5
+_ALLOCATIONS, _GENERATIONS = 50_000, 5
 # Starting a process costs as much as migrating about this much code.
 _BYTES_PER_PROCESS = 30_000
 

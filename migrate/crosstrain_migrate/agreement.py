@@ -7,13 +7,14 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from crosstrain_migrate.discovery import discover
 from crosstrain_migrate.imports import Project, is_script, mentioned
 from crosstrain_migrate.outcome import Migrated, display_name
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
-from crosstrain_migrate.roles.program import is_main_test
+from crosstrain_migrate.roles.program import is_main_test, tree_of
 from crosstrain_migrate.sources import UNPARSABLE, Source, Unusable, decode, read_bytes
 
 RULE = "CT004"
@@ -130,6 +131,7 @@ def _changed_names(file: Migrated) -> set[str]:
     }
 
 
+@lru_cache(maxsize=4)
 def _signatures(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
 
@@ -143,14 +145,14 @@ def _signatures(text: str) -> dict[str, str]:
             elif isinstance(node, ast.Assign):
                 found.update({prefix + t.id: "" for t in node.targets if isinstance(t, ast.Name)})
 
-    visit(ast.parse(text).body, "")
+    visit(tree_of(text).body, "")
     return found
 
 
 def _mentioned(text: str) -> set[str]:
     """Every name in a text; none where it is no Python, which nothing can be run of."""
     try:
-        tree = ast.parse(text)
+        tree = tree_of(text)
     except UNPARSABLE:
         return set()
     found: set[str] = set()
@@ -166,7 +168,7 @@ def _mentioned(text: str) -> set[str]:
 
 def _used_by_main(file: Migrated) -> set[str]:
     """What a module says under its own `if __name__ == "__main__":`, which no script runs."""
-    tests = (n for n in ast.parse(file.result.before).body if is_main_test(n))
+    tests = (n for n in tree_of(file.result.before).body if is_main_test(n))
     return {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
 
 

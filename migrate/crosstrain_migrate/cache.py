@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,16 @@ class Cache:
 
 def _tool() -> tuple[object, ...]:
     package = Path(__file__).parent
-    modules = sorted(
-        (str(file.relative_to(package)), file.stat().st_size, file.stat().st_mtime_ns)
-        for file in package.rglob("*.py")
-    )
-    return (__version__, sys.version_info[:3], metadata.version("libcst"), *modules)
+    modules = sorted((str(file.relative_to(package)), *_made(file)) for file in package.rglob("*.py"))
+    # LibCST by its files, too: asking the package's metadata for its version loads the e-mail parser.
+    libcst = find_spec("libcst")
+    assert libcst is not None and libcst.origin is not None
+    return (__version__, sys.version_info[:3], libcst.origin, *_made(Path(libcst.origin)), *modules)
+
+
+def _made(file: Path) -> tuple[int, int]:
+    about = file.stat()
+    return about.st_size, about.st_mtime_ns
 
 
 def _saved(result: FileResult) -> dict[str, Any]:

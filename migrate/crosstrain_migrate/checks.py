@@ -11,13 +11,12 @@ import io
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
+from itertools import product
 
-from crosstrain_migrate.names import early_uses, local_names, unbound_names
-from crosstrain_migrate.roles.program import parts
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.names import Function, early_uses, functions, own_names, unbound_names
+from crosstrain_migrate.roles.program import parts, tree_of
+from crosstrain_migrate.roles.walks import children
 
 
 def check_result(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:
@@ -41,9 +40,9 @@ def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[s
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes and the like are the author's
-        old = ast.parse(before)
+        old = tree_of(before)
         try:
-            new = ast.parse(after)
+            new = tree_of(after)
             compile(new, "<result>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError) as error:
             # Some texts parse and do not compile (`return` outside a function): those must only parse again.
@@ -52,7 +51,7 @@ def _check_file(before: str, after: str, allowed_lost: frozenset[str]) -> list[s
                 return [f"the result does not parse{line}: {getattr(error, 'msg', error)}"]
         return [
             *_check_names(before, old, after, new),
-            *_check_tokens(_Tokens.of(before), _Tokens.of(after), allowed_lost),
+            *_check_tokens(before, old, after, new, allowed_lost),
             *_check_line_ends(before, after),
         ]
 
@@ -67,7 +66,7 @@ def _compiles(tree: ast.Module) -> bool:
 
 def _parses(text: str) -> bool:
     try:
-        ast.parse(text)
+        tree_of(text)
     except SyntaxError:
         return False
     return True
@@ -84,57 +83,50 @@ def _check_names(before: str, old: ast.Module, after: str, new: ast.Module) -> l
             ]
     except SyntaxError:
         pass  # the original does not compile, so there is no symbol table to compare with
-    if early := early_uses(new):
+    own, others = _by_scope(before, old), _by_scope(after, new)
+    same = {scope for scope, (_, text) in own.items() if scope in others and others[scope][1] == text}
+    if early := early_uses(new, same):
         problems += [
             f"`{name}` is used in line {early[scope, name]} ({scope}) before anything binds it"
-            for scope, name in sorted(early.keys() - early_uses(old).keys())
+            for scope, name in sorted(early.keys() - early_uses(old, same).keys())
         ]
-    return problems + _captured(old, new)
-
-
-def _captured(old: ast.Module, new: ast.Module) -> list[str]:
-    """A function's own name whose binding went while a use stayed now means another scope's variable."""
-    before, after = local_names(old), local_names(new)
-    problems = []
-    for scope, names in before.items():
-        gone = names - after.get(scope, names)
-        used = _read_in(new, scope, after) if gone else frozenset()
-        problems += [
-            f"`{name}` was {scope}'s own; the result reads another variable of that name"
-            for name in sorted(gone & used)
-        ]
+    for scope in sorted(own.keys() & others.keys() - same):
+        problems += _captured(scope, own[scope][0], others[scope][0])
     return problems
 
 
-def _read_in(tree: ast.Module, scope: str, own: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The names that a scope reads, in functions inside it too unless they are these functions' `own`."""
-    body: list[ast.stmt] = tree.body
-    function: ast.AST = tree
-    for part in scope.split("."):
-        candidates = [
-            node for statement in body for node in walk(statement) if _is_scope(node) and node.name == part
-        ]
-        if not candidates:
-            return frozenset()
-        function, body = candidates[0], candidates[0].body
-    return _reads(function, scope, own)
+def _by_scope(text: str, tree: ast.Module) -> dict[str, tuple[list[Function], list[str]]]:
+    """Each scope's functions (those that redefine one another share it), and their lines."""
+    lines = text.split("\n")
+    found: dict[str, tuple[list[Function], list[str]]] = {}
+    for scope, function in functions(tree):
+        same, texts = found.setdefault(scope, ([], []))
+        same.append(function)
+        texts += lines[function.lineno - 1 : function.end_lineno]
+    return found
 
 
-def _reads(node: ast.AST, scope: str, own: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        return frozenset({node.id})
+def _captured(scope: str, old: list[Function], new: list[Function]) -> list[str]:
+    """A function's own name whose binding went while a use stayed now means another scope's variable."""
+    pairs = zip(old, new, strict=True) if len(old) == len(new) else product(old, new)
+    lost: set[str] = set()
+    for one, other in pairs:
+        gone = own_names(one) - own_names(other)
+        lost |= gone & _reads(other) if gone else gone
+    return [
+        f"`{name}` was {scope}'s own; the result reads another variable of that name" for name in sorted(lost)
+    ]
+
+
+def _reads(node: ast.AST) -> frozenset[str]:
+    """The names that a scope reads, in functions inside it too unless they are these functions' own."""
+    if isinstance(node, ast.Name):
+        return frozenset({node.id}) if isinstance(node.ctx, ast.Load) else frozenset()
     found: set[str] = set()
-    for child in ast.iter_child_nodes(node):
-        if _is_scope(child):
-            inner = f"{scope}.{child.name}"
-            found |= _reads(child, inner, own) - own.get(inner, frozenset())
-        else:
-            found |= _reads(child, scope, own)
+    for child in children(node):
+        inner = _reads(child)
+        found |= inner - own_names(child) if isinstance(child, Function) else inner
     return frozenset(found)
-
-
-def _is_scope(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +155,33 @@ class _Tokens:
         return cls(comments, indents)
 
 
-def _check_tokens(old: _Tokens | None, new: _Tokens | None, allowed_lost: frozenset[str]) -> list[str]:
+def _check_tokens(
+    before: str, old: ast.Module, after: str, new: ast.Module, allowed_lost: frozenset[str]
+) -> list[str]:
+    if "\t" not in before and "\t" not in after:
+        # Python's tokenizer takes longer than its parser: it reads what changed, and all of it only to name a problem.
+        gone, come = Counter(_pieces(before, old)), Counter(_pieces(after, new))
+        kept = gone & come
+        if not _compared("".join((gone - kept).elements()), "".join((come - kept).elements()), allowed_lost):
+            return []
+    return _compared(before, after, allowed_lost)
+
+
+def _pieces(text: str, tree: ast.Module) -> list[str]:
+    """A text cut where statements of the module begin lines: each piece has its tokens whatever stands around it."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    pieces, begun, end = [], 0, 0
+    for statement in tree.body:
+        first = min(node.lineno for node in (statement, *getattr(statement, "decorator_list", ()))) - 1
+        if first >= end and not (first and lines[first - 1].endswith("\\\n")):
+            pieces.append("".join(lines[begun:first]))
+            begun = first
+        end = statement.end_lineno or end
+    return [*pieces, "".join(lines[begun:])]
+
+
+def _compared(before: str, after: str, allowed_lost: frozenset[str]) -> list[str]:
+    old, new = _Tokens.of(before), _Tokens.of(after)
     if old is None:
         return []
     if new is None:

@@ -7,6 +7,7 @@ import re
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .launching import launch_facts
 from .layout import wrapped
@@ -17,13 +18,14 @@ from .roles.facts import Facts, understand
 from .roles.program import parse
 from .rules import Plan, plan, unwind
 from .rules.base import Refusal
-from .rules.distribution.plain import Plain, gone_with_code
-from .rules.distribution.tidy import comments, tidy
 from .rules.distribution.wish import Wish
 from .rules.gate import already_migrated
 from .rules.xla import advise, one_of_each
 from .sources import UNPARSABLE, may_train, syntax_problem
 from .suppress import skips_file, suppressions
+
+if TYPE_CHECKING:
+    from .rules.distribution.plain import Plain
 
 XLA_ADVICE = "CT7"
 
@@ -109,6 +111,8 @@ def _trains(facts: Facts) -> bool:
 def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: Policy) -> FileResult:
     """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
     from .checks import check_result
+    from .rules.distribution.plain import gone_with_code
+    from .rules.distribution.tidy import comments, tidy
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)

@@ -12,7 +12,7 @@ import ast
 import builtins
 import symtable
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from crosstrain_migrate.roles.walks import children, statements, walk
@@ -49,27 +49,28 @@ else:
     _Try = ast.Try
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ANNOTATED = {ast.arg, ast.AnnAssign, ast.FunctionDef, ast.AsyncFunctionDef}
+_BINDERS = {
+    *(*_SCOPES, *_COMPREHENSIONS, ast.Name, ast.Import, ast.ImportFrom, ast.ExceptHandler),
+    *(ast.MatchAs, ast.MatchStar, ast.MatchMapping),
+}
 
 
 def unbound_names(text: str, tree: ast.Module) -> dict[str, int]:
     """Names used as globals that nothing binds, with a line that does (0: in `__all__` or quoted)."""
     if _has_star_import(tree):
         return {}
-    tables = list(_tables(symtable.symtable(text, "<checked>", "exec")))
-    bound = {
-        symbol.get_name()
-        for table in tables
-        for symbol in table.get_symbols()
-        if (table.get_type() == "module" or symbol.is_declared_global())
-        and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace())
-    }
-    used = {
-        symbol.get_name()
-        for table in tables
-        for symbol in table.get_symbols()
-        if symbol.is_referenced() and symbol.is_global()
-    }
-    used |= _exported(tree) | _quoted_annotations(tree)
+    bound: set[str] = set()
+    used = _exported(tree) | _quoted_annotations(tree)
+    for table in _tables(symtable.symtable(text, "<checked>", "exec")):
+        whole = table.get_type() == "module"
+        for symbol in table.get_symbols():
+            if (whole or symbol.is_declared_global()) and (
+                symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+            ):
+                bound.add(symbol.get_name())
+            if symbol.is_referenced() and symbol.is_global():
+                used.add(symbol.get_name())
     missing = used - bound - KNOWN
     if not missing:
         return {}
@@ -80,23 +81,26 @@ def unbound_names(text: str, tree: ast.Module) -> dict[str, int]:
     return {name: lines.get(name, 0) for name in missing}
 
 
-def early_uses(tree: ast.Module) -> dict[tuple[str, str], int]:
+def early_uses(tree: ast.Module, but: Container[str] = ()) -> dict[tuple[str, str], int]:
     """(scope, name) -> line of a read that comes before every binding of the name in that scope.
 
-    A call, in the module's own statements, of a function that needs a global counts as a read of that global.
+    A call, in the module's own statements, of a function that needs a global counts as a read of that global. Functions
+    whose scope is among `but` are not looked into.
     """
     found: dict[tuple[str, str], int] = {}
-    declared = {name for node in walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    declared = {name for node in statements(tree) if isinstance(node, ast.Global) for name in node.names}
     if not _has_star_import(tree):
         own = _bindings(tree.body) - declared - KNOWN
         flow = _Flow("module", own, needs=_global_needs(tree, own))
         flow.run(tree.body)
         found.update(flow.early)
-    for scope, function in _functions(tree):
+    for scope, function in functions(tree):
+        if scope in but:
+            continue
         # Names bound by an enclosing function, by `global` or by `nonlocal` are not this scope's.
         outer = {
             name
-            for node in walk(function)
+            for node in statements(function)
             if isinstance(node, ast.Global | ast.Nonlocal)
             for name in node.names
         }
@@ -107,12 +111,9 @@ def early_uses(tree: ast.Module) -> dict[tuple[str, str], int]:
     return found
 
 
-def local_names(tree: ast.Module) -> dict[str, frozenset[str]]:
-    """Function -> the names it binds itself, its parameters among them."""
-    return {
-        scope: frozenset(_bindings(function.body) | _arguments(function.args))
-        for scope, function in _functions(tree)
-    }
+def own_names(function: Function) -> set[str]:
+    """The names that a function binds itself, its parameters among them."""
+    return _bindings(function.body) | _arguments(function.args)
 
 
 @dataclass(slots=True)
@@ -304,24 +305,25 @@ def _bindings_of(node: ast.AST) -> set[str]:
     stack = [node]
     while stack:
         one = stack.pop()
+        if one.__class__ not in _BINDERS:
+            stack += children(one)
+            continue
         match one:
+            case ast.Name():
+                if isinstance(one.ctx, ast.Store):
+                    names.add(one.id)
+                continue
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.add(one.name)
-                stack += [*one.decorator_list]
+                stack += one.decorator_list
                 continue
             case ast.Lambda():
                 continue
-            case ast.Name(ctx=ast.Store()):
-                names.add(one.id)
             case ast.Import():
                 names |= {alias.asname or alias.name.partition(".")[0] for alias in one.names}
             case ast.ImportFrom():
                 names |= {alias.asname or alias.name for alias in one.names}
-            case (
-                ast.ExceptHandler(name=str(name))
-                | ast.MatchAs(name=str(name))
-                | ast.MatchStar(name=str(name))
-            ):
+            case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name) if name:
                 names.add(name)
             case ast.MatchMapping(rest=str(name)):
                 names.add(name)
@@ -346,7 +348,7 @@ def _arguments(arguments: ast.arguments) -> set[str]:
     }
 
 
-def _functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
+def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
     """Every function, with its qualified name, which redefinitions share."""
     stack: list[tuple[str, ast.AST]] = [("", tree)]
     while stack:
@@ -431,6 +433,8 @@ def _quoted_annotations(tree: ast.Module) -> set[str]:
     """Names at the front of annotations written as strings: `def f(device: "torch.device")` needs `torch`."""
     names: set[str] = set()
     for node in walk(tree):
+        if node.__class__ not in _ANNOTATED:
+            continue
         match node:
             case (
                 ast.arg(annotation=ast.Constant(value=str(text)))

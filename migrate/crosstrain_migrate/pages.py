@@ -17,7 +17,7 @@ from pathlib import Path
 from crosstrain_migrate import __version__
 from crosstrain_migrate.codes import OWN_PAGES, TITLES
 from crosstrain_migrate.policy import stands_alone
-from crosstrain_migrate.rules import catalogue
+from crosstrain_migrate.rules.catalogue import catalogue
 
 FAMILIES = {
     "CT0": "The tool's own work",

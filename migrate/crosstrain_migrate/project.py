@@ -5,7 +5,6 @@ A file that several scripts import is changed once, and only in a way that is ri
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 from collections.abc import Iterable
@@ -100,7 +99,7 @@ def _parses(text: str) -> bool:
     if program.MARKER in text:
         return False
     try:
-        ast.parse(text)
+        program.tree_of(text)
     except UNPARSABLE:
         return False
     return True

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import cast
 
 from . import edits as e
+from .roles.program import tree_of
 from .roles.scopes import suites
 
 Span = tuple[int, int]  # offsets into the text, the second one behind the end
@@ -136,7 +137,7 @@ def without_end(text: str) -> tuple[str, str]:
     only the last of them."""
     if not text.rstrip().rpartition("\n")[2].lstrip().startswith("#"):
         return text, ""
-    body = ast.parse(text).body
+    body = tree_of(text).body
     found = _INDENTED_COMMENT.search(text, Lines(text).statement(body[-1])[1] if body else 0)
     at = found.start() if found else len(text)
     return text[:at], text[at:]
@@ -145,7 +146,7 @@ def without_end(text: str) -> tuple[str, str]:
 def skeleton(text: str, edits: Iterable[e.Edit], first: int) -> Skeleton:
     """The skeleton of a file's text, whose line 1 is the line `first` of the edits' nodes."""
     lines, own = Lines(text, first), Lines(text)
-    tree = ast.parse(text)
+    tree = tree_of(text)
     touched = _first_block(tree, own)
     moving: list[Span] = []
     for edit in edits:

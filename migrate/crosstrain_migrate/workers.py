@@ -19,6 +19,8 @@ from crosstrain_migrate.results import FileResult, InputError
 from crosstrain_migrate.sources import Source, Unusable, syntax_problem
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from crosstrain_migrate.engine import Options
 
 Migrate = Callable[[Path, str, "Options"], FileResult]
@@ -90,14 +92,24 @@ def _in_processes(
             # The largest file first: begun last, it would keep one process at work when the others have ended.
             largest_first = sorted(range(len(sources)), key=lambda number: -len(sources[number].data))
             futures = {n: pool.submit(migrate_one, sources[n], options, migrate) for n in largest_first}
+            workers = multiprocessing.active_children()
             for number, source in enumerate(sources):
                 future = futures[number]
-                yield (
-                    _killed(source) if isinstance(future.exception(), BrokenProcessPool) else future.result()
-                )
+                if not isinstance(future.exception(), BrokenProcessPool):
+                    yield future.result()
+                elif any(_interrupted(worker) for worker in workers):
+                    raise KeyboardInterrupt  # which may take longer to come to this process
+                else:
+                    yield _killed(source)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _interrupted(worker: BaseProcess) -> bool:
+    """Whether Ctrl-C has ended a worker of a pool that is broken."""
+    worker.join(1)
+    return worker.exitcode == -signal.SIGINT
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import pkgutil
 from collections import Counter
 
 import pytest
-from crosstrain_migrate.rules import catalogue
+from crosstrain_migrate.rules.catalogue import catalogue
 
 import tests.rules
 

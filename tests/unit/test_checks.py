@@ -60,6 +60,12 @@ def _check(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) 
         pytest.param("", "import a\n", id="from-nothing"),
         pytest.param("if 1:\n\tx = 1\n", "if 1:\n\tx = 2\n", id="tabs-stay"),
         pytest.param(
+            "def f():\n    return 1  # a\n# b\nx = 1\n",
+            "x = 1  # a\ndef f():\n    # b\n    return 1\n",
+            id="comments-in-other-statements",
+        ),
+        pytest.param("x = 1; y = 2  # a", "y = 2  # a\nx = 1", id="statements-of-one-line"),
+        pytest.param(
             "class A:\n    x = 1\n    y = x\n", "class A:\n    x = 2\n    y = x\n", id="class-scope"
         ),
         pytest.param(
@@ -142,6 +148,27 @@ def test_sound_results_pass(before: str, after: str) -> None:
         ),
         pytest.param("x = 1  # keep\n", "x = 1\n", "the comment `# keep` is lost", id="comment"),
         pytest.param("# a\n# a\nx = 1\n", "# a\nx = 1\n", "`# a` is lost", id="one-of-two-equal-comments"),
+        pytest.param(
+            "x = 1  # a\ny = 2\n", "x = 1\ny = '''\n# a\n'''\n", "`# a` is lost", id="comment-into-a-string"
+        ),
+        pytest.param(
+            "x = 1; \\\ny = 2  # a\nz = 3\n",
+            "x = 1; \\\ny = 2\nz = 3\n",
+            "`# a` is lost",
+            id="continued-line",
+        ),
+        pytest.param(
+            "@a  # b\n@c\ndef f():\n    return 1\n",
+            "@a\n@c\ndef f():\n    return 1\n",
+            "`# b` is lost",
+            id="comment-of-a-decorator",
+        ),
+        pytest.param(
+            "x = 1  # a\nx = 1  # a\ny = 2\n",
+            "x = 1  # a\ny = 2\n",
+            "`# a` is lost",
+            id="one-of-two-equal-statements",
+        ),
         pytest.param("x = 1\n", "x = 1", "end of the last line", id="final-newline-gone"),
         pytest.param("x = 1", "x = 1\n", "end of the last line", id="final-newline-new"),
         pytest.param("x = 1\n", "x = 1\r\n", "carriage return", id="line-end"),

@@ -34,24 +34,39 @@ cli.main()
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
 def test_workers_end_with_the_run(tmp_path: Path, end: signal.Signals) -> None:
+    run, children = _at_work(tmp_path)
+    if end is signal.SIGINT:
+        os.killpg(run.pid, end)  # as a terminal does
+        assert run.wait(30) == 130
+        assert run.stderr is not None and b"Traceback" not in run.stderr.read()
+    else:
+        run.send_signal(end)
+        assert run.wait(30) == -end
+    assert remaining(children, seconds=30) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
+def test_ctrl_c_may_come_to_the_workers_first(tmp_path: Path) -> None:
+    run, children = _at_work(tmp_path)
+    for child in children:
+        os.kill(child, signal.SIGINT)
+    assert run.wait(30) == 130
+    assert run.stderr is not None and b"was killed" not in run.stderr.read()
+
+
+def _at_work(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A run whose two workers have begun, and their process ids."""
     for name in "ab":
-        (tmp_path / f"{name}.py").write_text("torch_old\n")
+        (folder / f"{name}.py").write_text("torch_old\n")
     run = subprocess.Popen(
-        [sys.executable, "-c", _RUN, str(tmp_path)],
+        [sys.executable, "-c", _RUN, str(folder)],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    assert run.stdout is not None and run.stderr is not None
+    assert run.stdout is not None
     assert run.stdout.readline() + run.stdout.readline() == b"started\nstarted\n"
-    children = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
-    assert len(children) == 2
-    if end is signal.SIGINT:
-        os.killpg(run.pid, end)  # as a terminal does
-        assert run.wait(30) == 130
-        assert b"Traceback" not in run.stderr.read()
-    else:
-        run.send_signal(end)
-        assert run.wait(30) == -end
-    assert remaining([int(child) for child in children], seconds=30) == []
+    found = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()
+    assert len(found) == 2
+    return run, [int(child) for child in found]

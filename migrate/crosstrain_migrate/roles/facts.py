@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cached_property
+from typing import TypeVar, overload
 
 from crosstrain_migrate.results import RoleFact
 
@@ -35,6 +37,9 @@ from .values import (
 from .walks import statements, walk
 
 Loop = ast.For | ast.AsyncFor
+A = TypeVar("A", bound=ast.AST)
+B = TypeVar("B", bound=ast.AST)
+C = TypeVar("C", bound=ast.AST)
 
 
 class Facts:
@@ -47,6 +52,7 @@ class Facts:
         self.tree = tree
         self.table = table
         self.evidence: dict[Value, str] = {}
+        self._of_kinds: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
         if interp is not None:
             self.interp = interp
 
@@ -71,6 +77,21 @@ class Facts:
         """Every node of the script, breadth first; contexts and operators are not among them."""
         return tuple(walk(self.tree))
 
+    @overload
+    def each(self, kind: type[A], /) -> list[A]: ...
+    @overload
+    def each(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
+    @overload
+    def each(self, kind: type[A], other: type[B], third: type[C], /) -> list[A | B | C]: ...
+    @overload
+    def each(self, *kinds: type[ast.AST]) -> list[ast.AST]: ...
+    def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
+        """The nodes of some kinds, in the order of `nodes`."""
+        found = self._of_kinds.get(kinds)
+        if found is None:
+            found = self._of_kinds[kinds] = [node for node in self.nodes if isinstance(node, kinds)]
+        return found
+
     @cached_property
     def stores(self) -> list[tuple[ast.Name | ast.Attribute, Values]]:
         """What is bound to each variable and attribute, where it is bound."""
@@ -84,9 +105,8 @@ class Facts:
     def names(self) -> dict[str, list[ast.Name]]:
         """Every place that mentions a variable, by its name, in the order of `nodes`."""
         found: dict[str, list[ast.Name]] = defaultdict(list)
-        for node in self.nodes:
-            if isinstance(node, ast.Name):
-                found[node.id].append(node)
+        for node in self.each(ast.Name):
+            found[node.id].append(node)
         return found
 
     def mentions(self, scope: Scope, name: str) -> list[ast.Name]:
@@ -105,8 +125,7 @@ class Facts:
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        found = [n for n in self.nodes if isinstance(n, ast.Call)]
-        return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+        return sorted(self.each(ast.Call), key=lambda n: (n.lineno, n.col_offset))
 
     def paths(self, node: ast.AST) -> set[str]:
         """The imported names `node` may stand for."""

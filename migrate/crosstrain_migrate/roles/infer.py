@@ -40,10 +40,12 @@ from .values import (
     Value,
     Values,
 )
+from .walks import walk
 from .widening import CROWD, WIDEN_ABOVE, covered, is_attribute, widen
 from .wrappers import moving_wrappers
 
 MAX_PASSES = 40
+_NOTHING_KNOWN: Values = frozenset()
 
 
 class Interpreter:
@@ -78,10 +80,12 @@ class Interpreter:
         self.touching: set[ast.AST] = set()  # functions that call a module or backward
         # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
         self.module_methods: set[ast.AST] = set()
+        self.in_modules: set[ast.AST] = set()  # what stands in these methods
         self.batch_loops: set[ast.AST] = set()
         self.batch_containers: frozenset[ast.AST] = frozenset()
         self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
         self.looks: frozenset[Look] = frozenset()  # whose batches are no process's share
+        self._known: dict[ast.AST, Values] | None = None  # what each expression may be, once that is found
         self._reset()
 
     def _reset(self) -> None:
@@ -112,6 +116,7 @@ class Interpreter:
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
+        self.in_modules = {n for method in self.module_methods for n in walk(method) if n is not method}
         self.batch_containers = containers_of_batches(self.heap)
         self.factories = {
             function
@@ -122,6 +127,7 @@ class Interpreter:
             self.looks = early_looks(self)
         self._reset()
         self._fixpoint()
+        self._known = {node: frozenset(values) for node, values in self.values.items()}
 
     def is_made_in(self, value: Value, function: ast.AST) -> bool:
         """Whether `value` is a loader or a model that `function` makes, and not one that it was given."""
@@ -217,6 +223,8 @@ class Interpreter:
 
     def of(self, node: ast.AST) -> Values:
         """What `node` may be, as of the last pass."""
+        if self._known is not None:
+            return self._known.get(node, _NOTHING_KNOWN)
         return frozenset(self.values.get(node, ()))
 
     def is_module(self, value: Value) -> bool:

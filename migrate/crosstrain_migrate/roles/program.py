@@ -12,6 +12,7 @@ import json
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 MARKER = "'crosstrain file "
@@ -82,11 +83,17 @@ def join(text: str, pieces: Iterable[str]) -> str:
     return "".join(f"{lines[part.first - 2]}\n{piece}" for part, piece in zip(own, pieces, strict=True))
 
 
+@lru_cache(maxsize=4)
+def tree_of(text: str) -> ast.Module:
+    """What `ast.parse` makes of one file's text, or raises: several stages ask for it, and none changes it."""
+    return ast.parse(text)
+
+
 def parse(text: str) -> ast.Module:
-    """The tree of a script or a program. Raises what `ast.parse` raises."""
-    tree = ast.parse(text)
+    """The tree of a script or a program, which nobody changes. Raises what `ast.parse` raises."""
     if not text.startswith(MARKER):
-        return tree
+        return tree_of(text)
+    tree = ast.parse(text)
     own = parts(text)
     regions = [_region(tree, part) for part in own]
     for region in regions[:-1]:

@@ -24,9 +24,7 @@ def batch_loop_around(interp: Interpreter, node: ast.AST) -> ast.AST | None:
 
 def in_module(interp: Interpreter, node: ast.AST) -> bool:
     """Whether `node` stands in a method of an nn.Module."""
-    return bool(interp.module_methods) and any(
-        a in interp.module_methods for a in interp.table.ancestors(node)
-    )
+    return node in interp.in_modules
 
 
 def in_mover(interp: Interpreter, node: ast.AST) -> bool:

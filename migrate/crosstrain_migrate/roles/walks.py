@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
+import re
 
-# Fields that hold no node, or one of those left out.
-_LEFT_OUT = frozenset(
-    {"ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "conversion"}
-    | {"is_async", "simple", "type_comment", "type_ignores"}
-)
-# Fields that hold statements, or handlers and cases with statements in them.
+# What the grammar calls the fields that hold no node, or one of those left out.
+_LEFT_OUT = frozenset({"identifier", "string", "int", "constant", "type_ignore"}) | {
+    "expr_context",
+    "operator",
+    "unaryop",
+    "boolop",
+    "cmpop",
+}
+# Lists that hold nothing in places: the key of `**more` in a dict, the default of an argument that has none.
+_GAPS = frozenset({"keys", "kw_defaults"})
+_FIELD = re.compile(r"(\w+)([?*]?) (\w+)")
+# Lists that hold statements, or handlers and cases with statements in them.
 _SUITES = ("body", "orelse", "finalbody", "handlers", "cases")
-# Lists that hold something else than nodes, or nothing in places.
-_MIXED = frozenset({"keys", "kw_defaults", "names", "kwd_attrs"})
-_PARTS: dict[type[ast.AST], tuple[str, ...]] = {}
+
+_ONE, _MANY, _WITH_GAPS = range(3)
+_PARTS: dict[type[ast.AST], tuple[tuple[str, int], ...]] = {}
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
@@ -43,18 +50,29 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
-    kind = type(node)
-    names = _PARTS.get(kind)
-    if names is None:
-        names = _PARTS[kind] = _parts(kind)
-    for name in names:
+    kind = node.__class__
+    parts = _PARTS.get(kind)
+    if parts is None:
+        parts = _PARTS[kind] = _parts(kind)
+    for name, shape in parts:
         value = getattr(node, name, None)
-        if isinstance(value, ast.AST):
+        if not value:
+            continue
+        if shape == _MANY:
+            found += value
+        elif shape == _ONE:
             found.append(value)
-        elif value.__class__ is list:
-            found += [part for part in value if isinstance(part, ast.AST)] if name in _MIXED else value
+        else:
+            found += [part for part in value if part is not None]
 
 
-def _parts(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields in which a node of this kind holds others."""
-    return () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _LEFT_OUT)
+def _parts(kind: type[ast.AST]) -> tuple[tuple[str, int], ...]:
+    """The fields in which a node of this kind holds others, as Python's docstring of the kind has them:
+    `Dict(expr* keys, expr* values)`."""
+    own = next(one for one in kind.__mro__ if getattr(ast, one.__name__, None) is one)
+    grammar = _FIELD.findall((own.__doc__ or "").partition("(")[2])
+    return tuple(
+        (name, _ONE if sign != "*" else _WITH_GAPS if name in _GAPS else _MANY)
+        for held, sign, name in grammar
+        if held not in _LEFT_OUT
+    )

@@ -7,16 +7,16 @@ not ours look like (CT9) is in `gate`, what XLA does slowly (CT7) in `xla`; what
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Finding
 from crosstrain_migrate.roles.facts import Facts
 
-from . import gate, xla
+from . import gate
 from .base import Allows, Context, Refusal, everywhere
-from .distribution import apex, marks, plain, precision, processes, replicas
+from .distribution import marks
 from .distribution.wish import Wish
 from .numbers import alike, batches, evaluation, meeting, metrics, shapes, training
 from .output import checkpoints, downloads, files, speak
@@ -24,32 +24,8 @@ from .placement import device, home, lengths, moves, plumbing, portable, unplace
 from .placement.devices import Devices
 from .preparing import backward, clipping, line_search, prepare, schedulers, subject
 
-PAGES = (
-    gate,
-    home,
-    device,
-    plumbing,
-    prepare,
-    backward,
-    line_search,
-    clipping,
-    schedulers,
-    speak,
-    downloads,
-    files,
-    checkpoints,
-    evaluation,
-    training,
-    batches,
-    metrics,
-    alike,
-    replicas,
-    processes,
-    precision,
-    apex,
-    marks,
-    xla,
-)
+if TYPE_CHECKING:
+    from .distribution.plain import Plain
 
 
 @dataclass(frozen=True)
@@ -58,7 +34,7 @@ class Plan:
     findings: tuple[Finding, ...] = ()
 
 
-def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
+def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
     """The plain script inside one that distributes itself; None when there is nothing to take out. Raises Refusal."""
     if (
         not facts.trains
@@ -67,6 +43,9 @@ def unwind(facts: Facts, text: str, runtime: str) -> plain.Plain | None:
         or gate.foreign(facts)
     ):
         return None
+    # Loaded for those scripts alone: a quarter of the rules.
+    from .distribution import apex, plain, precision, processes
+
     planners = (processes.started, processes.plan, processes.devices, apex.plan, precision.plan)
     return plain.unwind(facts, text, runtime, planners)
 
@@ -130,42 +109,3 @@ def _core(context: Context) -> None:
     unplaced.plan(context, placement)
     prepare.plan(context)
     plumbing.Plumbing(context, placement).plan()
-
-
-@dataclass(frozen=True)
-class Page:
-    """One rule's documentation."""
-
-    code: str
-    name: str
-    doc: str
-    before: str
-    after: str
-
-
-def catalogue() -> list[Page]:
-    """Every rule code with its page, in order."""
-    from crosstrain_migrate.notebooks import launch
-
-    found: list[Page] = []
-    for module in (*PAGES, launch):
-        doc = (module.__doc__ or "").strip()
-        title = doc.split("\n", 1)[0]
-        name = title.split(":", 1)[1].strip() if ":" in title else title
-        before = re.search(r"^Before: (.+)$", doc, re.M)
-        after = re.search(r"^After:  ?(.+)$", doc, re.M)
-        examples = (before.group(1) if before else "", after.group(1) if after else "")
-        found.extend(Page(code, name, doc, *examples) for code in _codes(module, title))
-    return sorted(found, key=lambda page: page.code)
-
-
-def _codes(module: object, title: str) -> list[str]:
-    """The codes of a rule module: every `CT…` string among its constants."""
-    constants = [
-        v
-        for k, v in vars(module).items()
-        if k.isupper() and isinstance(v, str) and re.fullmatch(r"CT\d{3}", v)
-    ]
-    if module is gate:
-        constants += [rule for rule, _ in gate.HAND_MADE.values()] + ["CT901", "CT902"]
-    return sorted(set(constants + re.findall(r"CT\d{3}", title)))

@@ -11,6 +11,8 @@ from crosstrain_migrate.roles.values import Class, External, Instance
 
 from .arguments import option_name, passed
 
+_BINDING = (ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.Attribute)
+
 
 class Sources:
     """Answers for one script. `options`: its command-line options, by the attribute that each fills."""
@@ -24,7 +26,7 @@ class Sources:
         self.options: dict[str, ast.Call] = {name: call for name, call in adds if name}
 
     def _collect(self) -> None:
-        for node in self.facts.nodes:
+        for node in self.facts.each(*_BINDING):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 scope = self.facts.table.of_node[node].resolve(node.id)
                 if scope is not None:

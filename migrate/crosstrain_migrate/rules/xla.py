@@ -178,8 +178,8 @@ def _shape_by_value(facts: Facts, call: ast.Call) -> str | None:
 
 
 def _branches(facts: Facts) -> Iterator[Finding]:
-    for node in facts.nodes:
-        if not isinstance(node, ast.If | ast.While | ast.IfExp) or not _each_step(facts, node):
+    for node in facts.each(ast.If, ast.While, ast.IfExp):
+        if not _each_step(facts, node):
             continue
         if any(_decides(facts, part) for part in _conditions(node.test)):
             yield _note(
@@ -290,8 +290,8 @@ def _to_longest(keyword: ast.keyword) -> bool:
 
 
 def _counts(facts: Facts) -> Iterator[Finding]:
-    for loop in facts.nodes:
-        if not isinstance(loop, ast.For) or loop in facts.loops or not isinstance(loop.target, ast.Name):
+    for loop in facts.each(ast.For):
+        if loop in facts.loops or not isinstance(loop.target, ast.Name):
             continue
         if not _each_step(facts, loop) or not _is_range(loop.iter):
             continue
@@ -302,8 +302,8 @@ def _counts(facts: Facts) -> Iterator[Finding]:
                 "the loop runs a random number of times: each number is a graph of its own (8 were compiled in 8 steps)",
                 "draw from a few fixed numbers, or run the longest loop and mask what is too much",
             )
-    for node in facts.nodes:
-        if not isinstance(node, ast.Slice) or not _each_step(facts, node):
+    for node in facts.each(ast.Slice):
+        if not _each_step(facts, node):
             continue
         if any(end is not None and _random_size(facts, end) for end in (node.lower, node.upper)):
             yield _note(
@@ -367,8 +367,8 @@ def _autocast(facts: Facts) -> Iterator[Finding]:
 
 
 def _rates(facts: Facts) -> Iterator[Finding]:
-    for node in facts.nodes:
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div):
+    for node in facts.each(ast.BinOp):
+        if not isinstance(node.op, ast.Mult | ast.Div):
             continue
         sides = (node.left, node.right)
         if any(_process_count(facts, side) for side in sides) and any(_is_rate(side) for side in sides):
@@ -396,8 +396,8 @@ def _is_rate(node: ast.expr) -> bool:
 
 
 def _ties(facts: Facts) -> Iterator[Finding]:
-    for node in facts.nodes:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+    for node in facts.each(ast.Assign):
+        if len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value
         if not isinstance(target, ast.Attribute) or not isinstance(value, ast.Attribute):

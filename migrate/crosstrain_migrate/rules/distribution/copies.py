@@ -21,8 +21,8 @@ def one_name(facts: Facts, authors: Container[str], stays: Callable[[ast.Name], 
 
     authors: the assignments that were there before. stays: whether something else needs a name.
     """
-    for node in facts.nodes:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and ast.unparse(node) not in authors:
+    for node in facts.each(ast.Assign):
+        if len(node.targets) == 1 and ast.unparse(node) not in authors:
             copy, original = node.targets[0], node.value
             if isinstance(copy, ast.Name) and isinstance(original, ast.Name) and not stays(copy):
                 uses = _replaceable(facts, node, copy, original)

@@ -107,8 +107,8 @@ def _spawn(stage: Stage, call: ast.Call) -> None:
 
 
 def _statements(stage: Stage) -> None:
-    for node in stage.facts.nodes:
-        if not isinstance(node, ast.stmt) or stage.alone.dead(node) or stage.is_gone(node):
+    for node in stage.facts.each(ast.stmt):
+        if stage.alone.dead(node) or stage.is_gone(node):
             continue
         if isinstance(node, ast.Assign) and _sets_environment(node):
             stage.remove(node, GROUP, "the launcher sets it")
@@ -122,8 +122,8 @@ def _statements(stage: Stage) -> None:
 
 def devices(stage: Stage) -> None:
     """A device chosen by `if` and `else` is one choice, as the rules about devices know it."""
-    for node in stage.facts.nodes:
-        if not isinstance(node, ast.If) or len(node.body) != 1 or len(node.orelse) != 1:
+    for node in stage.facts.each(ast.If):
+        if len(node.body) != 1 or len(node.orelse) != 1:
             continue
         first, second = node.body[0], node.orelse[0]
         if not isinstance(first, ast.Assign) or not isinstance(second, ast.Assign):

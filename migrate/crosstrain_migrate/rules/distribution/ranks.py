@@ -17,12 +17,12 @@ GROUP, DEVICE = "CT303", "CT308"
 
 def plan(stage: Stage) -> None:
     """Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
-    for node in stage.facts.nodes:
-        if isinstance(node, ast.Call) and not stage.alone.dead(node) and not stage.is_gone(node):
-            _told_to_others(stage, node)
-            _backend(stage, node)
-    for node in stage.facts.nodes:
-        if not isinstance(node, ast.Name | ast.Attribute | ast.Call) or not _is_load(node):
+    for call in stage.facts.each(ast.Call):
+        if not stage.alone.dead(call) and not stage.is_gone(call):
+            _told_to_others(stage, call)
+            _backend(stage, call)
+    for node in stage.facts.each(ast.Name, ast.Attribute, ast.Call):
+        if not _is_load(node):
             continue
         if node in stage.gone or stage.alone.dead(node) or stage.is_gone(node):
             continue

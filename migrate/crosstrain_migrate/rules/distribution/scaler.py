@@ -264,8 +264,8 @@ class Scaler:
 
     def _twins(self) -> None:
         """`if use_amp: (scaled) else: (the same, plain)`: one of them is enough."""
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.If) or not node.orelse or self.stage.is_gone(node):
+        for node in self.facts.each(ast.If):
+            if not node.orelse or self.stage.is_gone(node):
                 continue
             scaled, plain = self._about(node.body), self._about(node.orelse)
             if scaled == plain:
@@ -350,8 +350,8 @@ class Scaler:
     # -- definitions and parameters --------------------------------------------------------------------------
 
     def _definitions(self) -> None:
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or self.stage.is_gone(node):
+        for node in self.facts.each(ast.Assign):
+            if self.stage.is_gone(node):
                 continue
             targets = node.targets
             if self.holds(node.value):
@@ -367,15 +367,14 @@ class Scaler:
                 and self._is_holder(targets[0])
             ):
                 self.stage.remove(node, RULE)
-        for node in self.facts.nodes:
+        for choice in self.facts.each(ast.If):
             if (
-                isinstance(node, ast.If)
-                and not self.stage.is_gone(node)
-                and all(self.stage.is_gone(s) for s in (*node.body, *node.orelse))
-                and self.tests(node.test) is None
-                and may_be_switch(self.stage, node.test)
+                not self.stage.is_gone(choice)
+                and all(self.stage.is_gone(s) for s in (*choice.body, *choice.orelse))
+                and self.tests(choice.test) is None
+                and may_be_switch(self.stage, choice.test)
             ):
-                self.stage.remove(node, RULE)
+                self.stage.remove(choice, RULE)
 
     def _is_holder(self, target: ast.expr) -> bool:
         if isinstance(target, ast.Name):
@@ -420,8 +419,8 @@ class Scaler:
 
     def _rest(self) -> None:
         """Every use must have been dealt with."""
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        for node in self.facts.each(ast.Name, ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
                 continue
             if node in self.used or self.stage.is_gone(node) or not self.holds(node):
                 continue

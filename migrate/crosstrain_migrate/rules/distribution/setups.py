@@ -62,9 +62,8 @@ def _stays_inside(stage: Stage, target: ast.Name, inside: set[ast.AST]) -> bool:
         and scope.parent is not None
         and all(
             n in inside
-            for n in stage.facts.nodes
-            if isinstance(n, ast.Name)
-            and n.id == target.id
+            for n in stage.facts.each(ast.Name)
+            if n.id == target.id
             and isinstance(n.ctx, ast.Load)
             and stage.facts.table.of_node[n].resolve(n.id) is scope
         )

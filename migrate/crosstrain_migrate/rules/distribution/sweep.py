@@ -120,8 +120,8 @@ class _Sweeper:
         return not is_elif and not any("#" in line for line in lines) and not self.old.has_same_branches(node)
 
     def _empty_functions(self) -> None:
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.FunctionDef) or node.decorator_list or not idle(node.body):
+        for node in self.facts.each(ast.FunctionDef):
+            if node.decorator_list or not idle(node.body):
                 continue
             path = self._path(node)
             if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
@@ -170,8 +170,8 @@ class _Sweeper:
 
     def _identities(self) -> None:
         """`model = model`"""
-        for node in self.facts.nodes:
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        for node in self.facts.each(ast.Assign):
+            if len(node.targets) == 1:
                 target = node.targets[0]
                 if isinstance(target, ast.Name | ast.Attribute) and ast.unparse(target) == ast.unparse(
                     node.value
@@ -180,8 +180,8 @@ class _Sweeper:
 
     def _variables(self) -> None:
         """Assignments without effects to names and attributes that were read before and are not now."""
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        for node in self.facts.each(ast.Assign):
+            if len(node.targets) != 1:
                 continue
             target = node.targets[0]
             parts = target.elts if isinstance(target, ast.Tuple) else [target]
@@ -372,9 +372,7 @@ class _Sweeper:
         if not isinstance(target, ast.Attribute):
             return []
         reads: list[ast.AST] = [
-            n
-            for n in self.facts.nodes
-            if isinstance(n, ast.Attribute) and n.attr == target.attr and isinstance(n.ctx, ast.Load)
+            n for n in self.facts.each(ast.Attribute) if n.attr == target.attr and isinstance(n.ctx, ast.Load)
         ]
         if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
             return []
@@ -407,9 +405,7 @@ class _Sweeper:
     # -- imports ---------------------------------------------------------------------------------------------
 
     def _imports(self) -> None:
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
+        for node in self.facts.each(ast.Import, ast.ImportFrom):
             kept = [a for a in node.names if not self._dropped(node, a)]
             if not kept:
                 self._remove(node)

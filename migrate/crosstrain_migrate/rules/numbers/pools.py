@@ -43,8 +43,8 @@ def _keeps_to_itself(facts: Facts, owner: ast.ClassDef, method: FunctionNode) ->
     """Whether nothing but the method, and `__init__`, touches the attributes in which it keeps something."""
     kept = {n.attr for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_changed(facts, n)}
     init = facts.interp.method(owner, "__init__")
-    for node in facts.nodes:
-        if not isinstance(node, ast.Attribute) or node.attr not in kept:
+    for node in facts.each(ast.Attribute):
+        if node.attr not in kept:
             continue
         if not any(isinstance(v, Instance) and v.cls is owner for v in facts.of(node.value)):
             continue

@@ -55,6 +55,23 @@ def local_shards(facts: Facts, node: ast.AST, loaders: set[Value], host: bool = 
     return [s for s in shards(facts, node) if s.loader in loaders and s.host == host and s.kind != "shape"]
 
 
+# What a sink may stand in.
+_PLACES = (
+    *(
+        ast.Call,
+        ast.FormattedValue,
+        ast.If,
+        ast.While,
+        ast.IfExp,
+        ast.Assert,
+        ast.BoolOp,
+        ast.UnaryOp,
+        ast.BinOp,
+    ),
+    *(ast.For, ast.AsyncFor, ast.AugAssign, ast.Assign, ast.Return, ast.Yield),
+)
+
+
 class SinkFinder:
     """Walks a whole script for sinks of shards of `loaders`."""
 
@@ -66,7 +83,7 @@ class SinkFinder:
         self._seen: set[ast.AST] = set()
 
     def run(self) -> list[Sink]:
-        for node in self.facts.nodes:
+        for node in self.facts.each(*_PLACES):
             if in_mover(self.facts.interp, node):
                 continue
             if self.facts.in_module(node):

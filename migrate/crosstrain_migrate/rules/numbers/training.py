@@ -51,8 +51,8 @@ def plan(context: Context) -> None:
 
 def _report_divisors(context: Context, loaders: set[Value]) -> None:
     """A mean over batches that divides by a number of batches which the script computed itself."""
-    for node in context.facts.nodes:
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+    for node in context.facts.each(ast.BinOp):
+        if not isinstance(node.op, ast.Div):
             continue
         summed = local_shards(context.facts, node.left, loaders, host=True)
         if any(s.kind == "mean" for s in summed) and _is_made_by_hand(context, node):

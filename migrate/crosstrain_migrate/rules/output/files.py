@@ -69,10 +69,8 @@ def plan(context: Context) -> None:
     }
     _directories(context)
     by_one: set[ast.Call] = set()
-    for node in context.facts.nodes:
-        if isinstance(node, ast.With) and any(
-            _opens_for_writing(context, i.context_expr) for i in node.items
-        ):
+    for node in context.facts.each(ast.With):
+        if any(_opens_for_writing(context, i.context_expr) for i in node.items):
             _guard(context, node, guarded)
     for call in context.facts.calls:
         statement = context.facts.table.statement_of(call)

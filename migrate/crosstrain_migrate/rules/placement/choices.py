@@ -33,8 +33,8 @@ class Choice:
 
 def find_choices(facts: Facts, placement: Placement, lines: list[str]) -> list[Choice]:
     found = []
-    for node in facts.nodes:
-        if isinstance(node, ast.If) and not facts.table.is_whole_else(node) and node not in placement.gone:
+    for node in facts.each(ast.If):
+        if not facts.table.is_whole_else(node) and node not in placement.gone:
             choice = _choice(facts, placement, node)
             if choice is not None and not _annotated(lines, choice):
                 found.append(choice)

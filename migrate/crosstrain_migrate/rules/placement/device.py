@@ -113,10 +113,8 @@ class Placement:
                 self._strip_helper(site, moved, BATCH)
         uses = [
             n
-            for n in self.facts.nodes
-            if isinstance(n, ast.Name | ast.Attribute)
-            and isinstance(n.ctx, ast.Load)
-            and Class(wrapper) in self.facts.of(n)
+            for n in self.facts.each(ast.Name, ast.Attribute)
+            if isinstance(n.ctx, ast.Load) and Class(wrapper) in self.facts.of(n)
         ]
         if sites and all(site in self.stripped for site in sites) and len(uses) == len(sites):
             self.context.remove(wrapper, BATCH, "nothing needs to be moved by hand any more")

@@ -84,8 +84,8 @@ class Devices:
     def definitions(self, gone: Container[ast.AST] = ()) -> list[ast.Assign]:
         """The assignments that decide on a device, but for those that are `gone`."""
         found = []
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or node in gone or is_cpu(node.value):
+        for node in self.facts.each(ast.Assign):
+            if node in gone or is_cpu(node.value):
                 continue
             target = node.targets[0]
             if isinstance(target, ast.Name | ast.Attribute) and self.decides(node.value):

@@ -96,7 +96,7 @@ def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
 
 def _above_marks(facts: Facts, scope: Scope) -> Scope:
     """The outermost caller whose own statements need the accelerator: what it decides for a rank, say."""
-    marked = {facts.table.of_node[n] for n in facts.nodes if isinstance(n, ast.Name) and MARKED.match(n.id)}
+    marked = {facts.table.of_node[n] for n in facts.each(ast.Name) if MARKED.match(n.id)}
     found, current, seen = scope, scope, {scope}
     while True:
         callers = {facts.table.of_node[site] for site in facts.callers.get(current.node, ())}
@@ -235,9 +235,8 @@ def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
     scope = facts.table.of_node[name].resolve(name.id)
     found = [
         n.value
-        for n in facts.nodes
-        if isinstance(n, ast.Assign)
-        and len(n.targets) == 1
+        for n in facts.each(ast.Assign)
+        if len(n.targets) == 1
         and isinstance(n.targets[0], ast.Name)
         and n.targets[0].id == name.id
         and facts.table.of_node[n] is scope

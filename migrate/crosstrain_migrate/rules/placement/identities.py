@@ -21,14 +21,15 @@ class Identities:
         self.facts = placement.facts
 
     def plan(self) -> None:
-        for node in self.facts.nodes:
-            if (isinstance(node, ast.Expr) and node.value in self.placement.stripped) or (
-                isinstance(node, ast.Assign)
-                and len(node.targets) == 1
-                and self._is_identity(node.targets[0], node.value)
-            ):
-                self._remove(node)
-        for node in self.facts.nodes:
+        for statement in self.facts.each(ast.Expr, ast.Assign):
+            if isinstance(statement, ast.Expr):
+                alone = statement.value in self.placement.stripped
+            else:
+                targets = statement.targets
+                alone = len(targets) == 1 and self._is_identity(targets[0], statement.value)
+            if alone:
+                self._remove(statement)
+        for node in self.facts.each(ast.If, ast.For, ast.ListComp, ast.GeneratorExp, ast.Call):
             if isinstance(node, ast.If) and all(s in self.placement.gone for s in node.body):
                 self._remove_test(node)
             elif isinstance(node, ast.For) and all(

@@ -114,9 +114,7 @@ def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
 
 def _attributes(facts: Facts, name: str) -> list[ast.Attribute]:
     return [
-        node
-        for node in facts.nodes
-        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+        node for node in facts.each(ast.Attribute) if node.attr == name and isinstance(node.ctx, ast.Load)
     ]
 
 
@@ -213,8 +211,8 @@ class Leftovers:
     # -- imports ---------------------------------------------------------------------------------------------
 
     def _imports(self) -> None:
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Import | ast.ImportFrom) or node in self.gone:
+        for node in self.facts.each(ast.Import, ast.ImportFrom):
+            if node in self.gone:
                 continue
             forgotten = [a for a in node.names if a not in self.gone and self._is_forgotten(a)]
             self.gone.update(forgotten)

@@ -68,8 +68,8 @@ def _asks_cuda(context: Context, condition: str | None) -> bool:
     )
     found = [
         s.value
-        for s in context.facts.nodes
-        if isinstance(s, ast.Assign) and any(isinstance(t, ast.Name) and t.id in named for t in s.targets)
+        for s in context.facts.each(ast.Assign)
+        if any(isinstance(t, ast.Name) and t.id in named for t in s.targets)
     ]
     return len(found) == 1 and any(
         isinstance(p, ast.Call) and ast.unparse(p.func) == "torch.cuda.is_available"

@@ -25,8 +25,8 @@ REASON = "the launcher chooses the device"
 
 def plan(context: Context, placement: Placement) -> None:
     moving = placement.portable | placement.stripped
-    for node in context.facts.nodes:
-        if not isinstance(node, ast.If | ast.IfExp) or node in placement.gone or not is_pure(node.test):
+    for node in context.facts.each(ast.If, ast.IfExp):
+        if node in placement.gone or not is_pure(node.test):
             continue
         if not any(n in moving for n in _moving_part(node)):
             continue

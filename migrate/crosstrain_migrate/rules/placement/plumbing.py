@@ -229,8 +229,8 @@ class Plumbing:
 
     def _dead_attributes(self) -> None:
         """`self.device = device` of which every use is gone."""
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
+        for node in self.facts.each(ast.Assign):
+            if len(node.targets) != 1 or node in self.gone:
                 continue
             target = node.targets[0]
             if not isinstance(target, ast.Attribute) or not self.devices.is_device(node.value):
@@ -239,9 +239,8 @@ class Plumbing:
             asked = set(ast.walk(default.test)) if default is not None else set()
             loads = [
                 n
-                for n in self.facts.nodes
-                if isinstance(n, ast.Attribute)
-                and n.attr == target.attr
+                for n in self.facts.each(ast.Attribute)
+                if n.attr == target.attr
                 and isinstance(n.ctx, ast.Load)
                 and n not in self.gone
                 and n not in asked
@@ -390,8 +389,8 @@ class Plumbing:
     def _orphans(self) -> None:
         """Variables such as `use_cuda` whose every use is gone."""
         kept = " ".join(self.context.options.values())
-        for node in self.facts.nodes:
-            if not isinstance(node, ast.Assign) or len(node.targets) != 1 or node in self.gone:
+        for node in self.facts.each(ast.Assign):
+            if len(node.targets) != 1 or node in self.gone:
                 continue
             target = node.targets[0]
             if (
@@ -402,9 +401,7 @@ class Plumbing:
                 continue
             scope = self.facts.table.of_node[target].resolve(target.id)
             loads = [
-                n
-                for n in self.facts.nodes
-                if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
+                n for n in self.facts.each(ast.Name) if n.id == target.id and isinstance(n.ctx, ast.Load)
             ]
             if (
                 loads

@@ -24,11 +24,7 @@ def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
     ]
     converted = {n for call in calls for n in _plain_type(context, call)}
     found = [c for c in context.facts.calls_to("torch.set_default_tensor_type") if _names_cuda(context, c)]
-    types = [
-        n
-        for n in context.facts.nodes
-        if isinstance(n, ast.Attribute) and n not in converted and _is_cuda_type(context, n)
-    ]
+    types = [n for n in context.facts.each(ast.Attribute) if n not in converted and _is_cuda_type(context, n)]
     for node in (found or types)[:1]:
         context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY, Severity.NOTE)
 

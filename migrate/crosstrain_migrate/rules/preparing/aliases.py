@@ -160,9 +160,8 @@ def _attribute_sees(
         return True
     sources = [
         s.value
-        for s in facts.nodes
-        if isinstance(s, ast.Assign)
-        and any(isinstance(t, ast.Attribute) and t.attr == node.attr for t in s.targets)
+        for s in facts.each(ast.Assign)
+        if any(isinstance(t, ast.Attribute) and t.attr == node.attr for t in s.targets)
         and loader in facts.of(s.value)
     ]
     return bool(sources) and all(_sees_prepared(context, s, holding, position, loader, seen) for s in sources)

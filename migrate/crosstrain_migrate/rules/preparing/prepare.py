@@ -243,8 +243,8 @@ def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Ho
         Sequence(h.container) in context.facts.of(node.value)
         for h in items
         if h.container is not None
-        for node in context.facts.nodes
-        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Load)
+        for node in context.facts.each(ast.Subscript, ast.Attribute)
+        if isinstance(node.ctx, ast.Load)
         if not isinstance(node, ast.Attribute) or node.attr in ITEMS
     )
     return items[0] if items and (read or len(items) == len(found)) else found[0]

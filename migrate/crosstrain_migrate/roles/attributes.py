@@ -41,7 +41,7 @@ def attribute(interp: Interpreter, owner: Value, name: str, node: ast.AST) -> Va
         found = _of_class(interp, owner.node, name)
         return UNKNOWN if found is None else found
     if isinstance(owner, Shard):
-        return _of_shard(owner, name, node)
+        return _of_shard(interp, owner, name, node)
     stored = interp.heap.get((interp.tree, (owner, name)))
     if isinstance(owner, Sequence) and (owner.site, name) in interp.heap:
         return frozenset(interp.heap[owner.site, name])  # a field of a named tuple
@@ -74,7 +74,7 @@ def _of_class(interp: Interpreter, cls: ast.ClassDef, name: str) -> Values | Non
     return frozenset(found) if known else None
 
 
-def _of_shard(owner: Shard, name: str, node: ast.AST) -> Values:
+def _of_shard(interp: Interpreter, owner: Shard, name: str, node: ast.AST) -> Values:
     if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
         found = tensors.apply(name, owner, node, [], {})
         return frozenset({found}) if found is not None else UNKNOWN
@@ -84,6 +84,10 @@ def _of_shard(owner: Shard, name: str, node: ast.AST) -> Values:
         return frozenset({tensors.other(owner, node)})
     if owner.kind == "batch":
         return frozenset({Member(owner, name), Shard("rows", owner.loader, owner.origins, owner.host)})
+    parent = interp.table.parents.get(node)
+    if owner.kind == "other" and not (isinstance(parent, ast.Call) and parent.func is node):
+        # `scores.topk(3).values`, the `mean` of a distribution
+        return frozenset({Member(owner, name), owner})
     return frozenset({Member(owner, name)})
 
 

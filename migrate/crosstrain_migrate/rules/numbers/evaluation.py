@@ -23,6 +23,7 @@ from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .globaliser import Globaliser
 from .metrics import is_updated
+from .row_loops import in_row_loops
 from .shares import SinkFinder, inside_opaque, shards
 
 RULE = "CT601"
@@ -95,7 +96,7 @@ class _Evaluation(Globaliser):
 
     def run(self) -> None:
         self._check_loops()
-        for sink in SinkFinder(self.facts, self.loaders).run():
+        for sink in in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders):
             if not self._within_loops(sink.node):
                 continue  # _check_after has the last word on these
             if sink.how not in {"host", "opaque"}:

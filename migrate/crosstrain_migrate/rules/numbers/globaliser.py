@@ -71,7 +71,11 @@ class Globaliser:
             if not isinstance(value, Sequence):
                 continue
             site = value.site
-            if isinstance(site, ast.Dict | ast.Tuple | ast.List):
+            zipped = self.facts.table.parents.get(site)
+            if isinstance(zipped, ast.Call) and zipped.func is site:  # what `zip(x, y)` gives
+                for part in zipped.args:
+                    self.globalise(part)
+            elif isinstance(site, ast.Dict | ast.Tuple | ast.List):
                 for part in site.values if isinstance(site, ast.Dict) else site.elts:
                     self.globalise(part)
             elif any(

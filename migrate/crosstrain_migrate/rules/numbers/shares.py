@@ -26,6 +26,7 @@ from crosstrain_migrate.roles.values import (
     Shard,
     Symbol,
     Value,
+    Values,
 )
 
 from .kept import COLLECTS, kept_in_module
@@ -101,6 +102,8 @@ class SinkFinder:
                 self._add(node.operand, "test", node)
             elif isinstance(node, ast.For | ast.AsyncFor):
                 self._row_loop(node)
+            elif isinstance(node, ast.comprehension):
+                self._picked(node)
             elif isinstance(node, ast.AugAssign):
                 self._augmented(node)
             elif isinstance(node, ast.Assign):
@@ -133,12 +136,7 @@ class SinkFinder:
             node = node.value
         if node in self._seen:
             return
-        held = any(
-            isinstance(e, Shard) and e.loader in self.loaders and e.host == self.host
-            for v in self.facts.of(node)
-            if isinstance(v, Sequence)
-            for e in self.facts.interp.element(v)
-        )
+        held = self._holds(self.facts.of(node))
         if held and isinstance(node, ast.Tuple | ast.List | ast.Dict):
             for part in node.values if isinstance(node, ast.Dict) else node.elts:
                 self._add(part, how, at)
@@ -148,6 +146,18 @@ class SinkFinder:
         if self.facts.comes_to(node, self.loaders):
             self._seen.add(node)
             self.found.append(Sink(node, how, at))
+
+    def _holds(self, values: Values) -> bool:
+        """Whether a container has a share in it, or pairs of them: `zip(guesses, labels)`."""
+        for sequence in (v for v in values if isinstance(v, Sequence)):
+            inner = self.facts.interp.element(sequence)
+            around = self.facts.table.parents.get(sequence.site)
+            zipped = isinstance(around, ast.Call) and around.func is sequence.site
+            if any(isinstance(e, Shard) and e.loader in self.loaders and e.host == self.host for e in inner):
+                return True
+            if zipped and self._holds(inner):
+                return True
+        return False
 
     def _call(self, node: ast.Call) -> None:
         function = node.func
@@ -164,7 +174,9 @@ class SinkFinder:
                 self._arguments(node, "print")
                 return
         kinds = self.facts.of(function)
-        if any(
+        if "torch.save" in self.facts.paths(function) and node.args:
+            self._add(node.args[0], "store", node)
+        elif any(
             isinstance(v, Symbol) and v.path in api.HOST_BUILTINS | {"builtins.round", "builtins.abs"}
             for v in kinds
         ):
@@ -271,18 +283,17 @@ class SinkFinder:
 
     def _row_loop(self, node: ast.For | ast.AsyncFor) -> None:
         """A loop over the rows of a share, when it leaves something behind."""
-        ranged = isinstance(node.iter, ast.Call) and "builtins.range" in self.facts.paths(node.iter.func)
-        over = node.iter.args if ranged and isinstance(node.iter, ast.Call) else [node.iter]
-        if isinstance(node.iter, ast.Call) and self.facts.paths(node.iter.func) & {
-            "builtins.zip",
-            "builtins.enumerate",
-        }:
-            over = [a for part in node.iter.args for a in _zipped(self.facts, part)]
-        if not any(local_shards(self.facts, o, self.loaders) for o in over):
-            return
-        if any(self._leaves(inner) for inner in ast.walk(node)):
+        over = looped_over(self.facts, node.iter, self.loaders)
+        if over and any(self._leaves(inner) for inner in ast.walk(node)):
             for part in over:
                 self._add(part, "rows", node)
+
+    def _picked(self, node: ast.comprehension) -> None:
+        """`[i for i in range(len(y)) if y[i] > 0]`: what is trained by the rows it picks picks its own."""
+        whole = self.facts.table.parents[node]
+        if not any(n in self.facts.loss_slice for n in ast.walk(whole)):
+            for test in node.ifs:
+                self._test(test, node)
 
     def _leaves(self, inner: ast.AST) -> bool:
         if isinstance(inner, ast.AugAssign):
@@ -397,6 +408,19 @@ def inside_opaque(facts: Facts, node: ast.AST, loaders: set[Value]) -> bool:
     sites = facts.callers.get(function, []) if function is not None else []
     relevant = [s for s in sites if s not in facts.loss_origins]
     return bool(sites) and len(relevant) == len(sites) and any(is_opaque(facts, s, loaders) for s in sites)
+
+
+def looped_over(facts: Facts, iterated: ast.expr, loaders: set[Value]) -> list[ast.expr]:
+    """What a loop over `iterated` goes over, when rows of a share are among it: `x` of `range(len(x))`, and both of
+    `enumerate(zip(x, y))`."""
+    over: list[ast.expr] = [iterated]
+    if isinstance(iterated, ast.Call):
+        paths = facts.paths(iterated.func)
+        if "builtins.range" in paths:
+            over = iterated.args
+        elif paths & {"builtins.zip", "builtins.enumerate"}:
+            over = [a for part in iterated.args for a in _zipped(facts, part)]
+    return over if any(local_shards(facts, o, loaders) for o in over) else []
 
 
 def _zipped(facts: Facts, node: ast.expr) -> list[ast.expr]:

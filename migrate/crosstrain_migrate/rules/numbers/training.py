@@ -21,7 +21,7 @@ from .gathering import Collapse, Gatherer
 from .globaliser import ROW_BY_ROW, Globaliser
 from .once import reduce_once
 from .pools import pool_around
-from .row_loops import rows_read
+from .row_loops import in_row_loops, rows_read
 from .shares import Sink, SinkFinder, inside_opaque, local_shards, shards
 
 RULE = "CT602"
@@ -145,7 +145,7 @@ def _keeps_something(context: Context, call: ast.Call) -> bool:
 class _Training(Globaliser):
     def run(self) -> None:
         evaluated = set(self.context.subject.eval_loaders)
-        sinks = SinkFinder(self.facts, self.loaders).run()
+        sinks = in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders)
         done = [*self._pools(sinks), *self._row_loops(sinks)]
         for sink in sinks:
             if any(self.facts.table.is_inside(sink.node, part) for part in done):

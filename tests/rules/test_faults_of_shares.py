@@ -1,0 +1,140 @@
+"""Faults that a hunt found: values of one process's share that the rules once took for values of all."""
+
+from __future__ import annotations
+
+from .support import Case, converts, each, leaves, refuses
+
+NUMBERS, BACKWARD = "CT602", "CT202"
+GATHERED = "out, y = accelerator.gather_for_metrics((out, y))\n"
+REDUCED = 'accelerator.reduce(loss, reduction="mean")'
+SAVED = 'torch.save({"model": model.state_dict(), <loss>, "rows": <rows>}, "last.pt")'
+ROW_BY_ROW = """\
+out = model(x)
+loss = 0
+for b in range(x.size(0)):
+    if y[b] > 0:
+        loss = loss + F.mse_loss(out[b, 0], x[b, 0])
+loss = loss / x.size(0)"""
+COUNTED = ROW_BY_ROW.replace("loss = 0\n", "loss, used = 0, 0\n").replace(
+    "> 0:\n", "> 0:\n        used += 1\n"
+)
+
+
+def measured(name: str, before: str, after: str, at: str = "") -> Case:
+    """What stands after the step of a training loop."""
+    return converts(
+        NUMBERS,
+        name,
+        {"after_step": before},
+        {"after_step": after},
+        at=at or before.split("\n")[0],
+    )
+
+
+SHARES = [
+    measured(
+        "the values of a pair that has no rows",
+        "print(out.max(0).values.sum().item())",
+        "accelerator.print(accelerator.gather_for_metrics(out).max(0).values.sum().item())",
+    ),
+    measured(
+        "the attribute of a distribution",
+        "spread = torch.distributions.Categorical(logits=out)\nprint(spread.probs.max().item())",
+        "spread = torch.distributions.Categorical(logits=accelerator.gather_for_metrics(out))\n"
+        "accelerator.print(spread.probs.max().item())",
+    ),
+    measured(
+        "a loss and a number of rows in a checkpoint",
+        SAVED.replace("<loss>", '"loss": loss').replace("<rows>", "len(y)"),
+        SAVED.replace("torch.save", "accelerator.save")
+        .replace("<loss>", f'"loss": {REDUCED}')
+        .replace("<rows>", "len(accelerator.gather_for_metrics(y))"),
+    ),
+    measured(
+        "rows in a file",
+        'torch.save(out, "out.pt")',
+        'accelerator.save(accelerator.gather_for_metrics(out), "out.pt")',
+    ),
+]
+
+PICKED = [
+    measured(
+        "rows that a comprehension reads by position",
+        "print([y[i].item() for i in range(len(y))])",
+        "y = accelerator.gather_for_metrics(y)\naccelerator.print([y[i].item() for i in range(len(y))])",
+    ),
+    measured(
+        "rows that a comprehension counts by a test",
+        "right = sum(1 for p, t in zip(out.argmax(1), y) if p == t)\nprint(right)",
+        f"{GATHERED}right = sum(1 for p, t in zip(out.argmax(1), y) if p == t)\naccelerator.print(right)",
+    ),
+    measured(
+        "a choice for every row",
+        "right = sum([1 if p == t else 0 for p, t in zip(out.argmax(1), y)])\nprint(right)",
+        f"{GATHERED}right = sum([1 if p == t else 0 for p, t in zip(out.argmax(1), y)])\naccelerator.print(right)",
+    ),
+    measured(
+        "a loop that counts in a variable of its batch",
+        "seen = 0\nfor i in range(len(y)):\n    seen += y[i].item()\nprint(seen)",
+        "seen = 0\ny = accelerator.gather_for_metrics(y)\nfor i in range(len(y)):\n    seen += y[i].item()\n"
+        "accelerator.print(seen)",
+        at="for i in range",
+    ),
+    measured(
+        "pairs of rows",
+        "print(list(zip(y, out.argmax(1))))",
+        "accelerator.print(\n    list(zip(accelerator.gather_for_metrics(y), "
+        "accelerator.gather_for_metrics(out.argmax(1))))\n)",
+    ),
+]
+
+TRAINED = [
+    leaves(  # `y[b]` of all processes' rows would be a row of the first process, whoever asks
+        BACKWARD,
+        "a loss that decides row by row decides about its own rows",
+        {"loss": ROW_BY_ROW},
+        findings=[(BACKWARD, "loss.backward()")],
+    ),
+    leaves(
+        BACKWARD,
+        "rows that a comprehension picks for the loss",
+        {
+            "loss": "out = model(x)\nmine = [i for i in range(len(y)) if y[i] >= 0]\n"
+            "loss = F.cross_entropy(out[mine], y[mine])"
+        },
+        findings=[(BACKWARD, "loss.backward()")],
+    ),
+    refuses(
+        NUMBERS,
+        "what such a loop counts is printed",
+        {"loss": COUNTED, "after_step": "print(used)"},
+        "for b in range(x.size(0))",
+    ),
+    refuses(  # the positions are those of one share, and would be looked up among the rows of all
+        NUMBERS,
+        "positions found in one share",
+        {
+            "setup": "kept = []",
+            "after_step": "hard = (out[:, 0] - y).abs().topk(2).indices\nfor i in hard:\n    kept.append(x[i])",
+            "after_epoch": "print(torch.stack(kept).mean().item())",
+        },
+        "for i in hard",
+    ),
+    refuses(
+        NUMBERS,
+        "such a loop ends by what it found",
+        {"loss": ROW_BY_ROW.replace("    if y[b] > 0:", "    if y[b] < 0:\n        break\n    if y[b] > 0:")},
+        "for b in range(x.size(0))",
+    ),
+    refuses(
+        NUMBERS,
+        "such a loop prints",
+        {"loss": ROW_BY_ROW.replace("loss = loss +", "print(y[b].item())\n        loss = loss +")},
+        "for b in range(x.size(0))",
+    ),
+]
+
+
+@each(SHARES, PICKED, TRAINED)
+def test_share(case: Case) -> None:
+    case.check()

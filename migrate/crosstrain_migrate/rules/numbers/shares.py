@@ -60,6 +60,7 @@ def local_shards(facts: Facts, node: ast.AST, loaders: set[Value], host: bool = 
 _PLACES = (
     *(
         ast.Call,
+        ast.comprehension,
         ast.FormattedValue,
         ast.If,
         ast.While,

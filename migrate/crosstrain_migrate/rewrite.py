@@ -20,8 +20,9 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from . import edits as e
 from .blocks import LEADING, Blocks, carry_over, splice_imports, with_lost_comments
+from .places import Places
 from .roles import program
-from .skeleton import Lines, Skeleton, skeleton, without_end
+from .skeleton import Skeleton, skeleton, without_end
 
 Span = tuple[int, int, int, int]
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -55,7 +56,7 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
     text, end = without_end(text)
     shape = skeleton(text, wanted, first)
     after = shape.restored(_transformed(shape, wanted))
-    return (after if after is not None else _transformed(Skeleton(Lines(text, first)), wanted)) + end
+    return (after if after is not None else _transformed(Skeleton(Places(text, first)), wanted)) + end
 
 
 class _Wrapper(MetadataWrapper):

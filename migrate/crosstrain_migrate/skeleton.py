@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import cast
 
 from . import edits as e
+from .places import Places, Span
 from .roles.program import tree_of
 from .roles.scopes import suites
-
-Span = tuple[int, int]  # offsets into the text, the second one behind the end
 
 _NAME = re.compile(r"__crosstrain_kept_(\d+)__")
 _INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
@@ -26,76 +24,10 @@ _SHORT = 24  # characters: about as long as its name
 _AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard, e.Within)
 
 
-class Lines:
-    """Offsets of places that nodes name by line and UTF-8 column; `first` is the number of the text's first line."""
-
-    def __init__(self, text: str, first: int = 1) -> None:
-        self.text = text
-        self._first = first
-        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
-        self._ascii = text.isascii()
-
-    def offset(self, line: int, column: int) -> int:
-        start = self._starts[line - self._first]
-        if self._ascii:
-            return start + column
-        own = self.text[start : self.text.find("\n", start) + 1 or len(self.text)]
-        return start + len(own.encode()[:column].decode())
-
-    def place(self, offset: int) -> tuple[int, int]:
-        """(line, column) of an offset, from line 1 on, in characters."""
-        line = bisect_right(self._starts, offset)
-        return line, offset - self._starts[line - 1]
-
-    def span(self, node: ast.AST) -> Span:
-        """Of a node that has a place."""
-        own = cast(ast.stmt, node)
-        assert own.end_lineno is not None and own.end_col_offset is not None
-        return self.offset(own.lineno, own.col_offset), self.offset(own.end_lineno, own.end_col_offset)
-
-    def statement(self, node: ast.stmt) -> Span:
-        """With its decorators, and the comments at its end that belong to its last suite."""
-        start, end = self.span(node)
-        if decorators := getattr(node, "decorator_list", ()):
-            start = self.text.rindex("@", 0, self.span(decorators[0])[0])
-        inner = [suite[0] for suite in suites(node)]
-        while inner and self.is_elif(inner[-1]):
-            inner = [suite[0] for suite in suites(inner[-1])]
-        if not inner or not self.begins_line(self.span(inner[-1])[0]):
-            return start, end
-        end = self._line_end(end)
-        below = end
-        while below < len(self.text):
-            above, below = below + 1, self._line_end(below + 1)
-            line = self.text[above:below]
-            margin = len(line) - len(line.lstrip())
-            if line.startswith("#", margin) and margin >= inner[-1].col_offset:
-                end = below
-            elif line.strip():
-                break
-        return start, end
-
-    def is_elif(self, node: ast.stmt) -> bool:
-        return isinstance(node, ast.If) and self.text.startswith("elif", self.span(node)[0])
-
-    def begins_line(self, offset: int) -> bool:
-        """Whether nothing but white space stands before it in its line."""
-        return self.place(offset)[1] == len(self.margin(offset))
-
-    def _line_end(self, offset: int) -> int:
-        found = self.text.find("\n", offset)
-        return len(self.text) if found < 0 else found
-
-    def margin(self, offset: int) -> str:
-        """The white space that the line of this offset begins with."""
-        start = self.text.rfind("\n", 0, offset) + 1
-        return self.text[start : start + len(self.text[start:]) - len(self.text[start:].lstrip(" \t\f"))]
-
-
 class Skeleton:
     """`text`, and where in it everything else of the original is. `kept`: the statements that stand as names."""
 
-    def __init__(self, original: Lines, kept: tuple[Span, ...] = ()) -> None:
+    def __init__(self, original: Places, kept: tuple[Span, ...] = ()) -> None:
         self._original = original
         self._kept = kept
         pieces: list[str] = []
@@ -104,7 +36,7 @@ class Skeleton:
             pieces += [original.text[at:start], _name(number)]
             at = end
         self.text = "".join([*pieces, original.text[at:]])
-        self._lines = Lines(self.text)
+        self._lines = Places(self.text)
         self._shifts = [0, *accumulate(len(_name(i)) - (end - start) for i, (start, end) in enumerate(kept))]
 
     def place(self, line: int, column: int) -> tuple[int, int]:
@@ -123,7 +55,7 @@ class Skeleton:
         places = [(int(found[1]), found.start()) for found in _NAME.finditer(text)]
         if sorted(number for number, _ in places) != list(range(len(self._kept))):
             return None
-        new = Lines(text)
+        new = Places(text)
         for number, at in places:
             start, end = self._kept[number]
             several = "\n" in self._original.text[start:end]
@@ -138,14 +70,14 @@ def without_end(text: str) -> tuple[str, str]:
     if not text.rstrip().rpartition("\n")[2].lstrip().startswith("#"):
         return text, ""
     body = tree_of(text).body
-    found = _INDENTED_COMMENT.search(text, Lines(text).statement(body[-1])[1] if body else 0)
+    found = _INDENTED_COMMENT.search(text, Places(text).statement(body[-1])[1] if body else 0)
     at = found.start() if found else len(text)
     return text[:at], text[at:]
 
 
 def skeleton(text: str, edits: Iterable[e.Edit], first: int) -> Skeleton:
     """The skeleton of a file's text, whose line 1 is the line `first` of the edits' nodes."""
-    lines, own = Lines(text, first), Lines(text)
+    lines, own = Places(text, first), Places(text)
     tree = tree_of(text)
     touched = _first_block(tree, own)
     moving: list[Span] = []
@@ -161,7 +93,7 @@ def _name(number: int) -> str:
     return f"__crosstrain_kept_{number}__"
 
 
-def _kept(body: list[ast.stmt], lines: Lines, touched: list[int], moving: list[Span]) -> Iterator[Span]:
+def _kept(body: list[ast.stmt], lines: Places, touched: list[int], moving: list[Span]) -> Iterator[Span]:
     for node in body:
         start, end = lines.statement(node)
         if any(a <= start and end <= b for a, b in moving):
@@ -181,7 +113,7 @@ def _is_looked_at(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _first_block(tree: ast.Module, lines: Lines) -> list[int]:
+def _first_block(tree: ast.Module, lines: Places) -> list[int]:
     """Where the first statement that has a block starts: LibCST takes that block's indentation for the file's."""
     for node in tree.body:
         for suite in suites(node):

@@ -147,6 +147,14 @@ def test_users_that_do_not_train_are_named(tmp_path: Path) -> None:
     assert [reason for reason in said(outcome) if "test_loop.py uses `fit`" in reason]
 
 
+def test_what_only_loses_its_annotation_inside_the_tool_has_not_changed(tmp_path: Path) -> None:
+    script = dedent(SCRIPT.format(imports=f"RATE: float = 0.1\n{LOOP}", fit="fit"))
+    write(tmp_path, {"train.py": script, "show.py": "from train import RATE, fit\nprint(RATE)\n"})
+    outcome = migrate(tmp_path / "train.py")
+    assert changed(outcome, tmp_path) == {"train.py"}
+    assert not any("RATE" in reason for reason in said(outcome))
+
+
 def test_users_through_a_package_are_named(tmp_path: Path) -> None:
     test = "from . import fit\n\ndef test_fit():\n    fit(None, [], None, 'cpu')\n"
     script = SCRIPT.format(imports="from .parts import fit", fit="fit")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.places import Places
 from crosstrain_migrate.rewrite import rewrite
-from crosstrain_migrate.skeleton import Lines, Skeleton, skeleton
+from crosstrain_migrate.skeleton import Skeleton, skeleton
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -87,7 +88,7 @@ while True:
 
 
 def statements(tree: ast.Module) -> list[ast.stmt]:
-    lines = Lines(AWKWARD)
+    lines = Places(AWKWARD)
     return [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not lines.is_elif(node)]
 
 
@@ -112,7 +113,7 @@ def edits_at(node: ast.stmt) -> list[list[e.Edit]]:
 def of_the_whole(text: str, edits: list[e.Edit], monkeypatch: pytest.MonkeyPatch) -> str:
     with monkeypatch.context() as patch:
         patch.setattr(
-            "crosstrain_migrate.rewrite.skeleton", lambda text, _, first: Skeleton(Lines(text, first))
+            "crosstrain_migrate.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
         )
         return rewrite(text, edits)
 
@@ -138,7 +139,7 @@ def test_scripts_are_converted_as_if_they_were_shown_whole(
     text = path.read_text(encoding="utf-8")
     sparing = migrate_text(path, text, Options())
     monkeypatch.setattr(
-        "crosstrain_migrate.rewrite.skeleton", lambda text, _, first: Skeleton(Lines(text, first))
+        "crosstrain_migrate.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
     )
     assert migrate_text(path, text, Options()) == sparing
     assert sparing.changed

@@ -15,6 +15,15 @@ def place_of(node: ast.AST) -> tuple[int, int]:
     return line_of(node), getattr(node, "col_offset", 0)
 
 
+def written(node: ast.AST) -> str:
+    """As `ast.unparse` writes it, which takes long for what is asked for most: names and dotted names."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+        return f"{written(node.value)}.{node.attr}"
+    return ast.unparse(node)
+
+
 def last_name(node: ast.AST) -> str:
     """`f` of `f` and of `a.b.f`; empty for what has no name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

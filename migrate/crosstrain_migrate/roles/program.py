@@ -85,15 +85,15 @@ def join(text: str, pieces: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4)
 def tree_of(text: str) -> ast.Module:
-    """What `ast.parse` makes of one file's text, or raises: several stages ask for it, and none changes it."""
+    """What `ast.parse` makes of one file's text, or raises: for those who only read it, of whom there are several."""
     return ast.parse(text)
 
 
 def parse(text: str) -> ast.Module:
-    """The tree of a script or a program, which nobody changes. Raises what `ast.parse` raises."""
-    if not text.startswith(MARKER):
-        return tree_of(text)
+    """The tree of a script or a program, for one stage of its own. Raises what `ast.parse` raises."""
     tree = ast.parse(text)
+    if not text.startswith(MARKER):
+        return tree
     own = parts(text)
     regions = [_region(tree, part) for part in own]
     for region in regions[:-1]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.places import Places
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts, Loop
@@ -105,10 +107,13 @@ class Context:
     def lines(self) -> list[str]:
         return self.text.split("\n")
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.text)
+
     def source(self, node: ast.AST) -> str:
-        found = ast.get_source_segment(self.text, node)
-        assert found is not None
-        return found
+        """What the script says at a node."""
+        return self._places.source(node)
 
     def note(
         self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.places import Places
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.rules.base import Refusal, finding, refuse
@@ -48,10 +49,13 @@ class Stage:
         """The script as three of several processes read it."""
         return tuple(Alone(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
 
+    @cached_property
+    def _places(self) -> Places:
+        return Places(self.text)
+
     def source(self, node: ast.AST) -> str:
-        found = ast.get_source_segment(self.text, node)
-        assert found is not None
-        return found
+        """What the script says at a node."""
+        return self._places.source(node)
 
     def replace(self, node: ast.expr, rule: str, reason: str, template: str, **holes: ast.expr) -> None:
         self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.nodes import written
 from crosstrain_migrate.roles.values import Function, Method, Shard
 from crosstrain_migrate.rules.base import Refusal, refuse
 
@@ -154,7 +155,7 @@ def _feeds(stage: Stage, text: str, keyword: str, position: int, depth: int = 3)
             continue
         argument = given(call, keyword, position)
         if argument is not None and any(
-            ast.unparse(n).split(".")[-1] == last
+            written(n).split(".")[-1] == last
             for n in ast.walk(argument)
             if isinstance(n, ast.Name | ast.Attribute)
         ):

@@ -10,8 +10,9 @@ from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.places import Places
 from crosstrain_migrate.roles.facts import Facts, understand
-from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.roles.nodes import place_of, written
 from crosstrain_migrate.roles.program import modules_of, parse, path_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
@@ -67,6 +68,7 @@ class _Sweeper:
         self.text = text
         self.old = old
         self.keep = keep
+        self.places = Places(text)
         self.now = Uses(facts.tree)
         self.found: list[e.Edit] = []
         self.gone: set[ast.AST] = set()
@@ -173,9 +175,7 @@ class _Sweeper:
         for node in self.facts.each(ast.Assign):
             if len(node.targets) == 1:
                 target = node.targets[0]
-                if isinstance(target, ast.Name | ast.Attribute) and ast.unparse(target) == ast.unparse(
-                    node.value
-                ):
+                if isinstance(target, ast.Name | ast.Attribute) and written(target) == written(node.value):
                     self._remove(node)
 
     def _variables(self) -> None:
@@ -217,14 +217,14 @@ class _Sweeper:
         if len(target.elts) == len(value.elts):
             kept = [(t, v) for t, v in zip(target.elts, value.elts, strict=True) if t not in forgotten]
             targets = ", ".join(ast.unparse(t) for t, _ in kept)
-            values = ", ".join(ast.get_source_segment(self.text, v) or "" for _, v in kept)
+            values = ", ".join(self.places.source(v) for _, v in kept)
             self.found.append(e.ReplaceStatement(node, RULE, code=f"{targets} = {values}"))
 
     def _stays(self, name: ast.Name) -> bool:
         return name.id in self.keep or self._shared(name, name.id)
 
     def _forgotten(self, target: ast.expr) -> bool:
-        if ast.unparse(target).split(".")[-1] in self.keep:
+        if written(target).split(".")[-1] in self.keep:
             return False
         if isinstance(target, ast.Name):
             scope = self.facts.table.of_node[target].resolve(target.id)
@@ -239,7 +239,7 @@ class _Sweeper:
 
     def _shown_whole(self, owner: ast.expr) -> bool:
         """`print(args)`: what the object holds is seen without its attributes being named."""
-        for node in self._mentions.get(ast.unparse(owner), ()):
+        for node in self._mentions.get(written(owner), ()):
             parent = self.facts.table.parents.get(node)
             if isinstance(parent, ast.FormattedValue):
                 return True
@@ -255,7 +255,7 @@ class _Sweeper:
         found: dict[str, list[ast.AST]] = defaultdict(list)
         for node in self.facts.nodes:
             if isinstance(node, ast.Name | ast.Attribute):
-                found[ast.unparse(node)].append(node)
+                found[written(node)].append(node)
         return found
 
     def _was_read(self, scope: Scope, name: str) -> bool:
@@ -454,9 +454,7 @@ class _Sweeper:
             )
         ):
             return False
-        return not any(
-            isinstance(n, ast.Attribute) and ast.unparse(n).startswith(name) for n in self.facts.nodes
-        )
+        return not any(written(n).startswith(name) for n in self.facts.each(ast.Attribute))
 
 
 def _importers(tree: ast.Module) -> dict[str, set[str]]:

@@ -90,6 +90,24 @@ POSITIVE = [
         ("model, optimizer, x, y, accelerator", "loss = step(model, optimizer, x, y, accelerator)"),
     ),
     handed(
+        "in the place of a device that annotates a variable",
+        {
+            **EMPTY,
+            "definitions": STEP.format(
+                "model, device, optimizer, x, y", MOVED + "rate: device = 1.0\n    ", "loss.backward()"
+            ),
+            "batch": "loss = step(model, device, optimizer, x, y)",
+        },
+        {
+            "definitions": STEP.format(
+                "model, accelerator, optimizer, x, y",
+                "rate: accelerator.device = 1.0\n    ",
+                "accelerator.backward(loss)",
+            ),
+            "batch": "loss = step(model, accelerator, optimizer, x, y)",
+        },
+    ),
+    handed(
         "where there is no device",
         {
             **EMPTY,

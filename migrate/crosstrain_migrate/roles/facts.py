@@ -514,20 +514,27 @@ def understand(tree: ast.Module) -> Facts:
 
 
 def _without_annotations(tree: ast.Module) -> None:
-    """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both."""
+    """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both. One that names
+    a variable of its function stays, because the variable may go."""
     nodes = statements(tree)
     if not any(isinstance(node, ast.AnnAssign) for node in nodes):
         return
+    table = ScopeTable(tree)
     for node in nodes:
         if isinstance(node, ast.ClassDef):
             continue
         for name in ("body", "orelse", "finalbody"):
             suite = getattr(node, name, None)
             if isinstance(suite, list):
-                suite[:] = [_plain(s) if isinstance(s, ast.AnnAssign) else s for s in suite]
+                suite[:] = [_plain(s, table.of_node[s]) if isinstance(s, ast.AnnAssign) else s for s in suite]
 
 
-def _plain(node: ast.AnnAssign) -> ast.stmt:
-    if node.value is None:
+def _plain(node: ast.AnnAssign, scope: Scope) -> ast.stmt:
+    if node.value is None or _names_a_variable(node.annotation, scope):
         return node
     return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def _names_a_variable(annotation: ast.expr, scope: Scope) -> bool:
+    names = (part.id for part in walk(annotation) if isinstance(part, ast.Name))
+    return any(found is not None and found.is_function for found in map(scope.resolve, names))

@@ -133,6 +133,16 @@ POSITIVE = [
         end="print(total / len(test_set))",
     ),
     distributed(
+        "a summed loss of rows that are moved in it",
+        'total += F.cross_entropy(model(x.to(device)), y.to(device), reduction="sum").item()',
+        (
+            "total += F.cross_entropy(accelerator.gather_for_metrics(model(x)), accelerator.gather_for_metrics(y), "
+            'reduction="sum").item()'
+        ),
+        start="total = 0.0",
+        end="print(total / len(test_set))",
+    ),
+    distributed(
         "a mean loss times how many",
         "total += F.cross_entropy(model(x), y).item() * x.size(0)",
         BOTH + "total += F.cross_entropy(output, y).item() * y.size(0)",
@@ -293,6 +303,7 @@ NEGATIVE = [
         imports="import torchmetrics",
     ),
     whole("a list of batch means", PER_BATCH, PER_BATCH, start="acc = []", end="print(sum(acc) / len(acc))"),
+    whole("batches that are kept", RIGHT, "list(test_loader)", loop="for x, y in list(test_loader):"),
     whole("no evaluation mode", RIGHT, "for x, y in test_loader:", mode=""),
     whole("an early end", f"{RIGHT}\nif right > 3:\n    break", "        break"),
     whole(

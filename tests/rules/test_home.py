@@ -269,6 +269,12 @@ NEGATIVE = [
     ),
     refuses(
         CONSTRUCT,
+        "the name is read, and comes from somewhere",
+        {"imports": "import builtins", "end": 'builtins.accelerator = "gas pedal"\nprint(accelerator)'},
+        at="Points of three classes",
+    ),
+    refuses(
+        CONSTRUCT,
         "the name is taken by a parameter",
         {"definitions": "def drive(accelerator):\n    return accelerator\n"},
         at="Points of three classes",

@@ -86,6 +86,7 @@ model, optimizer, loaders["train"], loaders["val"] = accelerator.prepare(
 
 
 LISTED = "loaders = [DataLoader(train_set, batch_size=8), DataLoader(test_set, batch_size=8)]"
+IN_TUPLE = "loaders = (\n    {},\n    {},\n)"
 ONE_PREPARED = "model, optimizer, loaders[{item}] = accelerator.prepare(model, optimizer, loaders[{item}])"
 
 
@@ -131,8 +132,27 @@ POSITIVE = [
     Case(
         "CT201",
         "an item of a dictionary, iterated through a call",
-        *by_phase(LOADERS, "for x, y in reversed(list(loaders[phase])):"),
+        *by_phase(LOADERS, "for x, y in iter(loaders[phase]):"),
         at="optimizer = torch",
+    ),
+    Case(
+        "CT201",
+        "loaders in a tuple, whose items cannot be assigned, are prepared where they are made",
+        {
+            **looked_up(phases(f"{WEIGHTED}\n    {RIGHT}"), 'for x, y in loaders[phase == "val"]:'),
+            "data": SETS
+            + IN_TUPLE.format("DataLoader(train_set, batch_size=8)", "DataLoader(test_set, batch_size=8)"),
+        },
+        {
+            **looked_up(converted(f"{GATHERED}{AGAIN}\n    {RIGHT}"), 'for x, y in loaders[phase == "val"]:'),
+            "data": SETS
+            + IN_TUPLE.format(
+                "accelerator.prepare(DataLoader(train_set, batch_size=8))",
+                "accelerator.prepare(DataLoader(test_set, batch_size=8))",
+            ),
+            "prepare": "model, optimizer = accelerator.prepare(model, optimizer)",
+        },
+        at="DataLoader(train_set",
     ),
     Case(
         "CT602",
@@ -170,14 +190,10 @@ NEGATIVE = [
         at="print(len(train_loader))",
     ),
     refuses(
-        "CT201",
-        "loaders in a tuple, whose items cannot be assigned",
-        {
-            **looked_up(phases(f"{WEIGHTED}\n    {RIGHT}"), 'for x, y in loaders[phase == "val"]:'),
-            "data": SETS
-            + "loaders = (DataLoader(train_set, batch_size=8), DataLoader(test_set, batch_size=8))",
-        },
-        at="loaders = (",
+        "CT605",
+        "batches that are kept to be given later",
+        by_phase(LOADERS, "for x, y in reversed(list(loaders[phase])):")[0],
+        at="reversed(list(",
     ),
     *(
         leaves(

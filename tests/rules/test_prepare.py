@@ -420,12 +420,6 @@ NEGATIVE = [
         },
         at="for a, b in train_loader:",
     ),
-    refuses(
-        RULE,
-        "a loader without a variable",
-        {"data": SET.rstrip("\n"), "loop": "for x, y in DataLoader(train_set, batch_size=8):"},
-        at="for x, y in DataLoader",
-    ),
     leaves(
         RULE, "a model in a list that is only looked through", {"setup": "for m in [model]:\n    m.train()"}
     ),

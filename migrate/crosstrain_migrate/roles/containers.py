@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -121,3 +122,13 @@ def generator_functions(tree: ast.Module, table: ScopeTable) -> frozenset[ast.AS
             if "contextmanager" not in decorators:
                 found.add(around)
     return frozenset(found)
+
+
+def sole_streams(table: ScopeTable, generators: frozenset[ast.AST]) -> frozenset[ast.AST]:
+    """The generator functions that are named in one place only: a loader that one makes serves one stream."""
+    named = Counter(
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in table.parents
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+    return frozenset(node for node in generators if named[getattr(node, "name", "")] == 1)

@@ -58,7 +58,8 @@ def in_context(
     passed |= {v for a in arguments for v in interp.of(a) if interp.is_loader(v)}
 
     def belongs(shard: Shard) -> bool:
-        return shard.loader in passed or (not passed and not local)
+        own = function in interp.sole_streams and interp.is_made_in(shard.loader, function)
+        return own or shard.loader in passed or (not passed and not local)
 
     call = Call(interp, function, node, belongs, _of_other_calls(interp, function, node))
     found: set[Value] = set()

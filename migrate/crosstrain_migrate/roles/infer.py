@@ -75,6 +75,7 @@ class Interpreter:
         self.movers = moving_functions(table)
         self.wrappers = moving_wrappers(table, self.movers)
         self.generators = containers.generator_functions(tree, table)
+        self.sole_streams = containers.sole_streams(table, self.generators)
         self.tensor_targets = tensor_targets(table, self.reaching)
         self.modules_by_evidence = Cell()
         self.touching: set[ast.AST] = set()  # functions that call a module or backward

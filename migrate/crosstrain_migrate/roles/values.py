@@ -163,6 +163,13 @@ def site_of(value: Value) -> ast.AST:
     return site
 
 
+def made_at(value: Value) -> ast.expr:
+    """The call that gives this object to the script: of its own function where that makes several of them."""
+    site = getattr(value, "via", None) or site_of(value)
+    assert isinstance(site, ast.expr), value
+    return site
+
+
 def code_of(value: Value) -> FunctionNode | ast.ClassDef | None:
     """The script's own function or class that `value` is; None for anything else."""
     if isinstance(value, Method):

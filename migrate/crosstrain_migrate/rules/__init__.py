@@ -18,7 +18,7 @@ from . import gate
 from .base import Allows, Context, Refusal, everywhere
 from .distribution import marks
 from .distribution.wish import Wish
-from .numbers import alike, batches, evaluation, meeting, metrics, shapes, training
+from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training
 from .output import checkpoints, downloads, files, speak
 from .placement import device, home, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
@@ -95,6 +95,7 @@ def _core(context: Context) -> None:
     backward.plan(context)
     clipping.plan(context)
     batches.plan(context)
+    replays.check(context)
     alike.plan(context)
     checkpoints.plan(context)
     downloads.plan(context)

@@ -68,6 +68,9 @@ class Subject:
     train_loaders: list[Value]
     eval_loaders: list[Value] = field(default_factory=list)  # those proven to evaluate right when sharded
     schedulers: list[Value] = field(default_factory=list)
+    unnamed: list[Value] = field(
+        default_factory=list
+    )  # training loaders that are prepared where they are made
     # Where training goes in stages, each in a function of its own: what is prepared there, and not in `scope`.
     stages: dict[Value, Scope] = field(default_factory=dict)
 
@@ -75,6 +78,11 @@ class Subject:
     def scopes(self) -> list[Scope]:
         """Every scope that prepares something, the one that holds the loaders first."""
         return list(dict.fromkeys([self.scope, *self.stages.values()]))
+
+    @property
+    def named(self) -> list[Value]:
+        """The models and the training loaders that variables hold."""
+        return [*self.models, *(v for v in self.train_loaders if v not in self.unnamed)]
 
     @property
     def loaders(self) -> set[Value]:

@@ -1,7 +1,9 @@
 """CT605: what depends on how a batch is shared between processes.
 
 What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
-        batches of two loaders in one step; rows that are mixed with others of their batch; statistics of an averaged model (`update_bn`) taken from a shared loader.
+        batches of two loaders in one step; rows that are mixed with others of their batch; statistics of an averaged
+        model (`update_bn`) taken from a shared loader. Refused: batches that are kept and given again
+        (`itertools.cycle`, `list(loader)`), unless drop_last=True makes them even.
 Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
 Before: `hidden = model.init_hidden(BATCH_SIZE)`
 After:  (untouched; the finding names the size)

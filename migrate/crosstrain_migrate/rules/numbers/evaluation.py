@@ -23,6 +23,7 @@ from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .globaliser import Globaliser
 from .metrics import is_updated
+from .replays import kept_by
 from .row_loops import in_row_loops
 from .shares import SinkFinder, inside_opaque, shards
 
@@ -82,6 +83,11 @@ def _must_be_held(context: Context, loader: Value) -> None:
     number = number_of_batch(context, loader)
     if number is not None:
         raise NotProven(number, "its collate function returns a number of the whole batch")
+    kept = kept_by(context, loader)
+    if kept is not None:
+        raise NotProven(
+            kept, "its batches are kept, and the rows that fill up the last one cannot be told later"
+        )
     for scope in context.facts.table.scopes.values():
         if stores(context.facts, scope, loader):
             return

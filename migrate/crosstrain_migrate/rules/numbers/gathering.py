@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.nodes import last_name, line_of
 from crosstrain_migrate.roles.values import Shard, Unknown, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.output import files
@@ -23,6 +23,7 @@ from .ragged import is_padded
 from .shares import differentiates, shards
 
 MIXED = "CT604"
+MOVES = frozenset({"to", "cuda"})
 
 
 @dataclass
@@ -238,6 +239,8 @@ class Gatherer:
         if self._calls_module(operand):
             if not self.facts.table.is_inside(operand, cut.before) or not isinstance(operand, ast.Call):
                 return False
+            if any(isinstance(n, ast.Call) and last_name(n.func) in MOVES for n in ast.walk(operand)):
+                return False  # its source would be copied as it is, and the move in it goes
             name = self._fresh_name(operand)
             cut.names[name] = self.context.source(operand)
             cut.replaced.append((operand, name))

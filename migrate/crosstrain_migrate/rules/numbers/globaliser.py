@@ -253,9 +253,10 @@ class Globaliser:
             self.context.note(
                 RULE,
                 node,
-                "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the "
-                "batch, or a loss we cannot see into): averaging it over ranks is close to, not equal to, the loss of the global batch",
-                "check that an average over ranks is what you want",
+                "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the batch, a "
+                "constant divisor, or a loss we cannot see into): what is read is the average of what each process takes of "
+                "its own rows, which is not the loss of the global batch",
+                "check that an average over processes is what you want",
             )
             self.loss(node, {"mean"})
             return

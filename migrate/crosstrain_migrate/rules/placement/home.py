@@ -15,7 +15,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import Function, Symbol, Value
+from crosstrain_migrate.roles.values import Function, Symbol, made_at
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
@@ -33,7 +33,7 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
     """Where the Accelerator is constructed. Raises Refusal when its name, or that of its class, is taken."""
     first = subject.scope.file.body[0]
     for name in ("accelerator", "Accelerator"):
-        if any(name in scope.names for scope in facts.table.scopes.values()):
+        if facts.names.get(name) or any(name in scope.names for scope in facts.table.scopes.values()):
             raise refuse(CONSTRUCT, first, f"the name `{name}` is already used in this script", "rename it")
     scope, cls = subject.scope, None
     parent = facts.table.parents.get(scope.node)
@@ -81,7 +81,7 @@ def _asks(facts: Facts, value: ast.expr) -> bool:
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
     """The scope that prepares, or, when it is given a model or a loader, its caller that makes them: the Accelerator
     must exist before they draw random numbers."""
-    missing: list[Value] = [*subject.models, *subject.train_loaders]
+    missing = subject.named
     scope, seen = subject.scope, {subject.scope}
     while missing := [v for v in missing if not stores(facts, scope, v)]:
         callers = {facts.table.of_node[site] for site in facts.callers.get(scope.node, ())}
@@ -118,18 +118,7 @@ def mentions_accelerator(statement: ast.stmt) -> bool:
 def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[ast.Assign]) -> ast.stmt:
     """The statement of `scope` before which the Accelerator must be made."""
     mine = [d for d in definitions if facts.table.of_node[d] is scope]
-    first_store = min(
-        (
-            h.stores[0]
-            for v in (
-                *subject.models,
-                *subject.optimizers,
-                *(subject.train_loaders if subject.stages else ()),
-            )
-            for h in stores(facts, subject.scope, v)
-        ),
-        key=lambda s: s.lineno,
-    )
+    first_store = min(_first_stores(facts, subject), key=lambda s: s.lineno)
     if scope is subject.scope:
         suite = suite_of(facts, _outermost(facts, first_store, scope))
     elif scope.parent is not None or not mine:
@@ -148,6 +137,14 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
     speaks = next((s for s in suite if _makes_speaker(facts, s)), None)
     return speaks if speaks is not None and _may_stand(suite, speaks, first) else first
+
+
+def _first_stores(facts: Facts, subject: Subject) -> list[ast.stmt]:
+    """The statements that make what needs the Accelerator from the start, in the scope that prepares."""
+    core = subject.named if subject.stages else subject.models
+    found = [h.stores[0] for v in (*core, *subject.optimizers) for h in stores(facts, subject.scope, v)]
+    made = [facts.table.statement_of(made_at(v)) for v in subject.unnamed]
+    return found + [s for s in made if facts.table.of_node[s] is subject.scope]
 
 
 def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:

@@ -179,12 +179,13 @@ def streams_of(context: Context, call: ast.Call) -> set[Value]:
     if isinstance(parent, ast.For) and parent.iter is call:
         return set()  # looked at with the loop
     made = [v for v in facts.of(call) if isinstance(v, Iterator | Generator) and v.site is call]
-    return {loader for value in made for loader in _streamed(facts, value)}
+    return {loader for value in made for loader in streamed(facts, value)}
 
 
-def _streamed(facts: Facts, value: Value) -> set[Value]:
+def streamed(facts: Facts, value: Value) -> set[Value]:
+    """The loaders whose batches a value gives one after the other."""
     if isinstance(value, Iterator):
-        return _streamed(facts, value.of)
+        return streamed(facts, value.of)
     if isinstance(value, Generator):
         return facts.interp.loaders_of(frozenset(facts.interp.heap.get((value.site, ANY), ())))
     return {value} if facts.interp.is_loader(value) else set()

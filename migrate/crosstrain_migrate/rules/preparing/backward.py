@@ -121,8 +121,11 @@ def _loss_reduction(context: Context) -> None:
             RULE,
             context.facts.backward_calls[0][0],
             "this loss is neither a mean nor a sum over rows, as far as the tool can see (a class weight, an ignored index, "
-            "pairs within the batch, a function from elsewhere): on several processes its average is close to, not equal to, the loss of the global batch",
-            "check it with `crosstrain verify`; a mean over rows needs no change",
+            "pairs within the batch, a constant divisor, a function from elsewhere): each process takes it of its own rows "
+            "alone, and the average is trained. Where rows have weights, that is near the loss of the global batch; where "
+            "pairs or statistics of the batch count, it is another loss, of fewer of them; and with --split-batches a "
+            "constant divisor such as the batch size counts rows that other processes have",
+            "check it with `crosstrain verify`; divide by the rows there are (`x.size(0)`); a mean over rows needs no change",
             Severity.REVIEW,
         )
 

@@ -15,28 +15,32 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.layout import width_of
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Sequence, Value, site_of
+from crosstrain_migrate.roles.values import Sequence, Value, made_at, site_of
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, refuse
 
 from .aliases import ITEMS, check_aliases, check_other_names, seen_everywhere, streams_of
 from .bound import sole_condition, surely_bound
 from .holdings import Holding, holdings, stores
+from .renewed import RENEWED, may_differ
 from .rounds import rounds_of
 from .subject import common_position
+from .unnamed import prepare_in_place
 
 RULE = "CT201"
 
 
 def plan(context: Context) -> None:
     subject = context.subject
-    core = [*subject.models, *subject.optimizers, *subject.train_loaders, *subject.schedulers]
+    core = [*subject.named, *subject.optimizers, *subject.schedulers]
     held = {v: _holding(context, v) for v in core}
     for scope in subject.scopes:
         mine = {v: h for v, h in held.items() if h.scope is scope}
         if mine:
             _prepare_in(context, scope, mine)
     _check_stages(context, held)
+    for loader in subject.unnamed:
+        prepare_in_place(context, loader)
 
 
 def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], together: bool = True) -> None:
@@ -59,6 +63,7 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
             _prepare_in(context, scope, part, together=False)
         return
     if first_use is not None:
+        _check_renewed(context, held)
         raise refuse(
             RULE,
             first_use,
@@ -80,6 +85,13 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
     )
     check_aliases(context, held, position)
     check_other_names(context, held, position)
+
+
+def _check_renewed(context: Context, held: dict[Value, Holding]) -> None:
+    """Nothing that the author could put into another order helps a loader over what a policy has just played."""
+    for loader in (v for v in held if v in context.subject.train_loaders):
+        if may_differ(context, made_at(loader)):
+            raise refuse(RULE, made_at(loader), *RENEWED)
 
 
 def _statement(accelerator: str, names: list[str]) -> str:

@@ -37,35 +37,35 @@ def find_subject(facts: Facts) -> Subject:
         )
     for optimizer in facts.optimizers:
         _must_be_traced(facts, optimizer)
-    values: list[Value] = [*facts.models, *facts.optimizers, *facts.train_loaders]
-    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
-    if not candidates:
-        candidates = _that_are_given_some(facts, values)
-    staged = _in_stages(facts) if not candidates else None
-    if staged is not None:
-        return staged
-    if not candidates:
-        _must_have_names(facts)
+    found = _together(facts, facts.train_loaders, []) or _apart(facts)
+    if found is None:
         raise refuse(
             RULE,
             site_of(facts.optimizers[0]),
-            "no function holds the model, the optimizer and the training loader together, so there is no place for prepare",
+            "no function holds the model and the optimizer together, so there is no place for prepare",
             "bring them together in one function (or return them to it)",
         )
+    return found
+
+
+def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
+    """What is prepared where the models, the optimizers and the loaders meet; None where they do not."""
+    values: list[Value] = [*facts.models, *facts.optimizers, *named]
+    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    candidates = candidates or _that_are_given_some(facts, values)
+    if not candidates:
+        return _in_stages(facts, named, unnamed)
     scope = min(candidates, key=lambda s: _preference(facts, s))
-    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders)
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed)
 
 
-def _must_have_names(facts: Facts) -> None:
-    """Every training loader is held by something: `cycle(DataLoader(...))` leaves nothing to prepare."""
-    for loader in facts.train_loaders:
-        if not any(stores(facts, scope, loader) for scope in facts.table.scopes.values()):
-            raise refuse(
-                RULE,
-                site_of(loader),
-                "no variable holds the training loader that is made here, so it cannot be prepared",
-                "give it a name first: `loader = DataLoader(...)`",
-            )
+def _apart(facts: Facts) -> Subject | None:
+    """Loaders that are made elsewhere, or have no name, are prepared where they are made: `cycle(DataLoader(...))`."""
+    alone = _together(facts, [], facts.train_loaders)
+    if alone is None:
+        return None
+    apart = [v for v in facts.train_loaders if not holdings(facts, alone.scope, v)]
+    return _together(facts, [v for v in facts.train_loaders if v not in apart], apart)
 
 
 def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
@@ -80,9 +80,9 @@ def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
     ]
 
 
-def _in_stages(facts: Facts) -> Subject | None:
+def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
     """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
-    values: list[Value] = [*facts.models, *facts.train_loaders]
+    values: list[Value] = [*facts.models, *named]
     outer = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
     if not outer:
         return None
@@ -101,7 +101,7 @@ def _in_stages(facts: Facts) -> Subject | None:
             return None
         stages.update(dict.fromkeys([optimizer, *models], inside[0]))
     scope = min(outer, key=lambda s: _preference(facts, s))
-    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, stages=stages)
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed, stages=stages)
 
 
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:

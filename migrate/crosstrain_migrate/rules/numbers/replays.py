@@ -1,0 +1,47 @@
+"""Batches that are drawn before they are trained on, or again afterwards: `cycle(loader)` of itertools, `list(loader)`.
+
+The runtime knows the rows of the batch that a loader has just given. Of one that was put by it does not: shares of
+different size would count alike, and the rows that fill an epoch's last batch would count as well. Where every batch is
+full, shares are equal and there is nothing to know.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.roles.values import Value, site_of
+from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.preparing.aliases import streamed
+
+RULE = "CT605"
+KEEP = ("itertools.cycle", "builtins.list", "builtins.tuple", "builtins.sorted")
+
+
+def check(context: Context) -> None:
+    """Raises Refusal where training goes over kept batches that may be uneven."""
+    for loader in context.subject.train_loaders:
+        call = kept_by(context, loader)
+        if call is not None:
+            raise refuse(
+                RULE,
+                call,
+                f"`{ast.unparse(call.func)}` keeps the loader's batches and gives them later: a last batch that is smaller "
+                "would then be weighed wrongly on several processes",
+                "give the loader drop_last=True, or let a generator go over it anew: `while True: yield from loader`",
+            )
+
+
+def kept_by(context: Context, loader: Value) -> ast.Call | None:
+    """The call that keeps batches of a loader to give them later, where they may be uneven."""
+    facts = context.facts
+    for call in facts.calls_to(*KEEP) if not _is_even(loader) else ():
+        if any(loader in streamed(facts, v) for argument in call.args for v in facts.of(argument)):
+            return call
+    return None
+
+
+def _is_even(loader: Value) -> bool:
+    site = site_of(loader)
+    given = keyword_of(site, "drop_last") if isinstance(site, ast.Call) else None
+    return isinstance(given, ast.Constant) and given.value is True

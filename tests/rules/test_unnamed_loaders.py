@@ -1,8 +1,8 @@
-"""CT201 and CT605: loaders that no variable holds, streams that functions make, and batches that are kept."""
+"""CT201 and CT605: loaders that no variable holds, streams that functions make, and batches that are kept or changed."""
 
 from __future__ import annotations
 
-from .support import Case, Slots, converts, each, leaves, refuses
+from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, refuses, script
 
 PREPARE, SHARED = "CT201", "CT605"
 SET = "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))"
@@ -41,6 +41,15 @@ def fit(model, optimizer, played, device):
         F.cross_entropy(model(x.to(device)), y.to(device)).backward()
         optimizer.step()
 """
+STREAMED = {
+    "definitions": CYCLE,
+    "data": f"{SET}\ntrain_loader = {MADE}\nbatches = cycle(train_loader)",
+    "loop": "for x, y in batches:",
+    "after_step": "scheduler.step()",
+}
+OPTIMIZER = """\
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, {})"""
 ITERTOOLS = {"imports": "import itertools"}
 
 
@@ -139,7 +148,7 @@ NEGATIVE = [
         main=True,
     ),
     refuses(
-        PREPARE,
+        "CT205",
         "a loader whose length feeds a scheduler, which counts the batches of one process",
         {
             "definitions": (
@@ -181,6 +190,22 @@ NEGATIVE = [
             "loop": "for x, y in DataLoader(TensorDataset(torch.randn(48, 8), torch.zeros(48).long()), batch_size=8):",
         },
         at="for x, y in DataLoader",
+    ),
+    refuses(
+        "CT205",
+        "a stream that begins before its loader's length is read for a scheduler",
+        {**STREAMED, "optimizer": OPTIMIZER.format("len(train_loader)")},
+        at="train_loader = ",
+    ),
+    leaves(
+        "CT205",
+        "a stream that begins before the scheduler is made, for a number of steps",
+        {**STREAMED, "optimizer": OPTIMIZER.format("60")},
+        {
+            "data": f"{SET}\ntrain_loader = {MADE}\ntrain_loader = accelerator.prepare(train_loader)\nbatches = cycle(train_loader)",
+            "optimizer": OPTIMIZER.format("60"),
+            "prepare": "model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)",
+        },
     ),
     refuses(
         SHARED,
@@ -244,3 +269,19 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_unnamed_loaders(case: Case) -> None:
     case.check()
+
+
+def test_an_optimizer_of_the_batch_is_told_from_one_of_loose_parameters() -> None:
+    attack = """\
+def attack(model, x, y):
+    rows = x.clone().detach().requires_grad_(True)
+    turns = torch.optim.SGD([rows], lr=0.1)
+    loss = -F.cross_entropy(model(rows), y)
+    loss.backward()
+    turns.step()
+    return rows.detach()
+"""
+    slots = {**SLOTS, "definitions": attack, "loss": f"x = attack(model, x, y)\n{SLOTS['loss']}"}
+    result = migrate(script(slots))
+    assert result.refused
+    assert ["torch.autograd.grad" in finding.remedy for finding in result.findings] == [True]

@@ -24,6 +24,7 @@ from .bound import sole_condition, surely_bound
 from .holdings import Holding, holdings, stores
 from .renewed import RENEWED, may_differ
 from .rounds import rounds_of
+from .schedulers import check_uncounted
 from .subject import common_position
 from .unnamed import prepare_in_place
 
@@ -50,6 +51,7 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
     if together and scope is context.subject.scope:
         position = _with_evaluation(context, held, position)
     for loader in _begun_early(context, scope, held, position):
+        check_uncounted(context, loader, held[loader].last)
         _prepare_alone(context, held[loader], "the loader is prepared before a stream of its batches begins")
         check_aliases(context, {loader: held[loader]}, held[loader].last)
         del held[loader]

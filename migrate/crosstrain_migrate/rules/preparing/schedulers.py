@@ -11,9 +11,11 @@ After:  `Accelerator(step_scheduler_with_optimizer=False)`
 from __future__ import annotations
 
 import ast
+import sys
 
-from crosstrain_migrate.roles.values import Member, Value
-from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.values import Length, Member, Value
+from crosstrain_migrate.rules.base import Context, refuse
 
 from .holdings import stores
 
@@ -56,3 +58,24 @@ def _report_lengths(context: Context, scheduler: Value) -> None:
                     "(the global batch is larger)",
                     "launch with --split-batches to keep the number of steps",
                 )
+
+
+def check_uncounted(context: Context, loader: Value, node: ast.AST) -> None:
+    """Raises Refusal where a loader is prepared, at `node`, before its length is read for a scheduler per batch: that
+    one wants the batches of all processes, and a prepared loader has those of one."""
+    if not context.subject.schedulers or "step_scheduler_with_optimizer" in context.options:
+        return
+    facts, scope = context.facts, context.subject.scope
+    held = (h for s in context.subject.schedulers for h in stores(facts, scope, s)[:1])
+    made = max((h.last.lineno for h in held), default=sys.maxsize)
+    for read, values in facts.interp.values.items():
+        late = facts.table.of_node[read] is scope and line_of(read) > made
+        if Length(loader) in values and not late:
+            raise refuse(
+                RULE,
+                node,
+                "this loader is prepared before its length is read, which is that of a process's share from there on, and a "
+                "scheduler that steps once a batch may be made for it",
+                "make the loader, the optimizer and the scheduler in one function, and begin a stream of its batches after "
+                "the scheduler is made",
+            )

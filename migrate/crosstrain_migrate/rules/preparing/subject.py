@@ -120,6 +120,14 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
         ),
         None,
     )
+    if loose is not None and facts.interp.loaders_of(frozenset({loose})):
+        raise refuse(
+            RULE,
+            parameters,
+            "this optimizer changes the rows of a batch (an attack on the input, say) and belongs to no model: their loss is "
+            "a mean over the rows of a process's share, so their gradients are larger than for the whole batch",
+            "change the rows by hand: `(slope,) = torch.autograd.grad(loss, x)` and `x = x + rate * slope.sign()`",
+        )
     if loose is not None:
         raise refuse(
             RULE,

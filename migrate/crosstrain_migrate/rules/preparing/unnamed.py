@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import Length, Value, made_at
+from crosstrain_migrate.roles.values import Value, made_at
 from crosstrain_migrate.rules.base import Context, refuse
 
 from .renewed import RENEWED, may_differ
+from .schedulers import check_uncounted
 
 RULE = "CT201"
 
@@ -26,14 +27,7 @@ def prepare_in_place(context: Context, loader: Value) -> None:
             "prepared where it stands: the accelerator does not come there, or the call makes other loaders too",
             "make the loader beside the model, and give it a name: `loader = DataLoader(...)`",
         )
-    if _is_counted(context, loader):
-        raise refuse(
-            RULE,
-            site,
-            "this loader is prepared where it is made, so its length is that of a process's share, and a scheduler that "
-            "counts batches may be made for it",
-            "make the loader in the function that makes the model, the optimizer and the scheduler",
-        )
+    check_uncounted(context, loader, site)
     if may_differ(context, site):
         raise refuse(RULE, site, *RENEWED)
     reason = "no variable holds the loader, so it is prepared where it is made"
@@ -54,10 +48,3 @@ def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:
             return True
         function = facts.enclosing_function(sites[0])
     return False
-
-
-def _is_counted(context: Context, loader: Value) -> bool:
-    """Whether a scheduler that steps once a batch may have been made for the loader's length."""
-    counted = any(Length(loader) in values for values in context.facts.interp.values.values())
-    per_batch = context.subject.schedulers and "step_scheduler_with_optimizer" not in context.options
-    return bool(counted and per_batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .support import Case, converts, each, leaves, refuses
 
-NUMBERS, BACKWARD = "CT602", "CT202"
+NUMBERS, BACKWARD, SHARED = "CT602", "CT202", "CT605"
 GATHERED = "out, y = accelerator.gather_for_metrics((out, y))\n"
 REDUCED = 'accelerator.reduce(loss, reduction="mean")'
 SAVED = 'torch.save({"model": model.state_dict(), <loss>, "rows": <rows>}, "last.pt")'
@@ -88,6 +88,83 @@ PICKED = [
     ),
 ]
 
+
+def kept(name: str, setup: str, before: str, after: str) -> Case:
+    """What a step keeps for later ones, under the name of what `setup` makes; printed in the end."""
+    held = setup.split(" ")[0]
+    told = {"setup": setup, "after_epoch": f"print({held})"}
+    return converts(
+        NUMBERS,
+        name,
+        {**told, "after_step": before},
+        {**told, "after_step": after, "after_epoch": f"accelerator.print({held})"},
+        at=before.split("\n")[0],
+    )
+
+
+KEPT = [
+    kept(
+        "a list that is cut to the last ones",
+        "bank = []",
+        "bank.append(out.detach())\nbank = bank[-3:]",
+        "bank.append(accelerator.gather_for_metrics(out.detach()))\nbank = bank[-3:]",
+    ),
+    kept(
+        "rows at the place that their number says",
+        "bank, at = torch.zeros(48, 3), 0",
+        "bank[at : at + len(x)] = out.detach().cpu()\nat += len(x)",
+        "out, y = accelerator.gather_for_metrics((out, y))\nbank[at : at + len(y)] = out.detach().cpu()\nat += len(y)",
+    ),
+    kept(
+        "a bank that is moved on by the number of rows",
+        "bank = torch.zeros(16, 3)",
+        "bank = torch.roll(bank, len(x), 0)\nbank[: len(x)] = out.detach().cpu()",
+        "out, y = accelerator.gather_for_metrics((out, y))\nbank = torch.roll(bank, len(y), 0)\n"
+        "bank[: len(y)] = out.detach().cpu()",
+    ),
+    kept(
+        "what a function of torch writes into an older tensor",
+        "most = torch.zeros(3)",
+        "torch.maximum(most, out.detach().amax(0), out=most)",
+        "torch.maximum(most, accelerator.gather_for_metrics(out.detach()).amax(0), out=most)",
+    ),
+    kept(
+        "rows that are mapped",
+        "seen = 0",
+        "seen += sum(map(int, y))",
+        "seen += sum(map(int, accelerator.gather_for_metrics(y)))",
+    ),
+    kept(
+        "the first number of a size",
+        "seen = 0",
+        "seen += out.size()[0]",
+        "seen += accelerator.gather_for_metrics(out).size()[0]",
+    ),
+]
+
+ATTACK = "delta = torch.zeros_like(x, requires_grad=True)\nF.cross_entropy(model(x + delta), y).backward()\n"
+ATTACKED = ATTACK.replace(
+    "F.cross_entropy(model(x + delta), y).backward()",
+    "accelerator.backward(F.cross_entropy(model(x + delta), y))",
+)
+MEASURED = "out = model(x + 0.5 * delta.grad)\nloss = F.cross_entropy(out, y)"
+SIGNED = "out = model(x + 0.5 * delta.grad.detach().sign())\nloss = F.cross_entropy(out, y)"
+ATTACKS = [
+    leaves(
+        SHARED,
+        "the gradient of a mean by its rows",
+        {"loss": ATTACK + MEASURED},
+        {"loss": ATTACKED + MEASURED},
+        findings=[(SHARED, "delta.grad")],
+    ),
+    leaves(
+        SHARED,
+        "the sign of a gradient is the same in every share",
+        {"loss": ATTACK + SIGNED},
+        {"loss": ATTACKED + SIGNED},
+    ),
+]
+
 TRAINED = [
     leaves(  # `y[b]` of all processes' rows would be a row of the first process, whoever asks
         BACKWARD,
@@ -135,6 +212,6 @@ TRAINED = [
 ]
 
 
-@each(SHARES, PICKED, TRAINED)
+@each(SHARES, PICKED, KEPT, ATTACKS, TRAINED)
 def test_share(case: Case) -> None:
     case.check()

@@ -88,6 +88,8 @@ def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
             found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
         elif isinstance(owner, External) and interp.is_module(owner):
             found.add(External(api.SUBMODULE, owner.site))
+        elif isinstance(owner, Sequence) and isinstance(node.slice, ast.Slice):
+            found.add(owner)  # a part of a list is a list of the same things
         elif row_index and not isinstance(owner, Sequence | Instance | External):
             found |= _looked_up(index, node)
         else:

@@ -23,6 +23,7 @@ from crosstrain_migrate.roles.values import (
     Length,
     Sequence,
     Shard,
+    Symbol,
     Value,
     Values,
 )
@@ -116,6 +117,10 @@ def _map(interp: Interpreter, node: ast.Call) -> Values:
         if parameters:
             interp.bind_argument(interp.table.scopes[function], parameters[0], elements)
         found |= context.in_context(interp, function, node, frozenset(interp.returns[function]), local=True)
+    rows = any(isinstance(v, Shard) and v.kind != "batch" for v in over)
+    reads = any(isinstance(v, Symbol) and v.path in api.HOST_BUILTINS for v in interp.of(node.args[0]))
+    if (rows or reads) and not any(isinstance(v, Shard) for v in found):  # `map(float, y)`
+        found |= {tensors.other(v, node) for v in elements if isinstance(v, Shard)}
     shards = [v for v in found if isinstance(v, Shard)]
     if not shards:
         interp.store(node, ANY, found)

@@ -2,8 +2,8 @@
 
 What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
         batches of two loaders in one step; rows that are mixed with others of their batch; statistics of an averaged
-        model (`update_bn`) taken from a shared loader. Refused: batches that are kept and given again
-        (`itertools.cycle`, `list(loader)`), unless drop_last=True makes them even.
+        model (`update_bn`) taken from a shared loader; gradients by a batch's own rows. Refused: batches that are kept
+        and given again (`itertools.cycle`, `list(loader)`), unless drop_last=True makes them even.
 Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
 Before: `hidden = model.init_hidden(BATCH_SIZE)`
 After:  (untouched; the finding names the size)
@@ -35,6 +35,7 @@ def plan(context: Context) -> None:
     _two_loaders(context)
     _mixed_rows(context)
     _averaged_statistics(context)
+    _input_gradients(context)
 
 
 # -- tensors made for one batch size ---------------------------------------------------------------------------
@@ -250,3 +251,43 @@ def _averaged_statistics(context: Context) -> None:
                 "from its own share, and the main process's are saved",
                 "give `update_bn` a loader of its own, which is not prepared",
             )
+
+
+# -- gradients by rows ---------------------------------------------------------------------------------------------
+
+
+def _input_gradients(context: Context) -> None:
+    """Adversarial examples: what a mean over fewer rows gives each of them is larger."""
+    if {s.kind for s in context.facts.loss_shards} == {"sum"}:
+        return
+    found = (n for n in context.facts.each(ast.Attribute) if n.attr == "grad" and isinstance(n.ctx, ast.Load))
+    measured = (n for n in found if _is_of_rows(context, n.value) and _is_measured(context.facts, n))
+    node = next(measured, None)
+    if node is not None:
+        context.note(
+            RULE,
+            node,
+            f"`{ast.unparse(node)}` is the gradient of a mean over this process's rows: with --split-batches they are fewer "
+            "than in one process, and each row's gradient is larger",
+            "take the gradient of a sum over the rows, or make it as long as another for every row",
+            Severity.NOTE,
+        )
+
+
+def _is_of_rows(context: Context, node: ast.expr) -> bool:
+    return any(
+        isinstance(v, Shard) and v.kind in PER_SAMPLE and v.loader in context.subject.loaders
+        for v in context.facts.of(node)
+    )
+
+
+def _is_measured(facts: Facts, node: ast.Attribute) -> bool:
+    """Whether more is read of a gradient than its signs, and whether it is there."""
+    for around in facts.table.ancestors(node):
+        if isinstance(around, ast.Attribute | ast.Call):
+            name = around.attr if isinstance(around, ast.Attribute) else last_name(around.func)
+            if name in {"sign", "sign_", "zero_"}:
+                return False
+        else:
+            return not isinstance(around, ast.Compare | ast.If)
+    return True

@@ -355,8 +355,8 @@ def peel(node: ast.expr) -> ast.expr:
 
 def operands_of(node: ast.expr) -> list[ast.expr]:
     """The expressions whose rows `node` collapses."""
-    if isinstance(node, ast.Subscript):  # x.shape[0]
-        inner = node.value
+    if isinstance(node, ast.Subscript):  # x.shape[0], x.size()[0]
+        inner = node.value.func if isinstance(node.value, ast.Call) else node.value
         return [inner.value if isinstance(inner, ast.Attribute) else inner]
     if isinstance(node, ast.Call):
         receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.lifetimes import accumulated, carried, outlives, within_batch
+from crosstrain_migrate.roles.nodes import last_name
 from crosstrain_migrate.roles.regions import in_mover
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import (
@@ -177,6 +178,8 @@ class SinkFinder:
         kinds = self.facts.of(function)
         if "torch.save" in self.facts.paths(function) and node.args:
             self._add(node.args[0], "store", node)
+        elif self._changes_older(node):
+            self._arguments(node, "store")
         elif any(
             isinstance(v, Symbol) and v.path in api.HOST_BUILTINS | {"builtins.round", "builtins.abs"}
             for v in kinds
@@ -194,6 +197,17 @@ class SinkFinder:
         elif self._is_foreign(node) and not self._stays_in_batch(node) and not self._is_trained(node):
             how = "collect" if isinstance(function, ast.Attribute) and function.attr in _TAKES else "call"
             self._arguments(node, how)
+
+    def _changes_older(self, node: ast.Call) -> bool:
+        """`torch.maximum(most, x.amax(0), out=most)`, and a bank of rows that is moved on by the size of this share."""
+        out = next((k.value for k in node.keywords if k.arg == "out"), None)
+        if out is not None and any(path.startswith("torch.") for path in self.facts.paths(node.func)):
+            return self._outlives(out, self.facts.table.statement_of(node))
+        if last_name(node.func) != "roll":
+            return False
+        held = node.func.value if isinstance(node.func, ast.Attribute) else None
+        first = node.args[0] if self.facts.paths(node.func) and node.args else held
+        return first is not None and not shards(self.facts, first)
 
     def _is_trained(self, node: ast.Call) -> bool:
         """A loss from elsewhere: it is given rows, and what is trained is computed from its result."""
@@ -341,6 +355,9 @@ class SinkFinder:
             parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
             for part in parts:
                 self._add(part, "index", at)
+                for bound in (part.lower, part.upper) if isinstance(part, ast.Slice) else ():
+                    if bound is not None:
+                        self._add(bound, "host", at)  # `bank[at : at + len(x)] = x`
 
     def _outlives(self, target: ast.expr, at: ast.stmt) -> bool:
         return outlives(self.facts.interp, target, at)

@@ -165,6 +165,42 @@ ATTACKS = [
     ),
 ]
 
+INNER = (
+    "inner = F.cross_entropy(model(x), y)\n"
+    "steps = torch.autograd.grad(inner, list(model.parameters()), create_graph=True)\n"
+)
+ADAPTED = "weight, bias = [p - 0.1 * g for p, g in zip(model.parameters(), steps)]\nout = F.linear(x, weight, bias)\n"
+GRADIENTS = [
+    refuses(  # their rows were once gathered, as if there were one for each sample
+        BACKWARD,
+        "a step by gradients that nobody averages",
+        {
+            "after_step": f"{INNER}with torch.no_grad():\n    for p, g in zip(model.parameters(), steps):\n        p -= 0.1 * g"
+        },
+        "steps = ",
+    ),
+    refuses(
+        BACKWARD,
+        "their norm",
+        {"after_step": f"{INNER}print(steps[0].norm().item())"},
+        "steps = ",
+    ),
+    leaves(
+        BACKWARD,
+        "steps that the loss goes through",
+        {"loss": f"{INNER}{ADAPTED}loss = F.cross_entropy(out, y)"},
+        findings=[(BACKWARD, "loss.backward()")],
+    ),
+    leaves(
+        BACKWARD,
+        "gradients by rows",
+        {
+            "loss": "x.requires_grad_(True)\nout = model(x)\nslope = torch.autograd.grad(out.sum(), x, create_graph=True)[0]\n"
+            "loss = F.cross_entropy(out, y) + slope.pow(2).sum(1).mean()"
+        },
+    ),
+]
+
 TRAINED = [
     leaves(  # `y[b]` of all processes' rows would be a row of the first process, whoever asks
         BACKWARD,
@@ -212,6 +248,6 @@ TRAINED = [
 ]
 
 
-@each(SHARES, PICKED, KEPT, ATTACKS, TRAINED)
+@each(SHARES, PICKED, KEPT, ATTACKS, GRADIENTS, TRAINED)
 def test_share(case: Case) -> None:
     case.check()

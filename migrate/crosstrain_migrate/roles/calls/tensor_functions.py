@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import arguments_of, keywords_of, shards_of
+from crosstrain_migrate.roles.arguments import arguments_of, given, keywords_of, shards_of
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import NOTHING, UNKNOWN, Sequence, Shard, Value, Values
 
@@ -113,6 +113,15 @@ def _of_numbers(interp: Interpreter, name: str, data: ast.expr, shards: list[Sha
     return frozenset(replace(s, kind="other") for s in shards)
 
 
+def _gradient(interp: Interpreter, node: ast.Call) -> Values:
+    """`torch.autograd.grad(outputs, inputs)`: by rows, one for each; by parameters, some function of the whole share."""
+    by = given(node, "inputs", 1)
+    if by is not None and any(s.kind in tensors.PER_SAMPLE for s in shards_of(interp, [by])):
+        return frozenset(Shard("batch", s.loader) for s in shards_of(interp, arguments_of(node)))
+    of = shards_of(interp, node.args[:1] or arguments_of(node))
+    return frozenset(Shard("other", s.loader, frozenset({node})) for s in of)
+
+
 def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) -> Values:
     """torch.f(x, ...), F.f(x, ...), numpy.f(x, ...): the method f of its first row-like argument."""
     if path.startswith(("torch.nn.utils.clip_grad", "torch.nn.utils.rnn.")):
@@ -122,7 +131,7 @@ def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Ca
     if name in {"einsum", "cdist"}:
         return of_unknown(interp, node)
     if name == "grad" and path.startswith("torch.autograd"):
-        return frozenset(Shard("batch", s.loader) for s in shards_of(interp, arguments_of(node))) or UNKNOWN
+        return _gradient(interp, node) or UNKNOWN
     arguments = arguments_of(node)
     pending = [a for a in arguments if not interp.of(a)]
     if pending:

@@ -139,6 +139,8 @@ class Globaliser:
         kinds = {s.kind for o in mine for s in self.local(o)}
         if not mine:
             raise self.cannot(node, "what it is computed from could not be followed")
+        if "torch.autograd.grad" in (self.facts.paths(node.func) if isinstance(node, ast.Call) else ()):
+            raise self.cannot(node, "its rows cannot be gathered: those that are have no gradients")
         counts = any(s.kind == "count" for s in self.local(node))
         own = {s.kind for s in self.local(node)}
         if kinds <= {"rows"} and any(is_padded(self.context, o) is not False for o in mine):

@@ -16,6 +16,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import Length, Shard, Value, code_of
 from crosstrain_migrate.rules.base import Context, refuse
 
+from . import own_gradients
 from .collate import changes_rows, number_of_batch
 from .gathering import Collapse, Gatherer
 from .globaliser import ROW_BY_ROW, Globaliser
@@ -38,6 +39,7 @@ HOOKS = frozenset(
 
 
 def plan(context: Context) -> None:
+    own_gradients.check(context)
     loaders = set(context.subject.train_loaders)
     gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
     _Training(context, loaders, gatherer).run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .support import Case, converts, each, leaves, refuses
 
-NUMBERS, BACKWARD, SHARED = "CT602", "CT202", "CT605"
+NUMBERS, BACKWARD, SHARED, WHOLE_EVALUATION = "CT602", "CT202", "CT605", "CT603"
 GATHERED = "out, y = accelerator.gather_for_metrics((out, y))\n"
 REDUCED = 'accelerator.reduce(loss, reduction="mean")'
 SAVED = 'torch.save({"model": model.state_dict(), <loss>, "rows": <rows>}, "last.pt")'
@@ -165,6 +165,31 @@ ATTACKS = [
     ),
 ]
 
+TESTED = """\
+test_loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long)), batch_size=8)"""
+MEASURE = """\
+model.eval()
+right, seen = 0, 0
+for x, y in test_loader:
+    x, y = x.to(device), y.to(device)
+    right += (model(x).argmax(1) == y).sum().item()
+    seen += <seen>
+print(right / seen)"""
+WHOLE = MEASURE.replace("print", "accelerator.print")
+COUNTERS = [
+    leaves(  # a shared loader has fewer batches, so the rate would be too high
+        WHOLE_EVALUATION,
+        f"evaluation that counts its batches: {counted}",
+        {"test_data": TESTED, "end": MEASURE.replace("<seen>", counted)},
+        {
+            "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
+            "end": WHOLE.replace("<seen>", counted),
+        },
+        findings=[(WHOLE_EVALUATION, f"seen += {counted}")],
+    )
+    for counted in ("8", "test_loader.batch_size")
+]
+
 INNER = (
     "inner = F.cross_entropy(model(x), y)\n"
     "steps = torch.autograd.grad(inner, list(model.parameters()), create_graph=True)\n"
@@ -248,6 +273,6 @@ TRAINED = [
 ]
 
 
-@each(SHARES, PICKED, KEPT, ATTACKS, GRADIENTS, TRAINED)
+@each(SHARES, PICKED, KEPT, ATTACKS, COUNTERS, GRADIENTS, TRAINED)
 def test_share(case: Case) -> None:
     case.check()

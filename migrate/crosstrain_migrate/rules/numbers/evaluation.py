@@ -14,8 +14,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.lifetimes import outlives
 from crosstrain_migrate.roles.nodes import line_of, place_of
-from crosstrain_migrate.roles.values import Length, Member, Shard, Value, site_of
+from crosstrain_migrate.roles.values import Length, Member, Sequence, Shard, Value, site_of
 from crosstrain_migrate.rules.base import Context, Refusal
 from crosstrain_migrate.rules.preparing.holdings import stores
 
@@ -132,12 +133,27 @@ class _Evaluation(Globaliser):
         for node in ast.walk(loop):
             if isinstance(node, ast.Break | ast.Return | ast.Yield):
                 raise NotProven(node, "the loop may end early")
+        counted = next((n for n in ast.walk(loop) if self._counts_batches(n, loop)), None)
+        if counted is not None:
+            raise NotProven(counted, "it counts batches, which are other ones when it is distributed")
         counter = self._counter(loop)
         if counter is not None and any(
             isinstance(n, ast.Name) and n.id == counter and isinstance(n.ctx, ast.Load)
             for n in ast.walk(loop)
         ):
             raise NotProven(loop, "it counts batches, which are other ones when it is distributed")
+
+    def _counts_batches(self, node: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:
+        """`n += 1` and `seen += BATCH_SIZE`, once for every batch."""
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+            return False
+        if any(isinstance(v, Shard | Sequence) for v in self.facts.of(node.value)):
+            return False
+        inner = (
+            n for n in self.facts.table.ancestors(node) if isinstance(n, ast.For | ast.AsyncFor | ast.While)
+        )
+        number = isinstance(node.value, ast.Constant | ast.Name | ast.Attribute)
+        return number and next(inner, None) is loop and outlives(self.facts.interp, node.target, node)
 
     @staticmethod
     def _counter(loop: ast.For | ast.AsyncFor) -> str | None:

@@ -190,6 +190,23 @@ COUNTERS = [
     for counted in ("8", "test_loader.batch_size")
 ]
 
+RATES = [
+    leaves(  # twice as many rows a batch on two processes
+        NUMBERS,
+        "rows divided by a number of batches",
+        {
+            "epoch": "right = 0",
+            "after_step": "right += (out.argmax(1) == y).sum().item()",
+            "after_epoch": "print(right / (len(train_loader) * 8))",
+        },
+        {
+            "after_step": "right += accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()",
+            "after_epoch": "accelerator.print(right / (len(train_loader) * 8))",
+        },
+        findings=[(NUMBERS, "print(right")],
+    )
+]
+
 INNER = (
     "inner = F.cross_entropy(model(x), y)\n"
     "steps = torch.autograd.grad(inner, list(model.parameters()), create_graph=True)\n"
@@ -273,6 +290,6 @@ TRAINED = [
 ]
 
 
-@each(SHARES, PICKED, KEPT, ATTACKS, COUNTERS, GRADIENTS, TRAINED)
+@each(SHARES, PICKED, KEPT, ATTACKS, COUNTERS, RATES, GRADIENTS, TRAINED)
 def test_share(case: Case) -> None:
     case.check()

@@ -57,6 +57,14 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
         if not isinstance(node.op, ast.Div):
             continue
         summed = local_shards(context.facts, node.left, loaders, host=True)
+        if any(s.kind in {"sum", "count"} for s in summed) and _by_batches(context, node.right, loaders):
+            context.note(
+                RULE,
+                node,
+                f"rows of all processes are divided by `{ast.unparse(node.right)}`, a number of batches: by default there are "
+                "fewer of them on several processes, with more rows each",
+                "divide by the number of rows, or launch with --split-batches",
+            )
         if any(s.kind == "mean" for s in summed) and _is_made_by_hand(context, node):
             context.note(
                 RULE,
@@ -65,6 +73,16 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
                 "batches: by default there are fewer of them on several processes",
                 "divide by len() of the loader, or launch with --split-batches",
             )
+
+
+def _by_batches(context: Context, divisor: ast.expr, loaders: set[Value]) -> bool:
+    """Whether the divisor is computed from the length of a shared loader."""
+    return any(
+        isinstance(v, Length) and v.of in loaders
+        for node in ast.walk(divisor)
+        if isinstance(node, ast.expr)
+        for v in context.facts.of(node)
+    )
 
 
 def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:

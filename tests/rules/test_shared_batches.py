@@ -145,7 +145,36 @@ POSITIVE = [
     ),
 ]
 
+POSITIVE += [
+    says(
+        SHARED,
+        "rows counted by the batch size",
+        {"data": SIZED, "setup": "seen = 0", "after_step": "seen += batch_size"},
+        "seen += batch_size",
+    ),
+    says(
+        SHARED,
+        "rows counted by the loader's batch size and a step",
+        {
+            "data": SIZED,
+            "setup": "step, seen = 0, []",
+            "after_step": "step += 1\nseen.append(step * train_loader.batch_size)",
+        },
+        "seen.append(step * train_loader.batch_size)",
+    ),
+]
+
 NEGATIVE = [
+    leaves(
+        SHARED,
+        "a batch size that counts no rows",
+        {
+            "data": SIZED,
+            "setup": "seen, width = 0, 2",
+            "after_step": "seen += 1\nwide = width * batch_size",
+            "end": "total = 3 * batch_size",
+        },
+    ),
     leaves(
         SHARED,
         "a tensor of one batch's size that meets no batch",

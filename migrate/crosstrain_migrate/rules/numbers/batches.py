@@ -2,8 +2,9 @@
 
 What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
         batches of two loaders in one step; rows that are mixed with others of their batch; statistics of an averaged
-        model (`update_bn`) taken from a shared loader; gradients by a batch's own rows. Refused: batches that are kept
-        and given again (`itertools.cycle`, `list(loader)`), unless drop_last=True makes them even.
+        model (`update_bn`) taken from a shared loader; gradients by a batch's own rows; rows that are counted by the
+        batch size. Refused: batches that are kept and given again (`itertools.cycle`, `list(loader)`), unless
+        drop_last=True makes them even.
 Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
 Before: `hidden = model.init_hidden(BATCH_SIZE)`
 After:  (untouched; the finding names the size)
@@ -36,6 +37,7 @@ def plan(context: Context) -> None:
     _mixed_rows(context)
     _averaged_statistics(context)
     _input_gradients(context)
+    _counted_by_size(context)
 
 
 # -- tensors made for one batch size ---------------------------------------------------------------------------
@@ -291,3 +293,51 @@ def _is_measured(facts: Facts, node: ast.Attribute) -> bool:
         else:
             return not isinstance(around, ast.Compare | ast.If)
     return True
+
+
+# -- rows counted by the batch size ------------------------------------------------------------------------------
+
+
+def _counted_by_size(context: Context) -> None:
+    """`seen += BATCH_SIZE`, `step * loader.batch_size`: each process takes that many in a step."""
+    sizes = {ast.unparse(s) for loader in context.subject.train_loaders for s in _batch_size(loader)}
+    for node in context.facts.each(ast.AugAssign, ast.BinOp):
+        counted = _counted(context, node)
+        found = next((part for part in counted if _is_loaders_size(context, part, sizes)), None)
+        if found is not None and context.trains_at(node) and node not in context.facts.loss_slice:
+            context.note(
+                RULE,
+                node,
+                f"rows are counted by `{ast.unparse(found)}`, the batch size of one process: on several, a step takes as many on "
+                "each of them",
+                "count what there is: `seen += x.size(0)` becomes that of all processes",
+            )
+            return
+
+
+def _counted(context: Context, node: ast.AugAssign | ast.BinOp) -> list[ast.expr]:
+    """The parts of a sum or a product of which one may be the rows of each batch."""
+    if isinstance(node, ast.AugAssign):
+        return [node.value] if isinstance(node.op, ast.Add) else []
+    if not isinstance(node.op, ast.Mult):
+        return []
+    sides = (node.left, node.right)
+    return [one for one, other in (sides, sides[::-1]) if _counts_batches(context.facts, other)]
+
+
+def _counts_batches(facts: Facts, node: ast.expr) -> bool:
+    """Whether a number goes up by one with every batch: by `enumerate`, or by `step += 1`."""
+    for name in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
+        for definition in facts.interp.reaching.get(name, ()):
+            statement = facts.table.statement_of(definition)
+            if statement in facts.loops and not any(isinstance(v, Shard) for v in facts.of(name)):
+                return True
+            if isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Constant):
+                return True
+    return False
+
+
+def _is_loaders_size(context: Context, node: ast.expr, sizes: set[str]) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr == "batch_size":
+        return bool(context.facts.of(node.value) & set(context.subject.train_loaders))
+    return isinstance(node, ast.Name | ast.Attribute) and _is_size(context, node, sizes, 0)

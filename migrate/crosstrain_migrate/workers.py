@@ -36,6 +36,7 @@ def migrate_all(
     sources: Sequence[Source], options: Options, migrate: Migrate
 ) -> Iterator[Migrated | InputError]:
     """Each file's result, in order."""
+    gc.freeze()  # what is loaded stays: looking through all of it once takes as long as understanding a script
     gc.set_threshold(_ALLOCATIONS, _GENERATIONS, _GENERATIONS)
     total = sum(len(source.data) for source in sources)
     processes = min(len(sources), _processors(), total // _BYTES_PER_PROCESS)

@@ -164,7 +164,21 @@ POSITIVE += [
     ),
 ]
 
+POSITIVE += [
+    says(
+        SHARED,
+        "rows counted by the number that is the batch size",
+        {"setup": "seen = 0", "after_step": "seen += 8"},
+        "seen += 8",
+    ),
+]
+
 NEGATIVE = [
+    leaves(
+        SHARED,
+        "another number than the batch size",
+        {"setup": "seen = 0", "after_step": "seen += 2"},
+    ),
     leaves(
         SHARED,
         "a batch size that counts no rows",

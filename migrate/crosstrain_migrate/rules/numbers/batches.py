@@ -16,7 +16,7 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import arguments_of, keywords_of
+from crosstrain_migrate.roles.arguments import arguments_of, given, keywords_of
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.nodes import last_name, line_of
 from crosstrain_migrate.roles.scopes import all_arguments
@@ -338,6 +338,11 @@ def _counts_batches(facts: Facts, node: ast.expr) -> bool:
 
 
 def _is_loaders_size(context: Context, node: ast.expr, sizes: set[str]) -> bool:
+    if isinstance(node, ast.Constant):  # beside what counts batches, the number itself says enough
+        made = (site_of(v) for v in context.subject.train_loaders)
+        given_sizes = [given(site, "batch_size", 1) for site in made if isinstance(site, ast.Call)]
+        same = (isinstance(one, ast.Constant) and one.value == node.value for one in given_sizes)
+        return node.value != 1 and any(same)
     if isinstance(node, ast.Attribute) and node.attr == "batch_size":
         return bool(context.facts.of(node.value) & set(context.subject.train_loaders))
     return isinstance(node, ast.Name | ast.Attribute) and _is_size(context, node, sizes, 0)

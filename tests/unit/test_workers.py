@@ -46,10 +46,9 @@ def test_workers_end_with_the_run(tmp_path: Path, end: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes the Linux way")
-def test_ctrl_c_may_come_to_the_workers_first(tmp_path: Path) -> None:
+def test_ctrl_c_may_come_to_a_worker_first(tmp_path: Path) -> None:
     run, children = _at_work(tmp_path)
-    for child in children:
-        os.kill(child, signal.SIGINT)
+    os.kill(children[0], signal.SIGINT)  # the pool ends the other one
     assert run.wait(30) == 130
     assert run.stderr is not None and b"was killed" not in run.stderr.read()
 

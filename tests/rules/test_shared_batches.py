@@ -167,6 +167,12 @@ POSITIVE += [
 POSITIVE += [
     says(
         SHARED,
+        "rows counted by their batches, behind the loop",
+        {"setup": "batches = 0", "after_step": "batches += 1", "end": "rows = batches * 8"},
+        "rows = batches * 8",
+    ),
+    says(
+        SHARED,
         "rows counted by the number that is the batch size",
         {"setup": "seen = 0", "after_step": "seen += 8"},
         "seen += 8",

@@ -304,7 +304,7 @@ def _counted_by_size(context: Context) -> None:
     for node in context.facts.each(ast.AugAssign, ast.BinOp):
         counted = _counted(context, node)
         found = next((part for part in counted if _is_loaders_size(context, part, sizes)), None)
-        if found is not None and context.trains_at(node) and node not in context.facts.loss_slice:
+        if found is not None and node not in context.facts.loss_slice:
             context.note(
                 RULE,
                 node,
@@ -318,22 +318,23 @@ def _counted_by_size(context: Context) -> None:
 def _counted(context: Context, node: ast.AugAssign | ast.BinOp) -> list[ast.expr]:
     """The parts of a sum or a product of which one may be the rows of each batch."""
     if isinstance(node, ast.AugAssign):
-        return [node.value] if isinstance(node.op, ast.Add) else []
+        return [node.value] if isinstance(node.op, ast.Add) and context.trains_at(node) else []
     if not isinstance(node.op, ast.Mult):
         return []
     sides = (node.left, node.right)
-    return [one for one, other in (sides, sides[::-1]) if _counts_batches(context.facts, other)]
+    return [one for one, other in (sides, sides[::-1]) if _counts_batches(context, other)]
 
 
-def _counts_batches(facts: Facts, node: ast.expr) -> bool:
-    """Whether a number goes up by one with every batch: by `enumerate`, or by `step += 1`."""
+def _counts_batches(context: Context, node: ast.expr) -> bool:
+    """Whether a number goes up by one with every batch of training: by `enumerate`, or by `step += 1`."""
+    facts, trained = context.facts, set(context.subject.train_loaders)
     for name in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
         for definition in facts.interp.reaching.get(name, ()):
             statement = facts.table.statement_of(definition)
-            if statement in facts.loops and not any(isinstance(v, Shard) for v in facts.of(name)):
-                return True
+            if isinstance(statement, ast.For) and facts.loops.get(statement, set()) & trained:
+                return not any(isinstance(v, Shard) for v in facts.of(name))
             if isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Constant):
-                return True
+                return context.trains_at(statement)
     return False
 
 

@@ -89,10 +89,16 @@ class Cache:
 def _tool() -> tuple[object, ...]:
     package = Path(__file__).parent
     modules = sorted((str(file.relative_to(package)), *_made(file)) for file in package.rglob("*.py"))
-    # LibCST by its files, too: asking the package's metadata for its version loads the e-mail parser.
-    libcst = find_spec("libcst")
-    assert libcst is not None and libcst.origin is not None
-    return (__version__, sys.version_info[:3], libcst.origin, *_made(Path(libcst.origin)), *modules)
+    return (__version__, sys.version_info[:3], *_libcst(), *modules)
+
+
+def _libcst() -> tuple[object, ...]:
+    """LibCST's version, as the folder beside it says, and its files: to ask its metadata loads the e-mail parser."""
+    spec = find_spec("libcst")
+    assert spec is not None and spec.origin is not None
+    origin = Path(spec.origin)
+    versions = sorted(found.name for found in origin.parents[1].glob("libcst-*.dist-info"))
+    return (spec.origin, *_made(origin), *versions)
 
 
 def _made(file: Path) -> tuple[int, int]:

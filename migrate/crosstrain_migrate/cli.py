@@ -95,11 +95,10 @@ class _Command(TyperCommand):
     """With --verify, what follows -- are the script's arguments and not paths."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        parameters = super().get_params(ctx)
+        parameters: list[Any] = super().get_params(ctx)
         for parameter in parameters:
             if "process_value" not in vars(parameter):
-                read = partial(_as_given, parameter.process_value, parameter)
-                parameter.process_value = read  # type: ignore[method-assign]
+                parameter.process_value = partial(_as_given, parameter.process_value, parameter)
         return parameters
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -71,6 +71,8 @@ def _parts(kind: type[ast.AST]) -> tuple[tuple[str, int], ...]:
     `Dict(expr* keys, expr* values)`."""
     own = next(one for one in kind.__mro__ if getattr(ast, one.__name__, None) is one)
     grammar = _FIELD.findall((own.__doc__ or "").partition("(")[2])
+    # Not to see a field would be to miss what stands in it, without a word.
+    assert {name for _, _, name in grammar} >= set(own._fields), f"this Python does not describe {own}"
     return tuple(
         (name, _ONE if sign != "*" else _WITH_GAPS if name in _GAPS else _MANY)
         for held, sign, name in grammar

@@ -16,10 +16,10 @@ from crosstrain_migrate.roles.containers import Comprehension
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Shard, Value
 
+from .kept import COLLECTS
 from .shares import Sink, inside_opaque, local_shards, looped_over
 
 RowLoop = ast.For | ast.AsyncFor | Comprehension
-FILLS = frozenset({"append", "extend", "insert", "add", "update"})
 
 
 def in_row_loops(facts: Facts, sinks: list[Sink], loaders: set[Value]) -> list[Sink]:
@@ -90,7 +90,7 @@ def _changed(facts: Facts, loop: RowLoop) -> set[ast.AST]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node)
         held = node.value if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILLS:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COLLECTS:
             held = node.func.value
         if isinstance(held, ast.Name):
             found |= facts.interp.reaching.get(held, frozenset())

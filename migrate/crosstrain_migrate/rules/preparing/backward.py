@@ -4,6 +4,7 @@ What:   Every backward pass of a loss, its keyword arguments kept; `torch.autogr
 Why:    It scales the loss for mixed precision, accumulation and uneven batches, and the gradients get averaged.
 Before: `loss.backward(retain_graph=True)`
 After:  `accelerator.backward(loss, retain_graph=True)`
+Refuses: gradients by parameters that `torch.autograd.grad` takes and no loss goes through: nothing averages them.
 """
 
 from __future__ import annotations

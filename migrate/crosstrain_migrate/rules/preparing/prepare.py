@@ -4,7 +4,8 @@ What:   Model, optimizer, loaders and scheduler are prepared together once all o
 Why:    It places the model, averages its gradients, gives each process its share of every batch.
 Before: (nothing)
 After:  `model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)`
-Refuses: a model that runs, or a loader that is iterated, before all of them exist; two names for one loader.
+Refuses: a model that runs, or a loader that is iterated, before all of them exist; two names for one loader;
+        a loader that is made anew of data that may differ by process.
 """
 
 from __future__ import annotations

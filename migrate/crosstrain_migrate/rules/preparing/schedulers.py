@@ -6,6 +6,7 @@ Why:    A prepared per-batch scheduler advances by the number of processes at ea
         the loader's full length still ends on time; one stepped per epoch must not.
 Before: `scheduler.step()` after each epoch
 After:  `Accelerator(step_scheduler_with_optimizer=False)`
+Refuses: a loader that must be prepared before its length is read for a scheduler that steps once a batch.
 """
 
 from __future__ import annotations

@@ -327,15 +327,22 @@ def _counted(context: Context, node: ast.AugAssign | ast.BinOp) -> list[ast.expr
 
 def _counts_batches(context: Context, node: ast.expr) -> bool:
     """Whether a number goes up by one with every batch of training: by `enumerate`, or by `step += 1`."""
-    facts, trained = context.facts, set(context.subject.train_loaders)
-    for name in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
-        for definition in facts.interp.reaching.get(name, ()):
-            statement = facts.table.statement_of(definition)
-            if isinstance(statement, ast.For) and facts.loops.get(statement, set()) & trained:
-                return not any(isinstance(v, Shard) for v in facts.of(name))
-            if isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Constant):
-                return context.trains_at(statement)
-    return False
+    reaching = context.facts.interp.reaching
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return any(
+        _goes_up_by_batches(context, name, definition)
+        for name in names
+        for definition in reaching.get(name, ())
+    )
+
+
+def _goes_up_by_batches(context: Context, name: ast.Name, definition: ast.AST) -> bool:
+    statement = context.facts.table.statement_of(definition)
+    if isinstance(statement, ast.For):
+        trained = context.facts.loops.get(statement, set()) & set(context.subject.train_loaders)
+        return bool(trained) and not any(isinstance(v, Shard) for v in context.facts.of(name))
+    added = isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Constant)
+    return added and context.trains_at(statement)
 
 
 def _is_loaders_size(context: Context, node: ast.expr, sizes: set[str]) -> bool:

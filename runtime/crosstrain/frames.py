@@ -108,10 +108,16 @@ def _code(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
+@lru_cache(maxsize=4096)
+def is_users(file: str) -> bool:
+    """Whether a source file is the user's: neither this package's nor torch's."""
+    return not file.startswith(_NOT_USER)
+
+
 def caller(frame: Any = None) -> str:
     """The innermost source line (of a thread's ``frame``, or here) outside this package and torch: the user's."""
     frame = frame or sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_USER):
+    while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     return "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

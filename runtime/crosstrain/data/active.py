@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from . import unprepared
+
 if TYPE_CHECKING:
     from .loader import Pass, PreparedLoader
 
@@ -27,8 +29,19 @@ class ActiveLoaders:
 
     @property
     def current(self) -> PreparedLoader | None:
-        """The innermost loader that is being iterated, None outside every loop."""
+        """The innermost prepared loader that is being iterated, None outside every loop."""
         return self._passes[-1].loader if self._passes else None
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the innermost loader being iterated is a DataLoader that was not prepared.
+
+        True in the body of a `for` loop over it, inside the loop of the `current` loader or outside every one;
+        not for ``next(iterator)``, and not for the loop over ``zip(prepared, unprepared)``. Always False with
+        one replica, where nobody needs to know.
+        """
+        run = self._passes[-1] if self._passes else None
+        return unprepared.looping(0, ()) if run is None else unprepared.looping(run.entered, run.loops)
 
     def __iter__(self) -> Iterator[PreparedLoader]:
         return (run.loader for run in self._passes)

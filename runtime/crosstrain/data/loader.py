@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from crosstrain.comm import Comm
 
+from . import unprepared
 from .active import ActiveLoaders
 from .plan import DataPlan
 from .rng import OrderRng, State
@@ -47,10 +49,12 @@ class Pass:
     batches: what is left to read. done: batches of the pass that were given out, skipped ones included.
     length: batches of the whole pass on this rank, None when only reading can tell.
     counts: rows of the batch in hand by rank, None when unknown. start: the random state the pass began in.
-    first: no pass began before it.
+    first: no pass began before it. entered, loops: when its first batch was asked for, and by which `for` statements.
     """
 
     first = True
+    entered = 0
+    loops: tuple[unprepared.Loop, ...] = ()
 
     def __init__(self, loader: PreparedLoader, batches: Iterator[Any], start: State, done: int) -> None:
         self.loader = loader
@@ -217,6 +221,8 @@ class PreparedLoader(DataLoader[Any]):
         progress = prepared.progress
         receive = run.receive
         done = prepared.comm.batch_done
+        if prepared.comm.replicas > 1:
+            run.entered, run.loops = unprepared.tick(), unprepared.asking(sys._getframe(1))
         prepared.active.enter(run)
         progress.runs.append(run)
         try:

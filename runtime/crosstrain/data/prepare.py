@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from crosstrain.comm import Comm
 
+from . import unprepared
 from .active import ActiveLoaders
 from .dispatch import DispatchFeed
 from .feeds import CountingCollate, MapFeed, NodeShardFeed, StreamFeed, StreamShard, StreamShardFeed
@@ -40,6 +41,8 @@ def prepare_loader(
     if not isinstance(loader, DataLoader):
         raise TypeError(f"only a torch DataLoader can be prepared, not {type(loader).__name__}.")
     _refuse_double_sharding(loader)
+    if comm.replicas > 1:
+        unprepared.watch(PreparedLoader)
     attributes = dict(vars(loader))
     attributes["_iterator"] = None
     seedable = _seed_order(attributes, loader, comm, plan)

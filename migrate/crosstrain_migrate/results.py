@@ -11,6 +11,7 @@ class Severity(str, Enum):
     """How much a finding asks of its reader."""
 
     REFUSED = "refused"  # the conversion was not made because of this
+    ASSUMED = "assumed"  # converted on the assumption that this is so; the runtime checks it
     REVIEW = "review"  # converted, but a person should look (or must act for more than one process)
     NOTE = "note"  # worth knowing; nothing to do
 
@@ -24,7 +25,8 @@ class Confidence(str, Enum):
 class Finding:
     """Something the tool did not, or could not, convert: where, why and what to do.
 
-    `line` and `column` are 1-based (column counts characters); `remedy` is one imperative sentence.
+    `line` and `column` are 1-based (column counts characters); `remedy` is one imperative sentence, for an
+    assumption how it is checked. `kind`: of an assumption (see `assumptions`), else "".
     """
 
     rule: str
@@ -33,6 +35,7 @@ class Finding:
     reason: str
     remedy: str
     severity: Severity
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.assumptions import how_checked
 from crosstrain_migrate.places import Places
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
@@ -127,6 +128,11 @@ class Context:
         self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW
     ) -> None:
         self.findings.append(finding(rule, node, reason, remedy, severity))
+
+    def assume(self, kind: str, rule: str, node: ast.AST, claim: str) -> None:
+        """Record what the conversion takes for granted at a node; `kind` is a key of `assumptions.CHECKS`."""
+        made = finding(rule, node, claim, how_checked(kind, self.runtime), Severity.ASSUMED)
+        self.findings.append(replace(made, kind=kind))
 
     # -- reaching the accelerator ----------------------------------------------------------------------------
 

@@ -1,0 +1,41 @@
+"""What a conversion takes for granted because any author means it, and how the runtime checks that it is so.
+
+An assumption is a finding of severity "assumed". Its kind is the kind under which the runtime's journal of checks
+(`crosstrain.checks`) says whether it held, so that ``migrate --verify`` can call it proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .results import Finding, Severity
+
+# By kind, what the runtime does about it. An assumption without a check is not allowed.
+CHECKS = {
+    "rows": "gather_for_metrics stops all processes if the first dimension is not the batch's",
+    "loader": "prepare warns about what is no DataLoader, and the first step stops if all processes train on the same data",
+    "module": "prepare stops if an optimizer has parameters of no prepared module",
+    "mean": "the first backward pass stops if the loss is a sum over rows",
+    "group": "the run's process group exists under every launch",
+    "alike": "learning rates and weights are compared at the end of each training pass",
+}
+UNCHECKED = "not checked at run time with --runtime accelerate; run `migrate --verify` once"
+
+
+def how_checked(kind: str, runtime: str) -> str:
+    """What happens at run time if an assumption of this kind does not hold."""
+    return CHECKS[kind] if runtime == "crosstrain" else UNCHECKED
+
+
+def assumed(findings: Iterable[Finding]) -> list[Finding]:
+    """The assumptions among findings."""
+    return [finding for finding in findings if finding.severity is Severity.ASSUMED]
+
+
+def refused_instead(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """``--strict``: what would be assumed is refused."""
+    return tuple(
+        replace(finding, severity=Severity.REFUSED) if finding.severity is Severity.ASSUMED else finding
+        for finding in findings
+    )

@@ -10,6 +10,7 @@ from torch import nn
 
 from crosstrain import model as models
 from crosstrain.forgotten import watch_steps
+from crosstrain.optimizer import Gate
 from crosstrain.state import Gradients
 
 
@@ -22,6 +23,8 @@ class Accumulation:
     _turn: tuple[tuple[int, int], tuple[int, ...]] | None  # pass, batch and models of the last micro-batch
     _gradients: Gradients
     _models: list[nn.Module]
+    _gates: list[Gate]
+    _syncs: list[models.ModelSync]
 
     @property
     def sync_gradients(self) -> bool:
@@ -48,8 +51,9 @@ class Accumulation:
         """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
 
         The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
-        arguments all prepared models accumulate. If the body raises, the micro-batch does not count. One inside
-        another, for a second model, is the same micro-batch.
+        arguments all prepared models accumulate. If the body raises, the window is given up: its gradients are
+        dropped, and the next micro-batch begins a new one. One inside another, for a second model, is the same
+        micro-batch.
         """
         if self._accumulating:
             with self._local(accumulated):
@@ -57,17 +61,26 @@ class Accumulation:
             return
         if self._gradients.steps > 1:
             self._notice_turns(accumulated)
-        before = self.step, self._window, self._gradients.sync_gradients
         self._advance()
         self._accumulating = True
         try:
             with self._local(accumulated):
                 yield
         except BaseException:
-            self.step, self._window, self._gradients.sync_gradients = before
+            self._give_up_window()
             raise
         finally:
             self._accumulating = False
+
+    def _give_up_window(self) -> None:
+        """The next micro-batch begins a new window, with nothing left of this one: not its gradients either, whether
+        the script calls `zero_grad` or not."""
+        self.step = 0
+        self._gradients.sync_gradients = True
+        for gate in self._gates:
+            gate.discard()
+        for sync in self._syncs:
+            sync.discard()
 
     def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
         """Models that accumulate one after the other on the same batch count it several times: say so, once."""

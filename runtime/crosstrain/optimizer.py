@@ -106,6 +106,14 @@ class Gate:
         if not self.pending:
             self._raw_zero_grad(*args, **kwargs)
 
+    def discard(self) -> None:
+        """The window was given up: its gradients are dropped, and nothing waits for a step."""
+        self.pending = False
+        self._raw_zero_grad()
+        if self.unscaled and self._loss_scale is not None:
+            self._loss_scale.forget(self.optimizer)
+        self.unscaled = False
+
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """Inside, `step` and `zero_grad` are the optimizer's own: for libraries that prepare its state so."""

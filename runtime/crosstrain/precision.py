@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from crosstrain.ops import convert_to_fp32
 from crosstrain.transparent import adopt, original_class, restore
@@ -43,9 +44,17 @@ class LossScale:
             self.scaler.update()
         self._due = False
 
+    def forget(self, optimizer: Optimizer) -> None:
+        """Gradients that this optimizer's were divided for are gone, without a step."""
+        self.scaler._per_optimizer_states.pop(id(optimizer), None)
+
 
 class Precision:
-    """The dtype in which prepared models compute; ``loss_scale`` is None unless it is fp16."""
+    """The dtype in which prepared models compute.
+
+    ``scaler`` is the gradient scaler of fp16, None in other precisions. ``loss_scale`` is None where no loss is scaled:
+    in other precisions, and with GradScalerKwargs(enabled=False).
+    """
 
     def __init__(
         self,
@@ -60,15 +69,13 @@ class Precision:
         self._enabled = autocast is None or autocast.enabled
         self._cache = True if autocast is None or autocast.cache_enabled is None else autocast.cache_enabled
         self._upcast = autocast is None or autocast.convert_outputs_to_fp32
+        self.scaler: torch.amp.GradScaler | None = None
         self.loss_scale: LossScale | None = None
         if self.dtype is torch.float16:
             options = {} if scaling is None else scaling.to_kwargs()
-            self.loss_scale = LossScale(torch.amp.GradScaler(self._device_type, **options))
-
-    @property
-    def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler of fp16, None in other precisions."""
-        return None if self.loss_scale is None else self.loss_scale.scaler
+            self.scaler = torch.amp.GradScaler(self._device_type, **options)
+            if self.scaler.is_enabled():
+                self.loss_scale = LossScale(self.scaler)
 
     def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """The context in which operations run in the run's dtype; nothing without mixed precision."""
@@ -108,7 +115,18 @@ class Precision:
                 wrapped._crosstrain_plain = target.__dict__["forward"]
                 target.forward = wrapped
             return
-        adopt(target, {"forward": self.wrap(original_class(target).forward)})
+        adopt(target, {"forward": self.wrap(_forward_of(original_class(target)))})
+
+
+def _forward_of(kind: type[Any]) -> Callable[..., Any]:
+    """The class's forward, as a function of the model. A TorchScript class has none, only its instances do."""
+    if hasattr(kind, "forward"):
+        return kind.forward
+
+    def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+        return model.__getattr__("forward")(*args, **kwargs)
+
+    return forward
 
 
 def remove_precision(model: nn.Module) -> None:
@@ -122,5 +140,6 @@ def remove_precision(model: nn.Module) -> None:
 
 def compiled_inner(model: nn.Module) -> nn.Module:
     """The module that torch.compile wraps; any other model is returned itself."""
-    inner = model.__dict__.get("_modules", {}).get("_orig_mod")
+    children = model.__dict__.get("_modules", {})  # TorchScript's has no `get`
+    inner = children["_orig_mod"] if "_orig_mod" in children else None
     return inner if isinstance(inner, nn.Module) else model

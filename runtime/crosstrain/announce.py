@@ -22,7 +22,7 @@ def announce_setup(accelerator: Accelerator) -> None:
     accelerator._announced = True
     if accelerator.is_main_process:
         summary.begin(accelerator)
-        _say(describe(accelerator))
+        say(describe(accelerator))
 
 
 def announce_resume(loaders: list[Any]) -> None:
@@ -30,13 +30,14 @@ def announce_resume(loaders: list[Any]) -> None:
     for loader in loaders:
         resume = loader._crosstrain.progress.resume
         if resume is not None:
-            _say(
+            say(
                 f"the loader over {type(loader.dataset).__name__} goes on by itself behind batch {resume[0]} of "
                 f"epoch {loader.epoch}; nothing is to be skipped but by skip_first_batches"
             )
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """One line for the user, unless CROSSTRAIN_QUIET asks for none."""
     if quiet():
         return
     if logger.hasHandlers():

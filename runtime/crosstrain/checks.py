@@ -81,7 +81,8 @@ def failed(kind: str, message: str, place: Place | None = None) -> None:
 
 
 def reset() -> None:
-    """Forget every place: a new run begins."""
+    """Forget every place: a new run begins. What was not reached by now stays in the journal as that."""
+    _write_what_was_not_reached()
     _status.clear()
     _used.clear()
 
@@ -100,7 +101,9 @@ def _write(key: tuple[str, Place], status: str, message: str = "") -> None:
     kind, place = key
     entry = {"rank": int(os.environ.get("RANK", 0)), "kind": kind, "file": place.file, "line": place.line}
     entry |= {"status": status} | ({"message": message} if message else {})
-    with Path(target).open("a", encoding="utf-8") as journal:  # one write: lines of several processes do not mix
+    with Path(target).open(
+        "a", encoding="utf-8"
+    ) as journal:  # one write: lines of several processes do not mix
         journal.write(json.dumps(entry) + "\n")
 
 

@@ -1,7 +1,7 @@
 """Processes, devices and the collectives between them: the only module that knows about devices.
 
-Everything else in the runtime asks a `Comm`. With one process no process group exists and every
-collective returns its input at once.
+Everything else in the runtime asks a `Comm`. With one process every collective returns its input at once; a process
+group exists there only if the script was launched, for what the script calls of torch.distributed itself.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from crosstrain.comm_group import group_device_types, joined_place, no_group, start_group
+from crosstrain.comm_group import SecondStart, group_device_types, joined_place, no_group, start_group
 from crosstrain.comm_types import DistributedType as DistributedType
 from crosstrain.config import Place, read_place
 from crosstrain.frames import CAPACITY, Frames, describe, from_raw, raw
@@ -93,6 +93,14 @@ class Comm(Protocol):
         """Check that every rank is about to do the same; RuntimeError names those that are not."""
         ...
 
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise ``problem`` here, and on the other ranks in the exchange that they are about to make."""
+        ...
+
+    def wait_for(self, operation: str, work: Callable[[], T]) -> T:
+        """``work()``, which waits for another rank; where it fails, the error says what every rank is doing."""
+        ...
+
     def start_average(self, tensor: Tensor) -> Pending:
         """Begin averaging a gradient buffer over the ranks, in place."""
         ...
@@ -137,6 +145,11 @@ class Comm(Protocol):
 
     def step_done(self) -> None:
         """A prepared optimizer has made its step."""
+        ...
+
+    @property
+    def in_group(self) -> bool:
+        """Whether the other processes can still be reached: a script may have left the group itself."""
         ...
 
     def close(self) -> None:
@@ -199,9 +212,11 @@ class TorchComm:
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         self._outbox = Outbox()
         self._watch: Watch | None = None
+        self._second_start = SecondStart() if owns_group else None
+        if grouped:
+            atexit.register(self._exit)
         if self.world > 1:
             self._watch = Watch(self.rank, self.world, lambda: self._frames.operation)
-            atexit.register(self._exit)
         if self.world > 1 and device.type == "cpu":
             self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
 
@@ -221,10 +236,11 @@ class TorchComm:
         if dist.is_available() and dist.is_initialized():
             place = joined_place()
             return cls(_pick_device(cpu, place), place, owns_group=False, grouped=True)
-        place = read_place() or Place(0, 1, 0, 1)
+        place = read_place()
+        if place is None:  # plain python
+            place = Place(0, 1, 0, 1)
+            return cls(_pick_device(cpu, place), place, owns_group=False, grouped=False)
         device = _pick_device(cpu, place)
-        if place.world == 1:
-            return cls(device, place, owns_group=False, grouped=False)
         start_group(device, place, backend, init_method, timeout)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
 
@@ -337,6 +353,12 @@ class TorchComm:
         if self.world > 1:
             self._frames.agree(operation)
 
+    def refuse(self, problem: str) -> NoReturn:
+        self._frames.refuse(problem)
+
+    def wait_for(self, operation: str, work: Callable[[], T]) -> T:
+        return cast("T", self._waiting(operation, work))
+
     def start_average(self, tensor: Tensor) -> Pending:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
@@ -394,11 +416,18 @@ class TorchComm:
     def step_done(self) -> None:
         pass
 
+    @property
+    def in_group(self) -> bool:
+        return self.world == 1 or dist.is_initialized()
+
     def close(self) -> None:
         self._outbox.leave()
         if self._watch is not None:
             self._watch.close()
         self.gradient_group = None  # or its threads would outlive it
+        if self._second_start is not None:
+            self._second_start.stop()
+            self._second_start = None
         if self._owns_group and dist.is_initialized():
             dist.destroy_process_group()
             self._frames = Frames(self.rank, self.world, no_group)
@@ -420,6 +449,8 @@ class TorchComm:
         if "cpu" in self._device_types:
             # torch's wrapper around it costs as much as all the rest of a small gather.
             group: Any = dist.group.WORLD
+            if group is None:  # the script's own destroy_process_group()
+                no_group(out, mine)
             gather = getattr(group, "all_gather_single", group._allgather_base)
             self._explained(gather(out, mine).wait)
         else:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 import torch
@@ -175,6 +175,16 @@ class XlaComm:
 
     def agree(self, operation: str) -> None:
         self._hosts.agree(operation)
+
+    def refuse(self, problem: str) -> NoReturn:
+        self._hosts.refuse(problem)
+
+    def wait_for(self, operation: str, work: Callable[[], T]) -> T:
+        return self._hosts.wait_for(operation, work)
+
+    @property
+    def in_group(self) -> bool:
+        return self._hosts.in_group
 
     def close(self) -> None:
         self._seeding.stop()

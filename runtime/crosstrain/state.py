@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
+from crosstrain import checks
 from crosstrain.comm import Comm, DistributedType, start_comm
 from crosstrain.comm_types import HOST
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
@@ -70,6 +71,7 @@ class Run:
         self.fsdp_plugin: FullyShardedDataParallelPlugin | None = None
         self.debug = False
         self.gradients.reset()
+        checks.reset()
 
     @property
     def comm(self) -> Comm:
@@ -130,7 +132,8 @@ class Run:
         """Leave the process group, all processes together; a second time is nothing. Who this one is stays known."""
         if self._comm is not None and not self._ended:
             self._ended = True
-            self._comm.barrier()
+            if self._comm.in_group:
+                self._comm.barrier()
             self._comm.close()
 
     def close(self) -> None:
@@ -301,8 +304,11 @@ class PartialState:
         """Kept for compatibility: the device is chosen when the run starts."""
 
     def destroy_process_group(self, group: Any | None = None) -> None:
-        """Leave the process group, when this run started it."""
-        RUN.comm.close()
+        """Leave the process group, when this run started it; or end ``group``, one of the script's own."""
+        if group is None:
+            RUN.comm.close()
+        else:
+            torch.distributed.destroy_process_group(group)
 
     def __repr__(self) -> str:
         backend = f"  Backend: {self.backend}" if self.backend else ""

@@ -54,9 +54,9 @@ def test_collectives_over_two_processes() -> None:
         assert seen["device"] == "cpu"
 
 
-def test_one_process_needs_no_group() -> None:
+def test_one_process_needs_no_other() -> None:
     (seen,) = run_ranks(_alone, 1)
-    assert seen == (False, 1, [[3.0]], "NO")
+    assert seen == (True, 1, [[3.0]], "NO")
 
 
 def _alone() -> tuple[object, ...]:

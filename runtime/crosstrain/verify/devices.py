@@ -366,6 +366,7 @@ def _replace_loading() -> None:
 def _replace_distribution() -> None:
     """NCCL groups are gloo groups; DataParallel and DistributedDataParallel have no devices."""
     import torch.distributed as dist
+    from torch.distributed import distributed_c10d
 
     parallel: Any = torch.nn.parallel
     real_init: Any = dist.init_process_group
@@ -374,7 +375,8 @@ def _replace_distribution() -> None:
     @functools.wraps(real_init)
     def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("device_id", None)
-        real_init("gloo" if backend and "nccl" in str(backend) else backend, *args, **kwargs)
+        asked = "gloo" if backend and "nccl" in str(backend) else backend
+        distributed_c10d.init_process_group(asked, *args, **kwargs)  # which the runtime may have replaced by now
 
     @functools.wraps(real_wrapper)
     def wrap(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,0 +1,252 @@
+"""The process group beside a script's own calls of torch.distributed: started, found again, left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from crosstrain import Accelerator, PartialState, checks
+from crosstrain.state import RUN
+from torch import nn
+
+from tests.support.ranks import free_port, run_ranks
+
+LAUNCHED = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+
+
+def _kept_calls() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    total = torch.tensor([float(dist.get_rank() + 1)])
+    dist.all_reduce(total)
+    seen = {"world": dist.get_world_size(), "sum": total.item(), "backend": accelerator.state.backend}
+    dist.barrier()
+    accelerator.end_training()
+    return seen | {"left": not dist.is_initialized()}
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_kept_calls_of_torch_work_in_every_launch(world: int) -> None:
+    """accelerate makes no group for one process, and the script's `dist.get_rank()` raises there."""
+    total = world * (world + 1) / 2
+    expected = {"world": world, "sum": total, "backend": "gloo", "left": True}
+    assert run_ranks(_kept_calls, world) == [expected] * world
+
+
+def test_plain_python_starts_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    plain = dist.init_process_group
+    assert PartialState(cpu=True).num_processes == 1
+    assert not dist.is_initialized()
+    assert dist.init_process_group is plain
+
+
+def test_one_launched_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    PartialState(cpu=True)
+    assert dist.get_world_size() == 1
+    PartialState._reset_state()
+    assert not dist.is_initialized()
+
+
+def _weights(launched: bool) -> list[list[float]]:
+    if not launched:
+        for name in LAUNCHED:
+            del os.environ[name]
+    torch.manual_seed(3)
+    accelerator = Accelerator(cpu=True)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = torch.utils.data.TensorDataset(torch.randn(10, 4), torch.randn(10, 1))
+    loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for x, y in loader:
+        optimizer.zero_grad()
+        accelerator.backward(nn.functional.mse_loss(model(x), y))
+        optimizer.step()
+    assert dist.is_initialized() == launched
+    return [param.flatten().tolist() for param in model.parameters()]
+
+
+def test_the_group_of_one_process_changes_no_bit() -> None:
+    assert run_ranks(_weights, 1, True) == run_ranks(_weights, 1, False)
+
+
+# -- a second start ---------------------------------------------------------------------------------
+
+
+def _imported() -> Any:
+    """A module of the user's that imported the function before there was an Accelerator."""
+    module = ModuleType("users_own")
+    sys.modules["users_own"] = module
+    exec("from torch.distributed import init_process_group", module.__dict__)
+    return module
+
+
+def _again(calls: list[dict[str, Any]]) -> list[str]:
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    users = _imported()
+    plain = dist.init_process_group
+    said: list[str] = []
+    from crosstrain import announce
+
+    announce.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    announce.logger.info = said.append  # type: ignore[method-assign,assignment]
+    accelerator = Accelerator(cpu=True)
+    for start in (dist.init_process_group, users.init_process_group):
+        for call in calls:
+            try:
+                start(**call)
+            except ValueError as error:
+                said.append(str(error))
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+    assert dist.init_process_group is users.init_process_group is plain
+    return said
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_second_start_of_the_same_group_changes_nothing(world: int) -> None:
+    calls = [{"backend": "gloo"}, {}, {"backend": "gloo", "init_method": "env://", "world_size": world}]
+    said, *others = run_ranks(_again, world, calls)
+    assert len(said) == 6
+    assert all(line.startswith(f"init_process_group at {__file__}:") for line in said)
+    assert all(
+        line.endswith("changes nothing: Accelerator() has started this group already.") for line in said
+    )
+    assert others == [[]] * (world - 1)
+
+
+def test_what_a_second_start_says_in_vain_is_named() -> None:
+    (said,) = run_ranks(_again, 1, [{"backend": "gloo", "timeout": timedelta(1)}])
+    assert said[0].endswith("has started this group already, and timeout of the call are not used.")
+
+
+@pytest.mark.parametrize(
+    ("call", "differs"),
+    [({"backend": "mpi"}, "backend='mpi'"), ({"world_size": 7, "rank": 0}, "world_size=7")],
+)
+def test_a_second_start_of_another_group_is_an_error(call: dict[str, Any], differs: str) -> None:
+    for said in run_ranks(_again, 2, [call]):
+        assert "trying to initialize the default process group twice" in said[0]
+        assert f"asks for {differs}" in said[0] or f"asks for rank=0, {differs}" in said[0]
+        assert "Remove the call" in said[0]
+        assert __file__ in said[0]
+
+
+def _own_group_first() -> bool:
+    dist.init_process_group("gloo")
+    plain = dist.init_process_group
+    accelerator = Accelerator(cpu=True)
+    try:
+        dist.init_process_group("gloo")
+    except ValueError:  # torch's own: the script has started two groups itself
+        return accelerator.num_processes == 2 and dist.init_process_group is plain
+    return False
+
+
+def test_a_group_that_the_script_started_is_joined_as_it_is() -> None:
+    assert run_ranks(_own_group_first, 2) == [True, True]
+
+
+# -- leaving ----------------------------------------------------------------------------------------
+
+
+SCRIPT = """
+import sys
+import torch
+import torch.distributed as dist
+from crosstrain import Accelerator
+if "own" in sys.argv:
+    dist.init_process_group("gloo")
+accelerator = Accelerator(cpu=True)
+model = accelerator.prepare(torch.nn.Linear(2, 1))
+accelerator.backward(model(torch.ones(1, 2)).mean())
+dist.destroy_process_group()
+if "end" in sys.argv:
+    accelerator.end_training()
+if "state" in sys.argv:
+    accelerator.state.destroy_process_group()
+if "gather" in sys.argv:
+    try:
+        accelerator.gather(torch.ones(1))
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def _run(world: int, *arguments: str) -> list[tuple[int, str, str]]:
+    port = str(free_port())
+    ranks = []
+    for rank in range(world):
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+        env = os.environ | place | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, *arguments],
+                env=env | {"LOCAL_WORLD_SIZE": str(world)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [process.communicate(timeout=120) for process in ranks]
+    return [(process.returncode, *output) for process, output in zip(ranks, outputs, strict=True)]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("arguments", [(), ("end", "state"), ("own", "end")])
+def test_the_scripts_own_end_of_the_group_breaks_no_later_end(world: int, arguments: tuple[str, ...]) -> None:
+    assert _run(world, *arguments) == [(0, "", "")] * world
+
+
+def test_what_needs_the_group_after_the_scripts_own_end_says_so() -> None:
+    for code, output, _ in _run(2, "gather"):
+        assert code == 0
+        assert output.startswith("this process has left its group")
+
+
+def _own_subgroup() -> tuple[bool, float]:
+    state = PartialState(cpu=True)
+    group = dist.new_group([0])
+    if state.is_main_process:
+        state.destroy_process_group(group)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return dist.is_initialized(), total.item()
+
+
+def test_ending_a_group_of_the_scripts_own_keeps_the_others() -> None:
+    assert run_ranks(_own_subgroup, 2) == [(True, 2.0)] * 2
+
+
+def test_a_forgotten_run_forgets_its_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(checks.JOURNAL, str(tmp_path / "journal"))
+    PartialState(cpu=True)
+    checks.expect("rows", checks.Place("train.py", 3))
+    assert checks.first_use("rows")
+    checks_again = [checks.first_use("rows") for _ in range(2)]
+    RUN.close()
+    assert checks_again == [True, False]
+    assert (tmp_path / "journal").read_text().count('"not reached"') == 1
+    RUN.close()
+    assert (tmp_path / "journal").read_text().count('"not reached"') == 1
+
+
+def test_first_use_is_new_in_a_new_run() -> None:
+    def use() -> bool:
+        return checks.first_use("rows")
+
+    seen = [use(), use()]
+    RUN.close()
+    assert [*seen, use()] == [True, False, True]

@@ -78,7 +78,12 @@ class ShardedSync:
         pass
 
     def discard(self) -> None:
-        pass
+        """Whole gradients wait inside FSDP2 for the window's last backward pass, where `zero_grad` does not reach."""
+        for module in cast("nn.Module", self._model).modules():
+            for sharded in _sharded_by(module):
+                sharded.unsharded_accumulated_grad = None
+                if hasattr(sharded, "_unsharded_param"):  # since its first forward pass
+                    sharded.unsharded_param.grad = None
 
     def send_buffers(self) -> None:
         if self._buffers_due:
@@ -121,6 +126,17 @@ def shard(
             _REPLACED[old] = after[name]
             old.data = old.data.new_empty(0)  # its storage would stay as long as an optimizer knows it
     return ShardedSync(cast("FSDPModule", model), comm)
+
+
+def _sharded_by(module: nn.Module) -> Iterator[Any]:
+    """FSDP2's own records of the parameters that it shards as part of this unit."""
+    if not isinstance(module, FSDPModule):
+        return
+    state: Any = module._get_fsdp_state()
+    # Torch 2.13 knows several groups in a unit; before, it knew one or none.
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    for group in groups:
+        yield from group.fsdp_params if group is not None else ()
 
 
 _MESHES: dict[tuple[str, int], DeviceMesh] = {}

@@ -1,0 +1,94 @@
+"""Random streams at `Accelerator()`: alike where nobody seeded them, apart where the script seeded by rank."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from crosstrain import Accelerator, announce
+from crosstrain.comm import DistributedType
+from torch.utils.data import DataLoader, TensorDataset, random_split
+
+from tests.support.ranks import run_ranks
+
+
+def _start(how: str) -> dict[str, Any]:
+    rank = int(os.environ["RANK"])
+    os.environ["CROSSTRAIN_QUIET"] = "0"
+    said: list[str] = []
+    announce.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    announce.logger.info = said.append  # type: ignore[method-assign,assignment]
+    seed = 42 if how == "one seed" else 1000 * rank + 42
+    if how == "nothing":  # as processes that were not forked from one begin
+        torch.seed()
+        random.seed()
+        np.random.seed()
+    else:
+        torch.manual_seed(seed)
+    if how in ("one seed", "all"):
+        random.seed(seed)
+        np.random.seed(seed)
+    if how == "torch":
+        random.seed()
+        np.random.seed()
+    seed_of = torch.initial_seed()
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.distributed_type == DistributedType.MULTI_CPU
+    return {
+        "torch": torch.rand(1).item(),
+        "python": random.random(),
+        "numpy": float(np.random.rand()),
+        "plain": torch.rand(2, generator=torch.Generator().manual_seed(seed_of))[0].item(),
+        "said": said,
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "apart"),
+    [("nothing", set()), ("one seed", set()), ("torch", {"torch"}), ("all", {"torch", "python", "numpy"})],
+)
+def test_streams_stay_apart_only_where_the_script_seeded_them_so(how: str, apart: set[str]) -> None:
+    zero, one = run_ranks(_start, 2, how)
+    assert {name for name in ("torch", "python", "numpy") if zero[name] != one[name]} == apart
+    assert zero["torch"] == zero["plain"]
+    if apart:
+        assert one["torch"] == one["plain"]  # what the same script draws without an Accelerator
+    assert len(zero["said"]) == (1 if apart else 0)
+    assert one["said"] == []
+
+
+def test_the_line_says_which_streams_are_whose() -> None:
+    zero, _ = run_ranks(_start, 2, "torch")
+    assert zero["said"] == [
+        "each rank has seeded torch with a number of its own before Accelerator() (42, 1042). Noise and dropout "
+        "differ between the ranks: they keep their own torch stream. They start from rank 0's python and numpy "
+        "streams. To set all streams apart, call set_seed(seed, device_specific=True) after Accelerator()."
+    ]
+    zero, _ = run_ranks(_start, 2, "all")
+    assert zero["said"][0].endswith("they keep their own torch, python and numpy streams.")
+
+
+def _split(seeded: bool) -> list[int] | str:
+    if seeded:
+        torch.manual_seed(7 + int(os.environ["RANK"]))
+    else:
+        torch.seed()
+    accelerator = Accelerator(cpu=True)
+    train, _ = random_split(TensorDataset(torch.arange(12)), [8, 4])
+    try:
+        loader = accelerator.prepare(DataLoader(train, batch_size=2))
+    except ValueError as error:
+        return str(error)
+    return [row for (rows,) in loader for row in rows.tolist()]
+
+
+def test_a_split_from_streams_that_stay_apart_is_refused_on_all_ranks() -> None:
+    for text in run_ranks(_split, 2, True):
+        assert isinstance(text, str), "each rank would train on items that another one validates on"
+        assert "pass random_split and the sampler a seeded generator" in text
+    zero, one = run_ranks(_split, 2, False)
+    assert len({*zero, *one}) == 8

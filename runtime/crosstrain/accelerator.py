@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -22,6 +23,7 @@ from crosstrain.checkpoint import Checkpoints, LoadHook, SaveHook
 from crosstrain.choices import Choices
 from crosstrain.clipping import Clipping
 from crosstrain.comm import Comm
+from crosstrain.completion import write_once
 from crosstrain.data import prepare_loader
 from crosstrain.extras import Extras
 from crosstrain.forgotten import FirstStep, watch_steps
@@ -416,14 +418,18 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         max_shard_size: int | str = "10GB",
         safe_serialization: bool = True,
     ) -> None:
-        """Write the model's weights on the main process, atomic; no communication unless it is sharded.
+        """Write the model's weights on the main process, atomic.
 
         ``save_directory`` with a suffix .pt, .pth, .bin or .safetensors is written as exactly that file,
-        else it is a directory of shards.
+        else it is a directory of shards. A process that calls this returns when the files are complete, or raises
+        what kept the main process from writing them. No collective, unless the model is sharded: the main process
+        may call it alone.
         """
         state = self.get_state_dict(model)
-        if self._writes_files:
-            save_weights(state, Path(save_directory), max_shard_size, safe_serialization)
+        each = self.project_configuration.save_on_each_node
+        writer = self.process_index - self.local_process_index if each else 0
+        write = partial(save_weights, state, Path(save_directory), max_shard_size, safe_serialization)
+        write_once(self._comm, save_directory, writer, write)
 
     @property
     def _writes_files(self) -> bool:

@@ -20,6 +20,7 @@ from crosstrain import snapshot, summary
 from crosstrain.announce import announce_resume
 from crosstrain.checkpoint_dir import CorruptCheckpointError, Manifest
 from crosstrain.comm import Comm
+from crosstrain.files import behind_link
 from crosstrain.optimizer import Gate
 from crosstrain.precision import Precision
 from crosstrain.state import AcceleratorState, Gradients
@@ -89,14 +90,13 @@ class Checkpoints:
     def register_for_checkpointing(self, *objects: Any) -> None:
         """Save and load these objects too, in this order; ValueError lists those without a state."""
         lacking = [
-            obj for obj in objects if not hasattr(obj, "state_dict") or not hasattr(obj, "load_state_dict")
+            f"{type(obj).__name__} ({index})"
+            for index, obj in enumerate(objects)
+            if not hasattr(obj, "state_dict") or not hasattr(obj, "load_state_dict")
         ]
         if lacking:
-            names = ", ".join(
-                f"{type(obj).__name__} ({index})" for index, obj in enumerate(objects) if obj in lacking
-            )
             raise ValueError(
-                f"objects need state_dict and load_state_dict to be checkpointed; missing in: {names}"
+                f"objects need state_dict and load_state_dict to be checkpointed; missing in: {', '.join(lacking)}"
             )
         self._custom_objects.extend(objects)
 
@@ -148,7 +148,7 @@ class Checkpoints:
                 raise ValueError(
                     "save_state needs a directory, or ProjectConfiguration(automatic_checkpoint_naming=True)"
                 )
-            return Path(output_dir).absolute()
+            return behind_link(Path(output_dir).absolute())
         project = config.project_dir or output_dir
         if project is None:
             raise ValueError("automatic_checkpoint_naming needs a project_dir")

@@ -17,8 +17,10 @@ NO_ROOM = 2**16  # bytes: on a disk with less, torch.save fails with words about
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a file beside ``path``; sync it to disk and give it the name.
 
-    The file's mode is the one that the user's umask gives, also where the writer is stricter (safetensors).
+    The file's mode is the one that the user's umask gives, also where the writer is stricter (safetensors). A
+    link stays one: the file that it points to is written.
     """
+    path = behind_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -36,6 +38,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         beside.unlink(missing_ok=True)
     sync_to_disk(path.parent)
+
+
+def behind_link(path: Path) -> Path:
+    """What a link points to, whether that exists or not; a path that is no link itself."""
+    return path.resolve() if path.is_symlink() else path
 
 
 def sync_to_disk(path: Path) -> None:

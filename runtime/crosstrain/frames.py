@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from torch import Tensor
 FRAME = 6144  # the state of a random generator, which every shuffled pass sends, fits into one
 HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
 CAPACITY = FRAME - HEADER
+_REFUSAL = "refused:"  # the operation of a rank that found something wrong and makes no collective
 _HEAD = struct.Struct("3q")  # operation, signature, length
 _NOT_USER = (str(Path(__file__).parent), str(Path(torch.__file__).parent), contextlib.__file__, "<")
 
@@ -32,6 +33,10 @@ Gather = Callable[[Tensor, Tensor], None]  # (out of world * n bytes, n bytes)
 
 class DistributedOperationException(RuntimeError):
     """The ranks are about to do different things, or the same thing with different shapes."""
+
+
+class Refused(RuntimeError):
+    """What one rank found wrong before a collective, raised on every rank."""
 
 
 class Frames:
@@ -67,6 +72,11 @@ class Frames:
         """Only check that every rank is here, doing the same: a barrier."""
         self._trade(operation, b"", describe)
 
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise `Refused` here, and on every other rank in the exchange that it is about to make."""
+        self._trade(_REFUSAL, b"", problem)  # raises, unless every rank refuses the same
+        self._complain(_REFUSAL, problem)
+
     def _trade(self, operation: str, payload: bytes, describe: str) -> list[int]:
         """One frame of every rank in `_received`; the lengths of their payloads. One that is too long stays behind."""
         head = _HEAD.pack(_code(operation), _code(describe), len(payload))
@@ -82,14 +92,19 @@ class Frames:
                 self._complain(operation, describe)
         return lengths
 
-    def _complain(self, operation: str, describe: str) -> None:
+    def _complain(self, operation: str, describe: str) -> NoReturn:
         """Every rank comes here together: collect what each is doing, and raise."""
-        text = f"{operation} {describe}".strip() + f" at {caller()}"
+        text = f"{operation} {describe}".strip()
+        if operation != _REFUSAL:
+            text += f" at {caller()}"
         frame = bytearray(text.encode()[:FRAME]).ljust(FRAME, b"\0")
         table = bytearray(self._world * FRAME)
         self._gather(_bytes(table), _bytes(frame))
         rows = [table[start : start + FRAME] for start in range(0, self._world * FRAME, FRAME)]
         texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
+        for said in texts:
+            if said.startswith(_REFUSAL):
+                raise Refused(said.removeprefix(_REFUSAL).strip())
         lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
         raise DistributedOperationException(
             f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same "

@@ -1,0 +1,176 @@
+"""`save_model` is complete for every process that calls it, and holds up nobody who does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, InitProcessGroupKwargs
+from crosstrain.files import write_atomically
+from torch import nn
+
+from tests.support.ranks import run_ranks
+
+
+def _slowly(accelerator: Accelerator) -> None:
+    if accelerator.is_main_process:
+        time.sleep(0.5)
+
+
+def _mixed(folder: str) -> list[bool]:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(2, 1))
+
+    def save(name: str) -> bool:
+        target = Path(folder) / name
+        if accelerator.is_main_process:
+            target.unlink(missing_ok=True)
+            time.sleep(0.3)
+        accelerator.save_model(model, target)
+        return target.is_file()
+
+    there = []
+    for epoch in range(3):
+        if accelerator.is_main_process and epoch != 1:
+            save("best.pt")  # the same line as the unguarded one
+        there.append(save("last.pt"))
+        there.append(save(f"epoch{epoch}.safetensors"))
+        accelerator.wait_for_everyone()
+    return there
+
+
+def test_a_process_that_saves_without_writing_returns_when_the_file_is_there(tmp_path: Path) -> None:
+    """Under accelerate the other processes return before the file exists. Guarded calls are of no concern to them."""
+    assert run_ranks(_mixed, 2, str(tmp_path)) == [[True] * 6] * 2
+
+
+def _failing(folder: str) -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(2, 1))
+    said = []
+    for target in (Path(folder) / "file" / "model.pt", Path(folder) / "file"):
+        _slowly(accelerator)
+        try:
+            accelerator.save_model(model, target)
+        except (OSError, ValueError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+def test_the_writers_error_reaches_those_that_wait(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    zero, one = run_ranks(_failing, 2, str(tmp_path))
+    for here, there in zip(zero, one, strict=True):
+        kind, text = here.split(": ", 1)
+        assert there.startswith(f"{kind}: process 0 could not write {tmp_path / 'file'}")
+        assert text in there
+    assert len(zero) == 2
+
+
+def _own_paths() -> str:
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=2))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
+    me = accelerator.process_index
+    try:
+        accelerator.save_model(nn.Linear(2, 1), f"/tmp/crosstrain-of-{os.getpid()}.pt")
+    except RuntimeError as error:
+        return str(error)
+    if me == 0:
+        time.sleep(6)
+    return "saved"
+
+
+def test_a_file_that_nobody_writes_is_waited_for_no_longer_than_the_time_out() -> None:
+    zero, one = run_ranks(_own_paths, 2)
+    assert zero == "saved"
+    assert "rank 1 waited in vain in save_model('/tmp/crosstrain-of-" in one
+    assert "(missing: rank 0)" in one
+    assert f"at {__file__}:" in one
+
+
+def _late(folder: str) -> bool:
+    accelerator = Accelerator(cpu=True)
+    if accelerator.process_index == 1:
+        accelerator.wait_for_everyone()
+        time.sleep(1)
+        accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
+        return (Path(folder) / "model.pt").is_file()
+    accelerator.wait_for_everyone()
+    accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
+    return True
+
+
+def test_a_process_that_comes_late_finds_the_file(tmp_path: Path) -> None:
+    assert run_ranks(_late, 2, str(tmp_path)) == [True, True]
+
+
+def _after_the_end(folder: str) -> bool:
+    accelerator = Accelerator(cpu=True)
+    accelerator.end_training()
+    accelerator.save_model(nn.Linear(2, 1), Path(folder) / "model.pt")
+    return True
+
+
+def test_saving_needs_no_group(tmp_path: Path) -> None:
+    assert run_ranks(_after_the_end, 2, str(tmp_path)) == [True, True]
+    assert (tmp_path / "model.pt").is_file()
+
+
+# -- links ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors", "shards"])
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_stays_one_and_its_target_is_written(name: str, dangling: bool, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere" / name
+    if not dangling:
+        target.parent.mkdir()
+        target.mkdir() if name == "shards" else target.touch()
+    (tmp_path / name).symlink_to(target)
+    if dangling and name == "shards":
+        target.mkdir(parents=True)
+    Accelerator(cpu=True).save_model(nn.Linear(2, 1), tmp_path / name)
+    assert (tmp_path / name).is_symlink()
+    written = target / "model.safetensors" if name == "shards" else target
+    assert written.stat().st_size > 0
+
+
+def test_save_and_a_checkpoint_write_behind_links_too(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(2, 1))
+    disk = tmp_path / "disk"
+    (disk / "state").mkdir(parents=True)
+    (disk / "state" / "notes.txt").write_text("mine")
+    (tmp_path / "state").symlink_to(disk / "state")
+    (tmp_path / "object.pt").symlink_to(disk / "object.pt")
+    for _ in range(2):
+        accelerator.save({"a": 1}, tmp_path / "object.pt")
+        accelerator.save_state(tmp_path / "state")
+    assert torch.load(disk / "object.pt") == {"a": 1}
+    assert (tmp_path / "state").is_symlink() and (tmp_path / "object.pt").is_symlink()
+    assert sorted(path.name for path in disk.iterdir()) == ["object.pt", "state"]
+    assert (disk / "state" / "notes.txt").read_text() == "mine"
+    with torch.no_grad():
+        model.weight.zero_()
+    accelerator.load_state(tmp_path / "state")
+    assert model.weight.abs().sum() > 0
+
+
+def test_links_that_point_at_each_other_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises((OSError, RuntimeError)):
+        write_atomically(tmp_path / "a", lambda beside: beside.write_text("x"))
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_an_object_without_a_state_is_named_also_among_tensors() -> None:
+    objects: list[Any] = [torch.ones(3), nn.Linear(1, 1), 3, torch.ones(2)]
+    with pytest.raises(ValueError, match=r"missing in: Tensor \(0\), int \(2\), Tensor \(3\)"):
+        Accelerator(cpu=True).register_for_checkpointing(*objects)

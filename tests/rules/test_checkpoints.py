@@ -7,6 +7,8 @@ from .support import Case, converts, each, leaves
 MODEL, ANYTHING, LOAD = "CT501", "CT502", "CT503"
 WEIGHTS = "torch.save(model.state_dict(), {})"
 SAVED = "accelerator.save_model(model, {})"
+SAVED_ANYHOW = "accelerator.save(model.state_dict(), {})"
+KEEP = 'def keep({}):\n    file = "epoch_" + file\n    {}\n'
 WAIT = "accelerator.wait_for_everyone()"
 STATE = '{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}'
 RUNNING = {"epoch": "model.train()\ntotal = 0.0", "after_step": "total += loss.item()"}
@@ -52,6 +54,27 @@ POSITIVE = [
     ),
     anything(
         "everything for a restart", f'torch.save({STATE}, "all.pt")', f'accelerator.save({STATE}, "all.pt")'
+    ),
+    converts(
+        ANYTHING,
+        "into a file whose name a parameter is made into",
+        {"definitions": KEEP.format("model, file", WEIGHTS.format("file")), "end": 'keep(model, "m.pt")'},
+        {
+            "definitions": KEEP.format("accelerator, model, file", SAVED_ANYHOW.format("file")),
+            "end": 'keep(accelerator, model, "m.pt")',
+        },
+        at="model.state_dict()",
+        main=True,
+    ),
+    converts(
+        ANYTHING,
+        "into a file whose name is made from itself",
+        {
+            "setup": "tag = name = None",
+            "end": f"while True:\n    name = tag + name\n    {WEIGHTS.format('name')}",
+        },
+        {"end": f"while True:\n    name = tag + name\n    {SAVED_ANYHOW.format('name')}"},
+        at="model.state_dict()",
     ),
     anything("the whole model", 'torch.save(model, "m.pt")', 'accelerator.save(model, "m.pt")'),
     anything(

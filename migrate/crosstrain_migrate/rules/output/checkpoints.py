@@ -80,8 +80,11 @@ def _state_dict_of(context: Context, node: ast.expr) -> ast.expr | None:
     return node.func.value if any(v in context.subject.models for v in values) else None
 
 
-def _has_suffix(context: Context, path: ast.expr) -> bool:
+def _has_suffix(context: Context, path: ast.expr, seen: frozenset[ast.expr] = frozenset()) -> bool:
     """Whether a path expression surely ends in a checkpoint suffix."""
+    if path in seen:
+        return False  # a name that is assigned from itself
+    seen |= {path}
     if isinstance(path, ast.Constant) and isinstance(path.value, str):
         return path.value.endswith(SUFFIXES)
     if isinstance(path, ast.Name):
@@ -89,19 +92,17 @@ def _has_suffix(context: Context, path: ast.expr) -> bool:
         return (
             definition is not None
             and not isinstance(definition, ast.Name)
-            and _has_suffix(context, definition)
+            and _has_suffix(context, definition, seen)
         )
     if isinstance(path, ast.JoinedStr) and path.values:
-        return _has_suffix(context, path.values[-1])
+        return _has_suffix(context, path.values[-1], seen)
     if isinstance(path, ast.BinOp):
-        if isinstance(path.op, ast.Mod):
-            return _has_suffix(context, path.left)
-        return _has_suffix(context, path.right)
+        return _has_suffix(context, path.left if isinstance(path.op, ast.Mod) else path.right, seen)
     if isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute):
         if path.func.attr == "join" and path.args:
-            return _has_suffix(context, path.args[-1])
+            return _has_suffix(context, path.args[-1], seen)
         if path.func.attr == "format":
-            return _has_suffix(context, path.func.value)
+            return _has_suffix(context, path.func.value, seen)
     return False
 
 

@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla lint types tests env golden docs bench faults fuzz verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs bench faults fuzz verify-soak clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +48,10 @@ $(XLA)/.installed: pyproject.toml constraints-xla.txt
 
 test-xla: $(XLA)/.installed
 	$(XLA)/bin/python -m pytest tests/xla -n $(WORKERS) --dist worksteal -q
+
+# The tests that compare numbers, under every setting that changes how the CPU rounds: about 10 minutes each.
+test-cpus: $(STAMP)
+	$(BIN)/python -m tests.cpus
 
 # Writes golden/*/after.py and report.json anew; the review is the git diff.
 golden: $(STAMP)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.runtime.nets import WEIGHTED, Net, State, data, same
+from tests.support.numbers import steady_adamw
 from tests.support.ranks import run_ranks
 
 
@@ -20,7 +21,7 @@ def _by_method(method: str, world_options: dict[str, Any]) -> State:
     accelerator = Accelerator(cpu=True, **world_options)
     net = Net()
     torch.manual_seed(1)
-    net, optimizer, loader = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=0.01), data())
+    net, optimizer, loader = accelerator.prepare(net, steady_adamw(net.parameters()), data())
     for _ in range(2):
         for (x,) in loader:
             optimizer.zero_grad()
@@ -139,7 +140,7 @@ def _accumulated(world_options: dict[str, Any], style: str) -> State:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, **world_options)
     net = Net()
     torch.manual_seed(1)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = steady_adamw(net.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
     net, optimizer, loader, scheduler = accelerator.prepare(net, optimizer, data(40), scheduler)
     for _ in range(2):

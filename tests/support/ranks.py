@@ -83,7 +83,7 @@ def _variables(rank: int, world: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "CROSSTRAIN_QUIET": "1",
     }
 
@@ -94,7 +94,7 @@ def _child(
     os.environ.update(variables)
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
     try:
         result = ("ok", fn(*args))
     except BaseException:

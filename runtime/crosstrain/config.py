@@ -8,12 +8,26 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 CONFIG_VARIABLE = "CROSSTRAIN_CONFIG"
 PRECISIONS = ("no", "fp16", "bf16")
+# What Accelerate can be told and we do not do, and what to do instead.
+ELSEWHERE = {
+    "deepspeed_plugin": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
+    "deepspeed_plugins": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
+    "megatron_lm_plugin": "use Megatron-LM's or torchtitan's own training loop",
+    "torch_tp_plugin": "apply torch.distributed.tensor.parallel.parallelize_module before `prepare`",
+    "parallelism_config": "apply torch's parallel styles before `prepare`, or use torchtitan",
+}
+PLUGIN_VARIABLES = {
+    "ACCELERATE_USE_DEEPSPEED": "deepspeed_plugin",
+    "ACCELERATE_USE_MEGATRON_LM": "megatron_lm_plugin",
+    "ACCELERATE_USE_TP": "torch_tp_plugin",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism_config",
+}
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
 _FALSE = {"0", "false", "no", "off", "n", "f", ""}
 
@@ -39,7 +53,8 @@ class LaunchConfig:
     split_batches: bool | None = None
     even_batches: bool | Literal["weighted"] | None = None
     gradient_accumulation_steps: int | None = None
-    fsdp: dict[str, Any] | None = field(default=None)
+    fsdp: dict[str, Any] | None = field(default=None)  # options of FullyShardedDataParallelPlugin
+    dynamo: dict[str, Any] | None = field(default=None)  # options of TorchDynamoPlugin
     timeout: float | None = None
 
 
@@ -120,7 +135,7 @@ def first_host(hosts: str) -> str:
 
 def read_launch_config(env: Mapping[str, str] = os.environ) -> LaunchConfig:
     """CROSSTRAIN_CONFIG (one JSON object), then the ACCELERATE_* variables that name the same options."""
-    values = accelerate_values(env)
+    values = accelerate_values(env) | accelerate_plugins(env)
     text = env.get(CONFIG_VARIABLE)
     if text:
         try:
@@ -149,6 +164,110 @@ def accelerate_values(env: Mapping[str, str]) -> dict[str, Any]:
     if cpu := env.get("ACCELERATE_USE_CPU"):
         values["cpu"] = parse_flag(cpu, "ACCELERATE_USE_CPU")
     return values
+
+
+def accelerate_plugins(env: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The plug-ins that Accelerate's variables ask for, as `LaunchConfig` has them.
+
+    Raises NotImplementedError for one that does not exist here: a job that is meant to be sharded must not train
+    unsharded. ValueError for a value that cannot be meant.
+    """
+    for name, plugin in PLUGIN_VARIABLES.items():
+        if parse_flag(env.get(name, ""), name):
+            raise NotImplementedError(
+                f"{name}={env[name]} asks for what is not part of crosstrain: {ELSEWHERE[plugin]}."
+            )
+    plugins: dict[str, dict[str, Any]] = {}
+    if parse_flag(env.get("ACCELERATE_USE_FSDP", ""), "ACCELERATE_USE_FSDP"):
+        plugins["fsdp"] = _fsdp_options(env)
+    if _said(env, "ACCELERATE_DYNAMO_BACKEND").lower() not in ("", "no"):
+        plugins["dynamo"] = _dynamo_options(env)
+    return plugins
+
+
+def _fsdp_options(env: Mapping[str, str]) -> dict[str, Any]:
+    """The FSDP_* variables as options of FullyShardedDataParallelPlugin."""
+    texts = {name: _said(env, name) for name in env if name.startswith("FSDP_")}
+    if unknown := sorted(texts.keys() - FSDP_VARIABLES.keys()):
+        raise ValueError(
+            f"{', '.join(unknown)}: FullyShardedDataParallelPlugin has no such option; known are "
+            f"{', '.join(FSDP_VARIABLES)}."
+        )
+    reshard = texts.get("FSDP_RESHARD_AFTER_FORWARD", "")
+    if reshard and reshard.lower() not in _TRUE | _FALSE:  # the first version's strategy under its new name
+        texts["FSDP_SHARDING_STRATEGY"] = reshard
+        del texts["FSDP_RESHARD_AFTER_FORWARD"]
+    elif reshard and texts.get("FSDP_VERSION") == "2":  # which knows no strategies
+        texts.pop("FSDP_SHARDING_STRATEGY", None)
+    options: dict[str, Any] = {}
+    for name, text in texts.items():
+        option, read = FSDP_VARIABLES[name]
+        if text:
+            options[option] = read(text, name)
+    return options
+
+
+def _dynamo_options(env: Mapping[str, str]) -> dict[str, Any]:
+    """The ACCELERATE_DYNAMO_* variables as options of TorchDynamoPlugin."""
+    prefix = "ACCELERATE_DYNAMO_"
+    regional = f"{prefix}USE_REGIONAL_COMPILATION"
+    if parse_flag(_said(env, regional), regional):
+        raise NotImplementedError(
+            f"{regional}={env[regional]} asks for what is not part of crosstrain: compile the blocks of the model in "
+            f"the script (block.compile()) before `prepare`, or leave the variable out."
+        )
+    options: dict[str, Any] = {"backend": env[f"{prefix}BACKEND"].lower()}
+    if mode := _said(env, f"{prefix}MODE"):
+        options["mode"] = mode
+    for option in ("fullgraph", "dynamic"):
+        name = f"{prefix}USE_{option.upper()}"
+        if text := _said(env, name):
+            options[option] = parse_flag(text, name)
+    return options
+
+
+def _said(env: Mapping[str, str], name: str) -> str:
+    """A variable's text; "" where Accelerate's launcher wrote that nobody said anything."""
+    text = env.get(name, "").strip()
+    return "" if text.lower() == "none" else text
+
+
+def _strategy(text: str, name: str) -> str:
+    """A sharding strategy by its name, or by its number in torch's first FSDP."""
+    if not text.isdigit():
+        return text
+    number = int(text)
+    if not 1 <= number <= len(STRATEGIES):
+        raise ValueError(f"{name}={text!r} is unknown; choose one of {', '.join(STRATEGIES)}.")
+    return STRATEGIES[number - 1]
+
+
+def _round_count(text: str, name: str) -> int:
+    """A whole number, also as Accelerate's launcher writes it: 100000000.0."""
+    return parse_count(text.removesuffix(".0"), name)
+
+
+def _as_it_is(text: str, name: str) -> str:
+    return text
+
+
+STRATEGIES = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
+FSDP_VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "FSDP_VERSION": ("fsdp_version", parse_count),
+    "FSDP_SHARDING_STRATEGY": ("sharding_strategy", _strategy),
+    "FSDP_RESHARD_AFTER_FORWARD": ("reshard_after_forward", parse_flag),
+    "FSDP_OFFLOAD_PARAMS": ("cpu_offload", parse_flag),
+    "FSDP_ACTIVATION_CHECKPOINTING": ("activation_checkpointing", parse_flag),
+    "FSDP_AUTO_WRAP_POLICY": ("auto_wrap_policy", _as_it_is),
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": ("transformer_cls_names_to_wrap", _as_it_is),
+    "FSDP_MIN_NUM_PARAMS": ("min_num_params", _round_count),
+    "FSDP_STATE_DICT_TYPE": ("state_dict_type", _as_it_is),
+    "FSDP_BACKWARD_PREFETCH": ("backward_prefetch", _as_it_is),
+    "FSDP_FORWARD_PREFETCH": ("forward_prefetch", parse_flag),
+    "FSDP_USE_ORIG_PARAMS": ("use_orig_params", parse_flag),
+    "FSDP_SYNC_MODULE_STATES": ("sync_module_states", parse_flag),
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": ("cpu_ram_efficient_loading", parse_flag),
+}
 
 
 def check_precision(precision: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from crosstrain.comm import Comm
-from crosstrain.config import LaunchConfig, parse_flag
+from crosstrain.config import ELSEWHERE, LaunchConfig, parse_flag
 from crosstrain.data.plan import DataPlan
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
@@ -23,15 +23,6 @@ from crosstrain.utils.dataclasses import (
     ProjectConfiguration,
     TorchDynamoPlugin,
 )
-
-# What Accelerate can be told and we do not do, and what to do instead.
-ELSEWHERE = {
-    "deepspeed_plugin": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
-    "deepspeed_plugins": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
-    "megatron_lm_plugin": "use Megatron-LM's or torchtitan's own training loop",
-    "torch_tp_plugin": "apply torch.distributed.tensor.parallel.parallelize_module before `prepare`",
-    "parallelism_config": "apply torch's parallel styles before `prepare`, or use torchtitan",
-}
 
 
 @dataclass
@@ -201,8 +192,12 @@ def truth(value: bool | str) -> bool:
     return value if isinstance(value, bool) else parse_flag(value, "downcast_bf16")
 
 
-def dynamo(backend: str | None, plugin: TorchDynamoPlugin | None) -> TorchDynamoPlugin | None:
-    """How prepared models are compiled; None: not at all."""
+def dynamo(
+    backend: str | None, plugin: TorchDynamoPlugin | None, launch: LaunchConfig
+) -> TorchDynamoPlugin | None:
+    """How prepared models are compiled: as the script says, else as the launcher does; None: not at all."""
+    if plugin is None and backend is None and launch.dynamo is not None:
+        plugin = TorchDynamoPlugin(**launch.dynamo)
     chosen = plugin or (TorchDynamoPlugin(backend=str(backend)) if backend is not None else None)
     if chosen is None or chosen.disable or str(chosen.backend).lower() in ("none", "no"):
         return None

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from crosstrain.config import CONFIG_VARIABLE, accelerate_values
+from crosstrain.config import CONFIG_VARIABLE, accelerate_plugins, accelerate_values
 from crosstrain.launch import foreign
 from crosstrain.launch.options import LaunchOptions, UsageError, option_kinds, read_config
 
@@ -86,7 +86,8 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]
     own = {name: value for name, value in read_config(environ).items() if name in KINDS}
     try:
         accelerates = accelerate_values(environ)
-    except ValueError as error:
+        accelerate_plugins(environ)  # the ranks read them themselves: here only what they would refuse
+    except (ValueError, NotImplementedError) as error:
         raise UsageError(str(error)) from None
     return [
         (f"environment ({CONFIG_VARIABLE})", _checked(CONFIG_VARIABLE, own)),

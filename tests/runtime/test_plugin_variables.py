@@ -1,0 +1,153 @@
+"""Accelerate's variables for plug-ins: honoured or refused as the constructor's arguments are, never ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from crosstrain import Accelerator, PartialState
+from crosstrain.config import LaunchConfig, read_launch_config
+from crosstrain.launch.layers import layered
+from crosstrain.launch.options import UsageError
+from crosstrain.utils import FullyShardedDataParallelPlugin
+from torch import nn
+
+from tests.support.ranks import run_ranks
+
+# What `accelerate launch --use_fsdp` leaves in the environment.
+LAUNCHED = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_SHARDING_STRATEGY": "FULL_SHARD",
+    "FSDP_RESHARD_AFTER_FORWARD": "false",
+    "FSDP_OFFLOAD_PARAMS": "false",
+    "FSDP_MIN_NUM_PARAMS": "100000000.0",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "Block,Head",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+    "FSDP_BACKWARD_PREFETCH": "NO_PREFETCH",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "True",
+    "FSDP_ACTIVATION_CHECKPOINTING": "true",
+}
+
+
+def test_the_fsdp_variables_are_the_plugins_options() -> None:
+    options = read_launch_config(LAUNCHED).fsdp
+    assert options is not None
+    plugin = FullyShardedDataParallelPlugin(**options)
+    assert (plugin.reshard_after_forward, plugin.cpu_offload, plugin.activation_checkpointing) == (
+        False,
+        False,
+        True,
+    )
+    assert (plugin.min_num_params, plugin.transformer_cls_names_to_wrap) == (100_000_000, ["Block", "Head"])
+    assert plugin.state_dict_type == "FULL_STATE_DICT"
+
+
+@pytest.mark.parametrize(
+    ("variables", "reshard"),
+    [
+        ({}, True),
+        ({"FSDP_SHARDING_STRATEGY": "2"}, False),
+        ({"FSDP_SHARDING_STRATEGY": "SHARD_GRAD_OP", "FSDP_RESHARD_AFTER_FORWARD": "true"}, False),
+        ({"FSDP_VERSION": "1", "FSDP_RESHARD_AFTER_FORWARD": "SHARD_GRAD_OP"}, False),
+        ({"FSDP_MIN_NUM_PARAMS": "None"}, True),
+    ],
+)
+def test_a_strategy_by_name_or_number_says_what_is_freed(variables: dict[str, str], reshard: bool) -> None:
+    options = read_launch_config({"ACCELERATE_USE_FSDP": "1", **variables}).fsdp
+    assert options is not None
+    assert FullyShardedDataParallelPlugin(**options).reshard_after_forward is reshard
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"FSDP_SHARDING_STRATEGY": "3"}, "'NO_SHARD' is not part of FSDP2"),
+        ({"FSDP_SHARDING_STRATEGY": "9"}, "FSDP_SHARDING_STRATEGY='9' is unknown"),
+        ({"FSDP_OFFLOAD_PARAM": "true"}, "FSDP_OFFLOAD_PARAM: .* has no such option"),
+        ({"FSDP_OFFLOAD_PARAMS": "maybe"}, "FSDP_OFFLOAD_PARAMS='maybe' is not a yes or a no"),
+    ],
+)
+def test_what_sharding_cannot_do_is_refused(
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"ACCELERATE_USE_FSDP": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        Accelerator(cpu=True)
+
+
+def test_without_the_switch_the_fsdp_variables_mean_nothing() -> None:
+    environment = LAUNCHED | {"ACCELERATE_USE_FSDP": "false", "FSDP_ODD": "1"}
+    assert read_launch_config(environment) == LaunchConfig()
+
+
+def _sharded() -> tuple[str, list[str]]:
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(4, 4))
+    return accelerator.distributed_type.name, [type(param).__name__ for param in model.parameters()]
+
+
+def test_a_job_that_is_launched_as_sharded_trains_sharded() -> None:
+    """It trained whole copies, without a word."""
+    seen = run_ranks(_sharded, 2, env={"ACCELERATE_USE_FSDP": "true"})
+    assert seen == [("FSDP", ["DTensor", "DTensor"])] * 2
+    assert run_ranks(_sharded, 2)[0] == ("MULTI_CPU", ["Parameter", "Parameter"])
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("ACCELERATE_USE_DEEPSPEED", "shard with FullyShardedDataParallelPlugin"),
+        ("ACCELERATE_USE_MEGATRON_LM", "torchtitan"),
+        ("ACCELERATE_USE_PARALLELISM_CONFIG", "torch's parallel styles"),
+    ],
+)
+def test_other_plugins_are_refused_by_every_way_to_start(
+    name: str, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "true")
+    for start in (Accelerator, PartialState):
+        with pytest.raises(NotImplementedError, match=f"{name}=true .*{instead}"):
+            start(cpu=True)
+    with pytest.raises(UsageError, match=name):
+        layered({}, environ={name: "true"})
+    monkeypatch.setenv(name, "false")
+    assert Accelerator(cpu=True).num_processes == 1
+
+
+def test_models_are_compiled_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[dict[str, Any]] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compiled.append(options))
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "AOT_EAGER")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_MODE", "default")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_FULLGRAPH", "True")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_DYNAMIC", "False")
+    Accelerator(cpu=True).prepare(nn.Linear(1, 1))
+    assert len(compiled) == 1
+    assert {name: compiled[0][name] for name in ("backend", "mode", "fullgraph", "dynamic")} == {
+        "backend": "aot_eager",
+        "mode": "default",
+        "fullgraph": True,
+        "dynamic": False,
+    }
+
+
+@pytest.mark.parametrize("backend", [{"dynamo_backend": "no"}, {"dynamo_backend": "eager"}])
+def test_the_scripts_own_backend_wins(backend: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
+    plugin = Accelerator(cpu=True, **backend).dynamo_plugin  # type: ignore[arg-type]
+    assert (plugin.backend if plugin else "no") == backend["dynamo_backend"]
+
+
+def test_compiling_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {
+        "ACCELERATE_DYNAMO_BACKEND": "INDUCTOR",
+        "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "true",
+    }
+    with pytest.raises(NotImplementedError, match=r"USE_REGIONAL_COMPILATION=true .*block\.compile"):
+        read_launch_config(environment)
+    assert read_launch_config(environment | {"ACCELERATE_DYNAMO_BACKEND": "NO"}).dynamo is None
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NO")
+    assert Accelerator(cpu=True).dynamo_plugin is None

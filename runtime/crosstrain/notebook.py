@@ -164,21 +164,24 @@ def _start_method() -> StartMethod:
         return "fork"
     if find_spec("cloudpickle") is not None:
         return "spawn"
-    holders = ", ".join(names_on_accelerator(vars(__main__))) or "no variable, so a library used it"
+    holders = ", ".join(names_on_accelerator(vars(__main__))) or "no variable, but a library may use it"
     raise RuntimeError(
-        "an accelerator is already in use in this notebook, and processes forked from it could not use it. "
+        "an accelerator is, or may be, in use in this notebook already, and processes forked from it could not use it. "
         f"On the device: {holders}. Restart the kernel and build these inside the function you launch, "
         "or install cloudpickle, with which fresh processes can be started: pip install cloudpickle"
     )
 
 
 def accelerator_in_use() -> bool:
-    """Whether this process has a context on an accelerator."""
+    """Whether this process has, or may have, a context on an accelerator: not every kind of device can be asked.
+
+    To look at its memory instead might make the context. Where it cannot be told, fresh processes are right always.
+    """
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return False
-    module = torch.get_device_module(accelerator)
-    return bool(module.is_initialized())
+    ask = getattr(torch.get_device_module(accelerator), "is_initialized", None)
+    return ask is None or bool(ask())
 
 
 def names_on_accelerator(namespace: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from crosstrain import notebook
 from crosstrain.notebook import names_on_accelerator
 
 CELLS = """
@@ -94,7 +97,29 @@ def test_notebook_is_left_as_it_was(seen: dict[str, Any]) -> None:
     assert seen["environment"]
 
 
-def test_variables_on_a_device_are_named() -> None:
-    import torch
+@pytest.mark.parametrize(
+    ("device", "in_use"),
+    [
+        (SimpleNamespace(), True),  # torch.mps, which cannot be asked
+        (SimpleNamespace(is_initialized=lambda: False), False),
+        (SimpleNamespace(is_initialized=lambda: True), True),
+    ],
+)
+def test_an_accelerator_that_may_be_in_use_is_not_forked(
+    device: SimpleNamespace, in_use: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Mac's device has no `is_initialized`: every launch of several processes was an AttributeError."""
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    monkeypatch.setattr(torch, "get_device_module", lambda accelerator: device)
+    assert notebook.accelerator_in_use() is in_use
+    assert notebook._start_method() == ("spawn" if in_use else "fork")
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)  # no cloudpickle
+    if in_use:
+        with pytest.raises(RuntimeError, match=r"is, or may be, in use .* pip install cloudpickle"):
+            notebook._start_method()
+    else:
+        assert notebook._start_method() == "fork"
 
+
+def test_variables_on_a_device_are_named() -> None:
     assert names_on_accelerator({"x": torch.ones(1), "net": torch.nn.Linear(1, 1)}) == []

@@ -26,7 +26,7 @@ from .loader import Pass, PreparedLoader, Read
 from .place import host
 from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
-from .samplers import Dealer, known_length, samples
+from .samplers import Dealer, Drawn, known_length, samples
 from .shard import Counts, Dealing, cut, groups, steps
 from .wire import aligned, pack, pack_objects, unpack, unpack_object
 
@@ -270,19 +270,22 @@ class DispatchFeed:
         own = capture(("torch", "python", "numpy")) if skip else {}
         start = self.rng.open(resume)
         rewind = loader.restarts_workers()
-        if isinstance(self.index_sampler, Dealer):
-            self.index_sampler.rewind = rewind
+        dealer = self.index_sampler if isinstance(self.index_sampler, Dealer) else None
+        if dealer is not None:
+            dealer.rewind = rewind
         try:
             batches = iter(read())
             if rewind:
                 self.rng.rewind()
+            if dealer is None and (skip or resume is not None):
+                start = self.rng.order(start)
             made = Divider(self.how).steps(batches, self._known_steps())
             for _ in islice(made, skip):  # read, because the first batch may complete the last
                 pass
         finally:
             self.rng.close()
             restore(own)
-        return DispatchPass(loader, channel, made, start, skip)
+        return DispatchPass(loader, channel, made, start, skip, None if dealer is None else dealer.drawn)
 
     def length(self) -> int | None:
         return None  # each step says who has its last batch
@@ -304,12 +307,22 @@ class DispatchFeed:
 
 
 class DispatchPass(Pass):
-    """One pass of a dispatched loader; `made` are the steps on process 0, None elsewhere."""
+    """One pass of a dispatched loader; `made` are the steps on process 0, None elsewhere.
+
+    drawn: the order of a map-style data set.
+    """
 
     def __init__(
-        self, loader: PreparedLoader, channel: Channel, made: Iterator[Step] | None, start: State, skip: int
+        self,
+        loader: PreparedLoader,
+        channel: Channel,
+        made: Iterator[Step] | None,
+        start: State,
+        skip: int,
+        drawn: Drawn | None = None,
     ) -> None:
         super().__init__(loader, iter(()), start, skip)
+        self._drawn = drawn
         self._channel = channel
         self._rank = loader._crosstrain.comm.rank
         self._last = False
@@ -318,6 +331,14 @@ class DispatchPass(Pass):
     @property
     def at_end(self) -> bool:
         return self._last
+
+    @property
+    def start(self) -> State:
+        return self._start if self._drawn is None else self._drawn.start
+
+    def first_asked(self) -> None:
+        if self._rank == 0 and self._drawn is None:
+            super().first_asked()
 
     def left(self) -> None:
         if self._rank == 0:  # the others are at the last batch that was sent, or will be

@@ -38,7 +38,7 @@ class MapFeed:
         try:
             batches = iter(read())
             drawn = None if dealer.drawn is before else dealer.drawn
-            if drawn is not None and (not self.how.alone or resume is not None):
+            if drawn is not None and resume is not None:
                 drawn.prime()
         finally:
             self.rng.close()
@@ -66,6 +66,9 @@ class MapPass(Pass):
     @property
     def start(self) -> State:
         return self._drawn.start
+
+    def first_asked(self) -> None:
+        """The order that is drawn for it notes its state."""
 
     @property
     def receive(self) -> Callable[[Any], Any] | None:
@@ -125,6 +128,8 @@ class StreamFeed:
             batches = iter(read())
             if rewind:
                 self.rng.rewind()
+            if skip or resume is not None:
+                start = self.rng.order(start)
             self._first = next(islice(batches, 1), None) if skip else None
             for _ in islice(batches, skip - 1 if skip else 0):
                 pass

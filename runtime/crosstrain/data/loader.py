@@ -19,6 +19,7 @@ from .plan import DataPlan
 from .rng import OrderRng, State
 from .samplers import SeedableRandomSampler
 from .shard import Counts, Dealing
+from .taken import Taken
 
 Read = Callable[[], Iterator[Any]]
 """Begins a pass over the user's own loader."""
@@ -62,12 +63,28 @@ class Pass:
         self.batches = batches if self.length is not None else Peekable(batches)
         self.done = done
         self._start = start
-        self.counts: Counts | None = None
+        self.taken = Taken(type(loader.dataset).__name__, loader._crosstrain.comm.rank)
+        self._counts: Counts | None = None
         self.place = loader._crosstrain.place
 
     @property
     def start(self) -> State:
         return self._start
+
+    def first_asked(self) -> None:
+        """The first batch is asked for: a stream may draw its order now."""
+        if "order" not in self._start:
+            self._start = self.loader._crosstrain.feed.rng.order(self._start)
+
+    @property
+    def counts(self) -> Counts | None:
+        return self._counts
+
+    @counts.setter
+    def counts(self, counts: Counts | None) -> None:
+        self._counts = counts
+        if counts is not None:
+            self.taken.add(counts)
 
     def known_counts(self) -> Counts | None:
         """Rows of the batch in hand by rank, as far as they can be told."""
@@ -86,6 +103,13 @@ class Pass:
         if isinstance(self.batches, Peekable):
             return self.batches.exhausted()
         return self.done == self.length
+
+    @property
+    def last_for_all(self) -> bool:
+        """Whether this batch is known to be the last one, on every rank; nothing is read ahead to know it."""
+        how = self.loader._crosstrain.feed.how
+        uneven = how.even is False and not how.drop_last
+        return not (uneven or isinstance(self.batches, Peekable)) and self.at_end
 
     def weights(self) -> tuple[float, ...]:
         prepared = self.loader._crosstrain
@@ -193,10 +217,9 @@ class PreparedLoader(DataLoader[Any]):
         prepared = self._crosstrain
         progress = prepared.progress
         done, state = progress.resume or (0, None)
-        over, progress.resume, progress.over = progress.over, None, False
         if state is None or not self._ends_at(done):
             return done, state
-        if over or (prepared.skip is not None and prepared.skip < done):
+        if progress.over or (prepared.skip is not None and prepared.skip < done):
             if prepared.seedable is not None:
                 prepared.seedable.set_epoch(progress.epoch)
             for _ in self._run(self._begin(read, done, state)):
@@ -223,13 +246,15 @@ class PreparedLoader(DataLoader[Any]):
         done = prepared.comm.batch_done
         if prepared.comm.replicas > 1:
             run.entered, run.loops = unprepared.tick(), unprepared.asking(sys._getframe(1))
+        run.first_asked()
+        progress.resume, progress.over = None, False  # not before: iter() alone gives up no position
         prepared.active.enter(run)
         progress.runs.append(run)
         try:
             for item in run.batches:
                 run.done += 1
                 progress.current = run
-                yield item if receive is None else receive(item)
+                yield prepared.active.hand_out(run, item if receive is None else receive(item))
                 done()
         finally:
             prepared.active.leave(run)

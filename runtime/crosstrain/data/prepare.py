@@ -199,8 +199,9 @@ def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: boo
 def _dealer(raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> Dealer:
     batches = raw._index_sampler
     single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
-    check = how.parts > 1 and reach(batches) == "anything"
-    return Dealer(batches, how, rng, comm, single=single, check=check)
+    unknown = reach(batches) == "anything"
+    early = unknown or raw.num_workers > 0
+    return Dealer(batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early)
 
 
 def _seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:

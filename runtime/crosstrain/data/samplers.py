@@ -76,13 +76,22 @@ class Dealer:
     and
         every index counts as a batch of one row.
     check: compare the first step over the ranks, for samplers whose source of randomness is unknown.
+    early: the order may be drawn in iter(), by workers that read ahead or a sampler that does so.
     skip, resume: where and in which random state the next pass starts; the loader sets them before each pass.
     rewind: what torch draws to seed workers is not to move the next order.
     drawn: the pass that was begun last.
     """
 
     def __init__(
-        self, batches: Any, how: Dealing, rng: OrderRng, comm: Comm, *, single: bool, check: bool
+        self,
+        batches: Any,
+        how: Dealing,
+        rng: OrderRng,
+        comm: Comm,
+        *,
+        single: bool,
+        check: bool,
+        early: bool,
     ) -> None:
         self.batches = batches
         self.how = how
@@ -92,6 +101,7 @@ class Dealer:
         self.resume: State | None = None
         self.rewind = False
         self.drawn: Drawn | None = None
+        self.early = early
         self._comm = comm
         self._check = check
 
@@ -115,15 +125,16 @@ class Dealer:
         return getattr(self.batches, name)
 
     def __iter__(self) -> Iterator[Any]:
-        start = self.rng.open(self.resume)
+        # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
+        # would, and what is thrown away before its first batch drew nothing that plain PyTorch would not.
+        if self.early or self.resume is not None:
+            self.rng.open(self.resume)
         if self.rewind:
             self.rng.rewind()
-        # A sampler may draw here or at its first batch; either way nothing is drawn before the user's loop
-        # would.
         walk: Iterator[Any] = iter(self.batches)
         if self.single and not self.how.alone:
             walk = ([index] for index in walk)
-        self.drawn = Drawn(self, start, walk)
+        self.drawn = Drawn(self, walk)
         return self.drawn.own()
 
     def __len__(self) -> int:
@@ -157,12 +168,13 @@ class Drawn:
     One process needs no counts: its batches are the user's.
     """
 
-    def __init__(self, dealer: Dealer, start: State, walk: Iterator[Batch]) -> None:
-        self.start = start
+    def __init__(self, dealer: Dealer, walk: Iterator[Batch]) -> None:
+        self.start: State = {}  # known with the first batch
         self.counts: deque[Counts] = deque()
         self._dealer = dealer
         self._walk = walk
         self._skip = dealer.skip
+        self._begun = dealer.rng.start
         self._primed = False
 
     def prime(self) -> None:
@@ -172,6 +184,8 @@ class Drawn:
         self._primed = True
         dealer = self._dealer
         try:
+            installed = dealer.rng.open()
+            self.start = dealer.rng.order(self._begun or installed)
             mine = self._walk if dealer.how.alone else self._deal(dealer.compare_first(self._walk))
             first = list(islice(mine, self._skip, self._skip + 1))
             if self._skip:

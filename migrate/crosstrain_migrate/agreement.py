@@ -53,12 +53,13 @@ def _withdrawn(files: Files, reason: str, remedy: str) -> Files:
     script = files[-1]
     said = Finding(RULE, 1, 1, reason, remedy, Severity.REFUSED)
     back = [replace(file, result=_unchanged(file)) for file in files]
-    result = replace(back[-1].result, findings=(said, *script.result.findings))
+    result = replace(back[-1].result, findings=(said, *back[-1].result.findings))
     return [*back[:-1], replace(script, result=result)]
 
 
 def _unchanged(file: Migrated) -> FileResult:
-    return replace(file.result, after=file.result.before, changes=(), extras={})
+    found = tuple(one for one in file.result.findings if one.severity is not Severity.ASSUMED)
+    return replace(file.result, after=file.result.before, changes=(), findings=found, extras={})
 
 
 def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:

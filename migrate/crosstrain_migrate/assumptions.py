@@ -28,14 +28,12 @@ def how_checked(kind: str, runtime: str) -> str:
     return CHECKS[kind] if runtime == "crosstrain" else UNCHECKED
 
 
-def assumed(findings: Iterable[Finding]) -> list[Finding]:
-    """The assumptions among findings."""
-    return [finding for finding in findings if finding.severity is Severity.ASSUMED]
-
-
 def refused_instead(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """``--strict``: what would be assumed is refused."""
-    return tuple(
-        replace(finding, severity=Severity.REFUSED) if finding.severity is Severity.ASSUMED else finding
-        for finding in findings
-    )
+    return tuple(_refused(one) if one.severity is Severity.ASSUMED else one for one in findings)
+
+
+def _refused(assumption: Finding) -> Finding:
+    reason = f"{assumption.reason}: this is assumed, and --strict refuses what is"
+    remedy = f"make sure of it, then leave --strict out; {assumption.remedy}"
+    return replace(assumption, reason=reason, remedy=remedy, severity=Severity.REFUSED, kind="")

@@ -23,7 +23,8 @@ class FailOn(_Choice):
 
     EDITS = "edits"  # a file would be, or was, changed
     REFUSED = "refused"  # a training script could not be converted
-    FINDINGS = "findings"  # anything a person should look at
+    ASSUMPTIONS = "assumptions"  # a conversion rests on something that is not known
+    FINDINGS = "findings"  # there is anything to say
 
 
 class Format(_Choice):

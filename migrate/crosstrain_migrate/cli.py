@@ -43,6 +43,7 @@ RuntimeName = Annotated[Runtime | None, _option("What migrated scripts import (d
 Follow = Annotated[
     bool | None, _option("Rewrite local modules that need it, too (default).", "--follow/--no-follow")
 ]
+Strict = Annotated[bool | None, _option("Refuse where anything would be assumed.", "--strict/--no-strict")]
 ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config")]
 Fail = Annotated[
     list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
@@ -124,6 +125,7 @@ def migrate(
     output: Output = None,
     runtime: RuntimeName = None,
     follow: Follow = None,
+    strict: Strict = None,
     config_file: ConfigFile = None,
     fail_on: Fail = None,
     no_cache: NoCache = False,
@@ -144,8 +146,8 @@ def migrate(
 
     Without --write nothing is changed: the diff goes to standard output, everything else to standard error.
 
-    Exit codes: 0 done, or nothing to do; 1 --check found something to do, or a training script could not be
-    converted, or --verify found a difference; 2 an option, the configuration or a file could not be used.
+    Exit codes: 0 done, with or without assumptions, or nothing to do; 1 --check found something to do, or a training
+    script was refused, or --verify found a difference; 2 an option, the configuration or a file could not be used.
     """
     if version:
         typer.echo(f"migrate (crosstrain) {__version__}")
@@ -167,6 +169,7 @@ def migrate(
         config_file=config_file,
         runtime=runtime,
         follow=follow,
+        strict=strict,
         select=console.codes(select),
         ignore=console.codes(ignore),
         extend=console.codes(extend_select),

@@ -25,12 +25,17 @@ class Config:
     exclude: tuple[str, ...] = ()
     runtime: str | None = None
     follow: bool | None = None
+    strict: bool = False
     fail_on: tuple[str, ...] | None = None
 
 
 _LISTS = ("select", "extend-select", "ignore", "exclude", "fail-on")
-_CHOICES = {"runtime": ("crosstrain", "accelerate"), "fail-on": ("edits", "refused", "findings")}
-_KEYS = (*_LISTS, "runtime", "follow")
+_CHOICES = {
+    "runtime": ("crosstrain", "accelerate"),
+    "fail-on": ("edits", "refused", "assumptions", "findings"),
+}
+_SWITCHES = ("follow", "strict")
+_KEYS = (*_LISTS, "runtime", *_SWITCHES)
 
 
 def load(paths: Sequence[Path], given: Path | None) -> Config:
@@ -101,11 +106,10 @@ def _check_value(file: Path, key: str, value: Any) -> None:
     if key in _LISTS:
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise _wrong(file, f"`{key}` in {TABLE} is not a list of strings", f'Write {key} = ["..."].')
-    elif key == "follow":
+    elif key in _SWITCHES:
         if not isinstance(value, bool):
-            raise _wrong(
-                file, f"`follow` in {TABLE} is not true or false", "Write follow = true or follow = false."
-            )
+            remedy = f"Write {key} = true or {key} = false."
+            raise _wrong(file, f"`{key}` in {TABLE} is not true or false", remedy)
     elif not isinstance(value, str):
         raise _wrong(file, f"`{key}` in {TABLE} is not a string", f'Write {key} = "...".')
     for one in (value if isinstance(value, list) else [value]) if key in _CHOICES else ():

@@ -31,6 +31,7 @@ class Asked:
     config_file: Path | None
     runtime: Runtime | None
     follow: bool | None
+    strict: bool | None
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     extend: tuple[str, ...]
@@ -74,7 +75,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
 
 
 _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
-    Mode.PREVIEW: (),
+    Mode.PREVIEW: (FailOn.REFUSED,),
     Mode.CHECK: (FailOn.EDITS, FailOn.REFUSED),
     Mode.WRITE: (FailOn.REFUSED,),
 }
@@ -110,6 +111,7 @@ def configured(
         select=(*(chosen or ("CT",)), *extended) if chosen or extended else (),
         ignore=(*config.ignore, *asked.ignore),
         follow=asked.follow if asked.follow is not None else config.follow is not False,
+        strict=config.strict if asked.strict is None else asked.strict,
         advice=True,
     )
     _check_codes((*chosen, *extended, *options.ignore))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .assumptions import refused_instead
 from .launching import launch_facts
 from .layout import wrapped
 from .notebooks import is_linked
@@ -38,6 +39,7 @@ class Options:
     select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
     ignore: tuple[str, ...] = ()
     follow: bool = True
+    strict: bool = False  # what would be assumed is refused
     advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
@@ -48,8 +50,22 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
         if is_linked(text):
             from .notebooks.convert import migrate_cells
 
-            return migrate_cells(path, text, options, _migrate_text)
-        return _migrate_text(path, text, options)
+            return _settled(migrate_cells(path, text, options, _migrate_text), options)
+        return _settled(_migrate_text(path, text, options), options)
+
+
+def _settled(result: FileResult, options: Options) -> FileResult:
+    """Nothing is assumed where nothing is converted, and with `strict` nothing is converted where something is assumed."""
+    if not result.assumptions:
+        return result
+    if result.refused or not result.changed:
+        known = tuple(one for one in result.findings if one not in result.assumptions)
+        return replace(result, findings=known)
+    if not options.strict:
+        return result
+    return replace(
+        result, after=result.before, changes=(), findings=refused_instead(result.findings), extras={}
+    )
 
 
 def _migrate_text(path: Path, text: str, options: Options) -> FileResult:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_migrate.choices import FailOn, Mode
-from crosstrain_migrate.results import Change, FileResult, Finding, InputError, Severity
+from crosstrain_migrate.results import Change, FileResult, Finding, InputError
 from crosstrain_migrate.sources import STDIN, Piece, Source
 
 
@@ -75,29 +75,39 @@ class Outcome:
     def refused(self) -> tuple[Migrated, ...]:
         return tuple(file for file in self.files if file.result.refused)
 
+    @property
+    def assumptions(self) -> int:
+        """How many assumptions the conversions rest on."""
+        return sum(len(file.result.assumptions) for file in self.files)
+
     def exit_code(self, fail_on: frozenset[FailOn]) -> int:
         """0 done, or nothing to do; 1 something in `fail_on` came up; 2 an input could not be used."""
         if self.errors:
             return 2
-        findings = (finding for file in self.files for finding in file.result.findings)
-        failed = (
-            (FailOn.EDITS in fail_on and bool(self.changed))
-            or (FailOn.REFUSED in fail_on and bool(self.refused))
-            or (FailOn.FINDINGS in fail_on and any(one.severity is not Severity.NOTE for one in findings))
-        )
-        return int(failed)
+        came_up = {
+            FailOn.EDITS: bool(self.changed),
+            FailOn.REFUSED: bool(self.refused),
+            FailOn.ASSUMPTIONS: bool(self.assumptions),
+            FailOn.FINDINGS: any(file.result.findings for file in self.files),
+        }
+        return int(any(came_up[one] for one in fail_on))
 
     def summary(self) -> str:
-        """ "3 files would be changed, 1 refused, 12 untouched"."""
+        """ "3 files would be changed (2 assumptions), 1 refused, 12 untouched"."""
         changed = len(self.changed)
         verb = "changed" if self.mode is Mode.WRITE else "would be changed"
-        parts = [f"{changed} file{'' if changed == 1 else 's'} {verb}"]
+        rests = f" ({_count(self.assumptions, 'assumption')})" if self.assumptions else ""
+        parts = [f"{_count(changed, 'file')} {verb}{rests}"]
         if self.refused:
             parts.append(f"{len(self.refused)} refused")
         parts.append(f"{self.untouched} untouched")
         if self.errors:
             parts.append(f"{len(self.errors)} not usable")
         return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def sentences(said: Finding | InputError) -> str:

@@ -72,19 +72,24 @@ class Policy:
         ]
         parts += [(one.rule, one.line, 1, False) for one in changes]
         found: dict[object, Finding] = {}
+        left_out: dict[str, tuple[int, int]] = {}
         for rule, line, column, beside in parts:
             if not self.selected(rule):
-                found.setdefault(rule, _left_out(rule, line, column))
+                left_out.setdefault(rule, (line, column))
                 continue
             region = self.comments.keeping_away(line, rule, beside=beside)
             if region is not None:
                 found.setdefault((region.line, rule), _kept_away(region, rule, line, column))
-        return tuple(found.values())
+        return (*((_left_out(left_out),) if left_out else ()), *found.values())
 
 
-def _left_out(rule: str, line: int, column: int) -> Finding:
-    reason = f"{rule} is left out by select or ignore, and the conversion of this script needs it: nothing was changed"
-    remedy = f"Let {rule} in, or leave the file alone with # migrate: skip-file"
+def _left_out(rules: dict[str, tuple[int, int]]) -> Finding:
+    """What select or ignore keep out, with the first place that needs each."""
+    line, column = min(rules.values())
+    names = " and ".join(", ".join(sorted(rules)).rsplit(", ", 1))
+    are, them = ("is", "it") if len(rules) == 1 else ("are", "them")
+    reason = f"{names} {are} left out by select or ignore, and the conversion of this script needs {them}: nothing was changed"
+    remedy = f"Let {names} in, or leave the file alone with # migrate: skip-file"
     return Finding(KEPT_AWAY, line, column, reason, remedy, Severity.REFUSED)
 
 

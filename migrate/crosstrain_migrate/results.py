@@ -12,8 +12,12 @@ class Severity(str, Enum):
 
     REFUSED = "refused"  # the conversion was not made because of this
     ASSUMED = "assumed"  # converted on the assumption that this is so; the runtime checks it
-    REVIEW = "review"  # converted, but a person should look (or must act for more than one process)
-    NOTE = "note"  # worth knowing; nothing to do
+    NOTE = "note"  # worth knowing
+    REVIEW = "note"  # the same, by its old name
+
+
+# What needs a person first.
+URGENCY = (Severity.REFUSED, Severity.ASSUMED, Severity.NOTE)
 
 
 class Confidence(str, Enum):
@@ -73,6 +77,15 @@ class InputError:
         return f"{where}: {self.reason}. {self.remedy}"
 
 
+class FileOutcome(str, Enum):
+    """What became of one file."""
+
+    CONVERTED = "converted"  # everything is known
+    ASSUMED = "converted with assumptions"
+    REFUSED = "refused"
+    UNCHANGED = "unchanged"  # there was nothing to do
+
+
 @dataclass(frozen=True, slots=True)
 class FileResult:
     """What one file's migration came to. `before == after` when nothing was planned or all was refused.
@@ -97,3 +110,23 @@ class FileResult:
     @property
     def refused(self) -> bool:
         return any(finding.severity is Severity.REFUSED for finding in self.findings)
+
+    @property
+    def assumptions(self) -> tuple[Finding, ...]:
+        """What the conversion takes for granted."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ASSUMED)
+
+    @property
+    def outcome(self) -> FileOutcome:
+        if self.refused:
+            return FileOutcome.REFUSED
+        if not self.changed:
+            return FileOutcome.UNCHANGED
+        return FileOutcome.ASSUMED if self.assumptions else FileOutcome.CONVERTED
+
+    @property
+    def by_urgency(self) -> list[Finding]:
+        """The findings as a reader needs them: refused, then assumed, then notes, each from top to bottom."""
+        return sorted(
+            self.findings, key=lambda one: (URGENCY.index(one.severity), one.line, one.column, one.rule)
+        )

@@ -18,11 +18,12 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     follow: bool = True
+    strict: bool = False
     advice: bool = False
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
-    """Renames `torch_old` to `torch_new`, refuses `refuse_me`, notes `note_me`, fails on `crash_me`."""
+    """Renames `torch_old` to `torch_new`, refuses `refuse_me`, assumes `assume_me`, notes `note_me`, fails on `crash_me`."""
     if "crash_me" in text:
         raise KeyError("crash_me")
     compile(text, str(path), "exec", dont_inherit=True)
@@ -33,9 +34,13 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
         if "torch_old" in line
     )
     findings = tuple(
-        Finding("CT901", number, line.index(word) + 1, f"{word} is here", "Look at it.", severity)
+        Finding("CT901", number, line.index(word) + 1, f"{word} is here", "Look at it.", severity, kind)
         for number, line in enumerate(lines, 1)
-        for word, severity in (("refuse_me", Severity.REFUSED), ("note_me", Severity.NOTE))
+        for word, severity, kind in (
+            ("refuse_me", Severity.REFUSED, ""),
+            ("assume_me", Severity.REFUSED if options.strict else Severity.ASSUMED, "rows"),
+            ("note_me", Severity.NOTE, ""),
+        )
         if word in line
     )
     after = text.replace("torch_old", "torch_new")

@@ -109,18 +109,36 @@ def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migr
 def test_refusals_and_notes_are_one_line_each(migrate: Migrate, repo: Path) -> None:
     _write(repo, a="torch = 1\nx = refuse_me\n", b="x = note_me\n")
     ran = migrate("a.py", "b.py")
+    assert ran.code == 1
+    assert ran.err.splitlines() == [
+        "a.py:2:5: CT901 refused: refuse_me is here  -> Look at it.",
+        "b.py:1:5: CT901 note: note_me is here  -> Look at it.",
+        "0 files would be changed, 1 refused, 1 untouched",
+    ]
+
+
+def test_what_needs_a_person_comes_first(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\nx = note_me\ny = assume_me\nz = assume_me\n")
+    ran = migrate("a.py", "--no-diff")
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        "a.py:2:5: CT901 refuse_me is here  -> Look at it.",
-        "b.py:1:5: CT901 note_me is here  -> Look at it.",
-        "0 files would be changed, 1 refused, 1 untouched",
+        "a.py:3:5: CT901 assumed: assume_me is here  -> Look at it.",
+        "a.py:4:5: CT901 assumed: assume_me is here  -> Look at it.",
+        "a.py:2:5: CT901 note: note_me is here  -> Look at it.",
+        "1 file would be changed (2 assumptions), 0 untouched",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "arguments", "code"),
     [
-        ("refuse_me", [], 0),
+        ("refuse_me", [], 1),
+        ("refuse_me", ["--fail-on", "edits"], 0),
+        ("torch_old; assume_me", [], 0),
+        ("torch_old; assume_me", ["--write"], 0),
+        ("torch_old; assume_me", ["--write", "--fail-on", "assumptions"], 1),
+        ("torch_old; assume_me", ["--strict"], 1),
+        ("torch_old; note_me", ["--fail-on", "assumptions"], 0),
         ("refuse_me", ["--check"], 1),
         ("refuse_me", ["--write"], 1),
         ("refuse_me", ["--check", "--fail-on", "edits"], 0),
@@ -129,7 +147,8 @@ def test_refusals_and_notes_are_one_line_each(migrate: Migrate, repo: Path) -> N
         ("torch_old", ["--check", "--fail-on", "refused"], 0),
         ("torch_old", ["--fail-on", "edits"], 1),
         ("note_me", ["--check"], 0),
-        ("note_me", ["--fail-on", "findings"], 0),
+        ("note_me", ["--fail-on", "findings"], 1),
+        ("torch_old", ["--fail-on", "findings"], 0),
         ("refuse_me", ["--fail-on", "findings"], 1),
         ("refuse_me", ["--check", "--fail-on", "edits", "--fail-on", "refused"], 1),
     ],
@@ -168,6 +187,13 @@ def test_options_reach_the_core_and_override_the_configuration(migrate: Migrate,
         b"torch_new for crosstrain"
         in migrate("a.py", "--output-format", "json", "--runtime", "crosstrain").out
     )
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 1), (["--no-strict"], 0)])
+def test_a_project_may_be_strict(migrate: Migrate, repo: Path, arguments: list[str], code: int) -> None:
+    _write(repo, a="torch = assume_me\n")
+    (repo / "pyproject.toml").write_text("[tool.crosstrain.migrate]\nstrict = true\n")
+    assert migrate("a.py", *arguments).code == code
 
 
 # --- many files ---

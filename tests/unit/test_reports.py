@@ -50,8 +50,10 @@ def outcome(engine: ModuleType) -> Outcome:
     plain = "".join(f"value_{n} = {n}  # torch\n" for n in range(40))
     finding = Finding("CT901", 3, 5, "`a|b` decides,\non @local: 100% values", "Reduce it.", Severity.REFUSED)
     note = Finding("CT901", 1, 1, "look", "Look.", Severity.NOTE)
+    assumed = Finding("CT602", 8, 2, "rows\nof `x`", "Rows are counted.", Severity.ASSUMED, "rows")
+    after = plain.replace("value_7 ", "other_7 ").replace("value_30 ", "other_30 ")
     files = (
-        _file("src/train.py", plain, plain.replace("value_7 ", "other_7 ").replace("value_30 ", "other_30 ")),
+        _file("src/train.py", plain, after, assumed),
         _file(
             'a"><script>1</script>&.py', f's = "{HOSTILE}"\n', f't = "{HOSTILE}"\n', finding, reason=HOSTILE
         ),
@@ -63,13 +65,35 @@ def outcome(engine: ModuleType) -> Outcome:
 
 def test_json_says_everything_once(outcome: Outcome) -> None:
     report = json.loads(reports.render(outcome, "json"))
-    assert (report["schema"], report["version"]) == ("crosstrain-migrate", 1)
-    assert report["summary"] == {"changed": 2, "refused": 1, "untouched": 12, "errors": 1}
+    assert (report["schema"], report["version"]) == ("crosstrain-migrate", 2)
+    assert report["summary"] == {
+        "changed": 2,
+        "assumptions": 1,
+        "refused": 1,
+        "untouched": 12,
+        "errors": 1,
+    }
     first, second, third = report["files"]
     assert first["path"] == "src/train.py"
     assert [change["line"] for change in first["changes"]] == [8, 31]
     assert first["changes"][0]["confidence"] == "applied, please review"
     assert "-value_7 = 7  # torch\n+other_7 = 7  # torch\n" in first["diff"]
+    assert first["assumptions"] == [
+        {
+            "kind": "rows",
+            "rule": "CT602",
+            "line": 8,
+            "column": 2,
+            "claim": "rows\nof `x`",
+            "check": "Rows are counted.",
+        }
+    ]
+    assert [file["outcome"] for file in report["files"]] == [
+        "converted with assumptions",
+        "refused",
+        "unchanged",
+    ]
+    assert not first["findings"]
     assert second["findings"][0]["severity"] == "refused"
     assert (third["changed"], third["diff"]) == (False, "")
     assert report["errors"][0] == {
@@ -112,16 +136,25 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
     rules = run["tool"]["driver"]["rules"]
     assert [(rule["id"], rule["shortDescription"]["text"]) for rule in rules] == [
         ("CT101", TITLES["CT101"]),
+        ("CT602", TITLES["CT602"]),
         ("CT901", TITLES["CT901"]),
     ]
     levels = [
         (result["ruleId"], rules[result["ruleIndex"]]["id"], result["level"]) for result in run["results"]
     ]
-    assert levels == [("CT101", "CT101", "warning")] * 3 + [
+    assert levels == [
+        ("CT101", "CT101", "warning"),
+        ("CT101", "CT101", "warning"),
+        ("CT602", "CT602", "warning"),
+        ("CT101", "CT101", "warning"),
         ("CT901", "CT901", "error"),
         ("CT901", "CT901", "note"),
     ]
-    place = run["results"][3]["locations"][0]["physicalLocation"]
+    assert run["properties"] == {"assumptions": 1}
+    assert [result["properties"] for result in run["results"] if "properties" in result] == [
+        {"assumption": {"kind": "rows", "claim": "rows\nof `x`", "check": "Rows are counted."}}
+    ]
+    place = run["results"][4]["locations"][0]["physicalLocation"]
     assert place["region"] == {"startLine": 3, "startColumn": 5}
     assert place["artifactLocation"] == {
         "uri": "a%22%3E%3Cscript%3E1%3C/script%3E%26.py",
@@ -135,6 +168,7 @@ def test_github_commands_are_one_line_each_and_escaped(outcome: Outcome) -> None
     lines = reports.render(outcome, "github").decode().splitlines()
     assert lines == [
         "::error file=bad`.py,line=3,col=9,title=migrate::does not parse: '('. Correct it.",
+        "::warning file=src/train.py,line=8,col=2,title=CT602::rows%0Aof `x`. Rows are counted.",
         "::warning file=src/train.py,line=8,title=migrate::This file would be changed (CT101).",
         '::error file=a"><script>1</script>&.py,line=3,col=5,title=CT901::'
         "`a|b` decides,%0Aon @local: 100%25 values. Reduce it.",
@@ -164,6 +198,7 @@ def test_github_writes_the_steps_summary(
 def test_markdown_cannot_be_broken_out_of(outcome: Outcome) -> None:
     text = reports.render(outcome, "markdown").decode()
     assert "``bad`.py`` line 3: does not parse: '('. Correct it." in text
+    assert "| CT602 **assumed** | rows of `x` | Rows are counted. |" in text
     assert "CT901 **refused** | `a\\|b` decides, on &#64;local: 100% values | Reduce it. |" in text
     outside = re.sub(r"^```+diff\n.*?^```+$|`[^`\n]+`", "", text, flags=re.M | re.S)
     assert "<script" not in outside
@@ -223,7 +258,7 @@ def test_html_is_self_contained_and_hostile_text_is_text(outcome: Outcome) -> No
     text = "".join(page.text)
     assert HOSTILE in text
     assert 'a"><script>1</script>&.py' in text
-    for said in ("because", "64 per process", "does not parse", "please review", "net"):
+    for said in ("because", "64 per process", "does not parse", "please review", "net", "1 assumed"):
         assert said in text
 
 

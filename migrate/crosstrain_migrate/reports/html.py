@@ -20,13 +20,11 @@ from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Migrated, Outcome, display_name
 from crosstrain_migrate.reports.diff import Hunk, Line, part_hunks
 from crosstrain_migrate.reports.templates import environment
-from crosstrain_migrate.results import Severity
 
 _CLASSES = {"COMMENT": "c", "STRING": "s", "NUMBER": "m"} | dict.fromkeys(
     ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END"), "s"
 )
 _BUILTINS = frozenset(dir(builtins))
-_ORDER = (Severity.REFUSED, Severity.REVIEW, Severity.NOTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +79,7 @@ def _file(file: Migrated) -> dict[str, Any]:
     return {
         "name": file.name,
         "result": result,
-        "findings": sorted(
-            result.findings, key=lambda one: (_ORDER.index(one.severity), one.line, one.column)
-        ),
+        "findings": result.by_urgency,
         "hunks": [(label, hunk, list(blocks)) for label, hunk, blocks in _diff(file)],
         "spoken": file.source.spoken,
     }

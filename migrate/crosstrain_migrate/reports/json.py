@@ -1,24 +1,27 @@
-"""The report for other programs. Version 1; a key is never renamed or removed without a new version.
+"""The report for other programs. Version 2; a key is never renamed or removed without a new version.
 
-    {"schema": "crosstrain-migrate", "version": 1,
+    {"schema": "crosstrain-migrate", "version": 2,
      "tool": "crosstrain 0.1.0",
      "runtime": "crosstrain" | "accelerate",
      "mode": "preview" | "check" | "write",
-     "summary": {"changed": int, "refused": int, "untouched": int, "errors": int},
+     "summary": {"changed": int, "assumptions": int, "refused": int, "untouched": int, "errors": int},
      "files": [{"path": str,          relative to the working directory where it lies below it
+                "outcome": "converted" | "converted with assumptions" | "refused" | "unchanged",
                 "changed": bool, "refused": bool,
                 "trains": bool,       it holds a training loop
                 "changes":  [{"rule": str, "line": int, "reason": str, "confidence": str}],
                 "findings": [{"rule": str, "line": int, "column": int, "reason": str, "remedy": str,
-                              "severity": "refused" | "review" | "note"}],
+                              "severity": "refused" | "note"}],
+                "assumptions": [{"kind": str, "rule": str, "line": int, "column": int,
+                                 "claim": str, "check": str}],   what the conversion takes for granted
                 "roles":    [{"name": str, "role": str, "line": int, "evidence": str}],
                 "facts": {str: str},  what else the migration found out
                 "diff": str}],        unified, cell by cell for a notebook; empty when not changed
      "errors": [{"path": str, "line": int | null, "column": int | null, "reason": str, "remedy": str}]}
 
 A run with --verify adds `verify`: what `crosstrain verify --output-format json` prints, verdicts and figure.
-Lines and columns are 1-based and speak of the text before; columns count characters. In a notebook changes, findings
-and roles have a "cell", too, counted from 1 over all cells, and lines count in it. `files` holds every file with
+Lines and columns are 1-based and speak of the text before; columns count characters. In a notebook changes, findings,
+assumptions and roles have a "cell", too, counted from 1 over all cells, and lines count in it. `files` holds every file with
 changes, findings or training code.
 """
 
@@ -33,7 +36,7 @@ from crosstrain_migrate.outcome import Migrated, Outcome, display_name
 from crosstrain_migrate.reports.diff import readable
 from crosstrain_migrate.results import Change, Finding, InputError, RoleFact
 
-VERSION = 1
+VERSION = 2
 
 
 def render(outcome: Outcome) -> str:
@@ -51,6 +54,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "mode": outcome.mode.value,
         "summary": {
             "changed": len(outcome.changed),
+            "assumptions": outcome.assumptions,
             "refused": len(outcome.refused),
             "untouched": outcome.untouched,
             "errors": len(outcome.errors),
@@ -65,15 +69,29 @@ def _file(file: Migrated) -> dict[str, Any]:
     result = file.result
     return {
         "path": file.name,
+        "outcome": result.outcome.value,
         "changed": result.changed,
         "refused": result.refused,
         "trains": result.trains,
         "changes": [_placed(file, change) for change in result.changes],
-        "findings": [_placed(file, finding) for finding in result.findings],
+        "findings": [_finding(file, one) for one in result.findings if one not in result.assumptions],
+        "assumptions": [_assumption(file, one) for one in result.assumptions],
         "roles": [_placed(file, role) for role in result.roles],
         "facts": dict(result.extras),
         "diff": readable(file) if result.changed else "",
     }
+
+
+def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
+    found = _placed(file, finding)
+    del found["kind"]  # of assumptions only
+    return found
+
+
+def _assumption(file: Migrated, finding: Finding) -> dict[str, Any]:
+    placed = _placed(file, finding)
+    about = {"kind": finding.kind, "claim": finding.reason, "check": finding.remedy}
+    return {**about, **{key: placed[key] for key in ("rule", "line", "column", "cell") if key in placed}}
 
 
 def _placed(file: Migrated, said: Change | Finding | RoleFact) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """SARIF 2.1.0, for code scanning: one result per finding and per change.
 
-Refused is an error, "please review" a warning, everything else (changes among it) a note. Files that could
-not be used are notifications of the run, which then counts as not successful.
+Refused is an error, assumed and "please review" a warning, everything else (changes among it) a note. The property
+`assumption` of a result has its kind, its claim and how it is checked; the run's property `assumptions` counts them.
+Files that could not be used are notifications of the run, which then counts as not successful.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from crosstrain_migrate.pages import rule_names
 from crosstrain_migrate.results import Change, Confidence, Finding, InputError, Severity
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_LEVELS = {Severity.REFUSED: "error", Severity.REVIEW: "warning", Severity.NOTE: "note"}
+_LEVELS = {Severity.REFUSED: "error", Severity.ASSUMED: "warning", Severity.NOTE: "note"}
 
 
 def render(outcome: Outcome) -> str:
@@ -53,18 +54,23 @@ def render(outcome: Outcome) -> str:
             }
         ],
         "results": results,
+        "properties": {"assumptions": outcome.assumptions},
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
 def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     line, column, told = located(file, finding)
-    return {
+    result: dict[str, Any] = {
         "ruleId": finding.rule,
         "level": _LEVELS[finding.severity],
         "message": {"text": told},
         "locations": [_location(file.name, line, column)],
     }
+    if finding.severity is Severity.ASSUMED:
+        about = {"kind": finding.kind, "claim": finding.reason, "check": finding.remedy}
+        result["properties"] = {"assumption": about}
+    return result
 
 
 def _change(file: Migrated, change: Change, mode: Mode) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The plain report: the diff for `git apply`, and findings as `path:line:col: CODE reason -> remedy`."""
+"""The plain report: the diff for `git apply`, and findings as `path:line:col: CODE severity: reason  -> remedy`,
+what needs a person first."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ def messages(outcome: Outcome) -> Iterator[str]:
             verb = "changed" if outcome.mode is Mode.WRITE else "would change"
             rules = ", ".join(sorted({change.rule for change in file.result.changes}))
             yield f"{verb} {file.name}" + (f" ({rules})" if rules else "")
-        for finding in sorted(file.result.findings, key=lambda one: (one.line, one.column, one.rule)):
+        for finding in file.result.by_urgency:
             place = f"{file.name}:{file.source.place(finding.line, finding.column)}"
-            yield f"{place}: {finding.rule} {finding.reason}  -> {finding.remedy}"
+            said = f"{finding.severity.value}: {finding.reason}  -> {finding.remedy}"
+            yield f"{place}: {finding.rule} {said}"
     yield from (f"error: {error}" for error in outcome.errors)
     yield outcome.summary()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from crosstrain_migrate import edits as e
@@ -212,4 +212,4 @@ def _inside_gone(stage: Stage, edit: e.Edit) -> bool:
 
 
 def _moved(found: Finding, lines: Lines) -> Finding:
-    return Finding(found.rule, lines(found.line), found.column, found.reason, found.remedy, found.severity)
+    return replace(found, line=lines(found.line))

@@ -1,0 +1,55 @@
+"""What becomes of a conversion that takes something for granted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate import engine
+from crosstrain_migrate.assumptions import CHECKS, UNCHECKED, how_checked
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.results import FileOutcome, FileResult, Finding, Severity
+
+TEXT = "import torch\nloss.backward()\n"
+ROWS = Finding("CT602", 2, 1, "the rows of `out` are samples", CHECKS["rows"], Severity.ASSUMED, "rows")
+WRONG = Finding("CT605", 2, 1, "a queue of keys", "Take it out.", Severity.REFUSED)
+
+
+def _migrated(
+    monkeypatch: pytest.MonkeyPatch, after: str, findings: tuple[Finding, ...], *, strict: bool = False
+) -> FileResult:
+    """The result for a script whose rules have come to `after` and `findings`."""
+    found = FileResult(Path("train.py"), TEXT, after, findings=findings, extras={"batch size": "8"})
+    monkeypatch.setattr(engine, "_migrate_text", lambda *arguments: found)
+    return migrate_text(Path("train.py"), TEXT, Options(strict=strict))
+
+
+def test_an_assumption_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = _migrated(monkeypatch, "x = 1\n", (ROWS,))
+    assert (result.outcome, result.assumptions) == (FileOutcome.ASSUMED, (ROWS,))
+
+
+def test_strict_refuses_what_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = _migrated(monkeypatch, "x = 1\n", (ROWS,), strict=True)
+    assert (result.outcome, result.after, result.extras) == (FileOutcome.REFUSED, TEXT, {})
+    (finding,) = result.findings
+    assert finding.severity is Severity.REFUSED
+    assert ROWS.reason in finding.reason
+    assert "--strict" in finding.reason
+    assert CHECKS["rows"] in finding.remedy
+
+
+def test_strict_takes_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _migrated(monkeypatch, "x = 1\n", (), strict=True).outcome is FileOutcome.CONVERTED
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_is_assumed_where_nothing_is_converted(monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
+    assert _migrated(monkeypatch, TEXT, (ROWS, WRONG), strict=strict).findings == (WRONG,)
+    assert _migrated(monkeypatch, TEXT, (ROWS,), strict=strict).outcome is FileOutcome.UNCHANGED
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_accelerate_checks_nothing_at_run_time(kind: str) -> None:
+    assert how_checked(kind, "crosstrain") == CHECKS[kind]
+    assert how_checked(kind, "accelerate") == UNCHECKED

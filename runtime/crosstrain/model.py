@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -26,7 +26,9 @@ from crosstrain.utils.dataclasses import (
 
 
 class ModelSync(Protocol):
-    """What keeps one prepared model equal on all ranks."""
+    """What keeps one prepared model equal on all ranks. ``averagings``: how often gradients were averaged."""
+
+    averagings: int
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Those it takes care of, frozen ones included; not what the model got later."""
@@ -108,19 +110,27 @@ def prepare(
     ddp: DistributedDataParallelKwargs,
     fsdp: FullyShardedDataParallelPlugin | None,
     evaluation_mode: bool,
+    plain_backward: Callable[[], None] | None = None,
 ) -> ModelSync | None:
-    """Place the model, make it equal on all ranks, give it its precision; returns what averages its gradients."""
+    """Place the model, make it equal on all ranks, give it its precision; returns what averages its gradients.
+
+    ``plain_backward`` is called when a backward pass that did not begin with `backward` below reaches the model.
+    """
     if fsdp is not None and fsdp.cpu_offload and comm.world > 1:
         device = None
-    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
-    if comm.world > 1 and not comm.averages and not wrapped:
+    wrapped = _wrapper_of(model)
+    if comm.world > 1 and not comm.averages and wrapped is None:
         start_alike(model, comm)  # on the host: on the device, it is one model to all processes
-    if device is not None and not hasattr(model, "hf_device_map"):
+    if device is not None and not hasattr(model, "hf_device_map") and wrapped is None:
         comm.move(model)
     if fsdp is not None and not comm.averages:
         comm.shard(_sharded_parameters(model, fsdp))
     sync: ModelSync | None = None
-    if comm.averages and not wrapped:
+    if comm.averages and wrapped is not None:
+        from crosstrain.wrapped import WrappedSync
+
+        sync = WrappedSync(wrapped, plain_backward)
+    elif comm.averages:
         start_alike(model, comm)
         if fsdp is not None:
             from crosstrain.fsdp import shard  # imports much of torch.distributed
@@ -134,12 +144,19 @@ def prepare(
                 bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
                 hook=communication_hook(ddp),
                 send_buffers=ddp.broadcast_buffers,
+                plain_backward=plain_backward,
             )
     precision.apply_to(model)
     _PREPARED[model] = sync
     if sync is not None:
         _offer_no_sync(model, sync)
     return sync
+
+
+def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
+    """The DistributedDataParallel that the model is, compiled or not; its author placed it and made it alike."""
+    inner = compiled_inner(model)
+    return inner if isinstance(inner, nn.parallel.DistributedDataParallel) else None
 
 
 def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) -> list[nn.Parameter]:
@@ -213,8 +230,8 @@ def start_alike(model: nn.Module, comm: Comm) -> None:
 def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:
     """The user's own module, out of what torch may have wrapped around it."""
     inner = model
-    while isinstance(inner, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        inner = inner.module
+    while isinstance(compiled_inner(inner), (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        inner = compiled_inner(inner).module
     if not keep_fp32_wrapper:
         remove_precision(inner)
     return inner if keep_torch_compile else compiled_inner(inner)

@@ -30,6 +30,13 @@ def restore(obj: Any, *names: str) -> None:
     _dress(obj, {name: method for name, method in adopted.items() if names and name not in names})
 
 
+class _Unannounced:
+    """Stands before the user's class, so that its `__init_subclass__` is not told of a subclass."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Nothing."""
+
+
 def _dress(obj: Any, methods: dict[str, Any]) -> None:
     base: type = original_class(obj)
     if not methods:
@@ -46,7 +53,8 @@ def _dress(obj: Any, methods: dict[str, Any]) -> None:
         _ADOPTED: methods,
         **methods,
     }
-    _REAL_CLASS.__set__(obj, type(base)(base.__name__, (base,), body))
+    # Not `type(base)(...)`: neither a metaclass nor `__init_subclass__` of the user's takes this for a class of theirs.
+    _REAL_CLASS.__set__(obj, type.__new__(type(base), base.__name__, (_Unannounced, base), body))
 
 
 def _reduce_as_original(self: Any, protocol: Any) -> Any:

@@ -1,0 +1,80 @@
+"""Models that the script has already wrapped into DistributedDataParallel: it averages their gradients, not we."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class WrappedSync:
+    """Lets one DistributedDataParallel do its work, and tells it when gradients are to stay local.
+
+    It averages at the end of a backward pass, what was local before included, and sends its buffers in its forward
+    pass. So nothing is left to do before and after a step.
+    """
+
+    def __init__(self, wrapper: DistributedDataParallel, plain_backward: Callable[[], None] | None) -> None:
+        self._wrapper = weakref.ref(wrapper)  # the registry that maps models to us must not keep them
+        self._managed = False
+        self._handles = []
+        for param in wrapper.parameters() if plain_backward is not None else ():
+            self._handles.append(
+                param.register_post_accumulate_grad_hook(partial(self._arrive, plain_backward))
+            )
+
+    @property
+    def wrapper(self) -> DistributedDataParallel:
+        wrapper = self._wrapper()
+        assert wrapper is not None, "a model that no longer exists is being trained"
+        return wrapper
+
+    def _arrive(self, plain_backward: Callable[[], None], _param: Tensor) -> None:
+        if not self._managed:
+            plain_backward()
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.wrapper.parameters())
+
+    def expect(self) -> None:
+        self._managed = True
+
+    def finish(self) -> None:
+        self._managed = False
+
+    def abandon(self) -> None:
+        self._managed = False
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.wrapper.no_sync()
+
+    @contextmanager
+    def sync(self) -> Iterator[None]:
+        """Backward passes of losses that are made inside average."""
+        wrapper = self.wrapper
+        before, wrapper.require_backward_grad_sync = wrapper.require_backward_grad_sync, True
+        try:
+            yield
+        finally:
+            wrapper.require_backward_grad_sync = before
+
+    def settle(self) -> None:
+        """DistributedDataParallel has averaged."""
+
+    def mark_local(self) -> None:
+        """Its next averaging takes what is there."""
+
+    def discard(self) -> None:
+        """It keeps no account of what is local."""
+
+    def send_buffers(self) -> None:
+        """It sends them itself."""
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []

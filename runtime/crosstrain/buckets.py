@@ -88,9 +88,6 @@ class Bucket:
         """Wait for the averages."""
         assert self.pending is not None, "a bucket must be started before it is waited for"
         self.pending.wait()
-        if self.again:
-            self.start(comm, hook)
-            self.pending.wait()
 
     def reset(self) -> None:
         """Ready for the next pass."""
@@ -171,7 +168,8 @@ class _HookPending:
 def lay_out(
     slots: Iterable[Slot], sparse: set[int], bucket_bytes: int, flags: int
 ) -> tuple[list[Bucket], Tensor | None]:
-    """Distribute the slots over buckets in their order; ``flags`` elements ride in the last dense one.
+    """Distribute the slots over buckets in their order; ``flags`` elements, and one per bucket, ride in the last one
+    if that is dense.
 
     Returns the buckets and the flags' part of the last bucket (None: no dense last bucket, or flags is 0).
     """
@@ -194,11 +192,12 @@ def lay_out(
         if size >= limit:
             del filling[key]
     buckets: list[Bucket] = []
+    extra = flags + len(groups) if flags else 0
     for index, group in enumerate(groups):
         if id(group[0].param) in sparse:
             buckets.append(SparseBucket(index, group[0]))
         else:
-            buckets.append(Bucket(index, group, flags if index == len(groups) - 1 else 0))
+            buckets.append(Bucket(index, group, extra if index == len(groups) - 1 else 0))
     if not buckets:
         return buckets, None
     buckets[-1].last = True

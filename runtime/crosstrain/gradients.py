@@ -5,8 +5,9 @@ while the rest of the backward pass still runs. Nothing wraps the model, so its 
 methods are the user's own, and forward passes never communicate.
 
 Every rank starts the same buckets in the same order, also when some parameters got no gradient there. The
-last bucket carries one flag per parameter: it tells a rank whether a parameter that it did not use was used
-elsewhere, without a collective of its own.
+last bucket starts when the backward pass is over, and carries flags: they tell a rank whether a parameter that it
+did not use was used elsewhere, and which buckets must be averaged again because a reentrant checkpoint on some rank
+added to them after they were started. That needs no collective of its own.
 """
 
 from __future__ import annotations
@@ -60,20 +61,24 @@ class GradientSync:
         bucket_bytes: int = BUCKET_BYTES,
         hook: tuple[CommHook, Any] | None = None,
         send_buffers: bool = True,
+        plain_backward: Callable[[], None] | None = None,
     ) -> None:
         self._model = weakref.ref(model)  # the registry that maps models to us must not keep them
         self.joining: Callable[[], None] | None = None  # told before each averaging
         self.buffers_due = False  # averaged since the buffers were last sent
+        self.averagings = 0
         self.averaging = True
         self.stale = False  # some gradient is not averaged yet
         self._comm = comm
         self._sends_buffers = send_buffers
+        self._plain_backward = plain_backward  # told of each pass that is none of Accelerator.backward's
         self._managed = False  # inside Accelerator.backward, which calls finish() itself
         self._bucket_bytes = bucket_bytes
         self._hook = hook
         self._lock = threading.Lock()
         self._open = False  # a backward pass has reached the model and is not finished
         self._eager = False  # buckets of this pass may start as soon as they are full
+        self._nested = False  # a backward pass had another one inside
         self._graph_task = -1
         self._held: Any = None
         self._reported = False
@@ -106,8 +111,10 @@ class GradientSync:
             self._slots, sparse_parameters(self.model), self._bucket_bytes, 0 if self._hook else count
         )
         self._next = 0
+        self._reading: bool | None = None  # whether all ranks read the flags every time; the first flags tell
         self._flags_ride = riding is not None
         device = self._slots[0].param.device if self._slots else self._comm.device
+        count += len(self._buckets)
         self._flags: Tensor = torch.zeros(count, device=device) if riding is None else riding
         for slot in self._slots:
             param: Any = slot.param  # torch leaves this method untyped
@@ -130,24 +137,34 @@ class GradientSync:
             slot.touched = True
             if not self._open:
                 self._begin()
-            elif not self._managed and self._graph_task != torch._C._current_graph_task_id():
-                self._finish_after_this_graph()
+            elif self._graph_task != torch._C._current_graph_task_id():
+                self._enter_other_graph()
             if not self._eager:
                 return
             bucket = slot.bucket
-            if slot.arrived:
-                bucket.again = True  # a parameter of several reentrant checkpoints
+            if slot.arrived:  # a parameter of several reentrant checkpoints
+                bucket.again = bucket.again or bucket.pending is not None
                 return
             slot.arrived = True
             bucket.waiting -= 1
-            while self._next < len(self._buckets) and self._buckets[self._next].waiting == 0:
+            while self._next < len(self._buckets) - 1 and self._buckets[self._next].waiting == 0:
                 self._start_next()
 
     def _begin(self) -> None:
+        if not self._managed and self._plain_backward is not None:
+            self._plain_backward()
         self._open = True
         self.stale = True
         ready = self.averaging and self._held is None and self.joining is None
         self._eager = ready and not self._thawed()
+        self._graph_task = torch._C._current_graph_task_id()
+        if not self._managed:
+            self._finish_after_this_graph()
+
+    def _enter_other_graph(self) -> None:
+        """Not the first of this pass: a reentrant checkpoint runs a backward pass of its own inside the other."""
+        self._graph_task = torch._C._current_graph_task_id()
+        self._nested = True
         if not self._managed:
             self._finish_after_this_graph()
 
@@ -157,7 +174,6 @@ class GradientSync:
 
     def _finish_after_this_graph(self) -> None:
         """loss.backward() without the accelerator: the autograd engine tells us when it is done."""
-        self._graph_task = torch._C._current_graph_task_id()
         Variable._execution_engine.queue_callback(self._graph_done)
 
     def _graph_done(self) -> None:
@@ -218,6 +234,8 @@ class GradientSync:
             self._comm.start_average(self._flags).wait()
         for bucket in self._buckets:
             bucket.wait(self._comm, self._hook)
+        self._average_again(self._read_flags(False), empty=True)
+        for bucket in self._buckets:
             bucket.reset()
 
     def send_buffers(self) -> None:
@@ -245,29 +263,68 @@ class GradientSync:
         if alone is not None:
             alone.wait()
         missing = [slot for slot in self._slots if not slot.touched]
-        # Reading the flags waits for the device, so only a rank that misses something does it.
-        shares = self._flags.tolist() if missing else []
+        shares = self._read_flags(bool(missing))
+        self._average_again(shares)
         used = {slot.name for slot, share in zip(self._slots, shares, strict=False) if share > 0}
         for bucket in self._buckets:
             bucket.hand_out(used)
             bucket.reset()
         self._next = 0
         self.stale = self._open = False
+        self.averagings += 1
         self.buffers_due = True
         self.release()
         if missing:
-            self._look_at(missing, used, frozen_share=shares[-1])
+            self._look_at(missing, used, frozen_share=shares[len(self._slots)])
 
     def _raise_flags(self) -> None:
-        """One flag per parameter that this rank used, and one if this rank has frozen any since the start."""
+        """One flag per parameter that this rank used, one if this rank has frozen any since the start, and one per
+        bucket that got more after it was started."""
         touched = [slot.touched for slot in self._slots]
-        if all(touched):
-            self._flags.fill_(1)
-            self._flags[-1:].zero_()
+        again = [bucket.again for bucket in self._buckets]
+        # The last bucket is complete when it starts; its place tells that others may not be.
+        again[-1] = self._nested or any(again)
+        if all(touched) and not again[-1]:
+            self._flags.zero_()
+            self._flags[: len(touched)].fill_(1)
             return
         frozen = any(not slot.param.requires_grad for slot in self._slots)
-        values = torch.tensor([*touched, frozen], dtype=self._flags.dtype)
+        values = torch.tensor([*touched, frozen, *again], dtype=self._flags.dtype)
         self._flags.copy_(values, non_blocking=True)
+
+    def _waits_for_flags(self) -> bool:
+        """Whether reading the flags stops the host until the device has come there."""
+        return self._flags.device.type != "cpu"
+
+    def _read_flags(self, needed: bool) -> list[float]:
+        """What share of the ranks raised each flag; empty if nobody has to know.
+
+        Reading waits for the device. So all ranks read together on the CPU, the first time, and from then on if
+        some rank had a backward pass inside of another; a rank reads for itself when it misses a gradient.
+        """
+        together = self._reading is not False or not self._waits_for_flags()
+        if not (together or needed or self._nested):
+            return []
+        shares: list[float] = self._flags.tolist()
+        self._nested = False
+        if self._reading is None:
+            self._reading = shares[-1] > 0
+        if not together and any(share > 0 for share in shares[len(self._slots) + 1 : -1]):
+            raise RuntimeError(
+                "a reentrant checkpoint used parameters whose gradients were already being averaged, and the first "
+                "step used none, so that the other ranks do not know. Pass use_reentrant=False to "
+                "torch.utils.checkpoint.checkpoint."
+            )
+        return shares
+
+    def _average_again(self, shares: list[float], empty: bool = False) -> None:
+        """The buckets that were not complete on some rank when they were started there; all ranks know which."""
+        flags = shares[len(self._slots) + 1 : -1]  # none: nobody asked for it
+        again = [bucket for bucket, share in zip(self._buckets, flags, strict=False) if share > 0]
+        for bucket in again:
+            bucket.start(self._comm, self._hook, empty)
+        for bucket in again:
+            bucket.wait(self._comm, self._hook)
 
     def _look_at(self, missing: list[Slot], used: set[str], frozen_share: float) -> None:
         """Some parameters got no gradient: say so once, and stop carrying those that all ranks froze."""
@@ -295,7 +352,10 @@ class GradientSync:
             yield
         finally:
             self.averaging = before
-            if before and not self.stale and self._held is None:
+            scripted = isinstance(
+                self.model, torch.jit.ScriptModule
+            )  # takes no hooks: averages at once, as right
+            if before and not self.stale and self._held is None and not scripted:
                 # No backward pass yet. A forward pass outside starts a new story; so do a step and a trigger.
                 self._held = self.model.register_forward_pre_hook(lambda *_: self.release())
             self.stale = self.stale or was_stale

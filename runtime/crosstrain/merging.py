@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from crosstrain.comm_types import HOST
 from crosstrain.containers import fields_of, same_dataclass, same_mapping, same_sequence
 
 
@@ -29,6 +30,48 @@ class Counts:
     def counts_scalar(self, rank: int) -> bool:
         """Whether a value without rows counts for this rank: not when its batch is a filler of weight 0."""
         return not (self.weighted and self.real[rank] == 0)
+
+
+class Column(NamedTuple):
+    """A tensor, an array or a list of values: what may have a row for each sample."""
+
+    value: Any
+
+    @property
+    def size(self) -> int | None:
+        """Its length, None for a scalar."""
+        return len(self.value) if _has_rows(self.value) else None
+
+    @property
+    def array(self) -> bool:
+        return _is_array(self.value)
+
+    @property
+    def on_device(self) -> bool:
+        return isinstance(self.value, Tensor) and self.value.device.type != HOST.type
+
+    @property
+    def name(self) -> str:
+        kind = type(self.value).__name__
+        if self.array:
+            return f"a {kind} of shape {tuple(self.value.shape)}"
+        return f"a {kind} of {len(self.value)} items"
+
+
+def columns(part: Any) -> Iterator[Column]:
+    """What `in_list` and `in_place` cut by row, wherever it is nested in one rank's part."""
+    if isinstance(part, Mapping):
+        inner: Iterable[Any] = part.values()
+    elif (fields := fields_of(part)) is not None:
+        inner = fields.values()
+    elif _is_structure(part):
+        inner = part
+    else:
+        if _is_array(part) or _has_rows(part):
+            yield Column(part)
+        return
+    for value in inner:
+        yield from columns(value)
 
 
 def in_list(parts: list[Any], counts: Counts | None) -> list[Any]:

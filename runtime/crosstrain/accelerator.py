@@ -25,6 +25,7 @@ from crosstrain.clipping import Clipping
 from crosstrain.comm import Comm
 from crosstrain.completion import write_once
 from crosstrain.data import prepare_loader
+from crosstrain.drift import Drift
 from crosstrain.extras import Extras
 from crosstrain.forgotten import FirstStep, watch_steps
 from crosstrain.memory import release_memory
@@ -170,6 +171,9 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         self._custom_objects: list[Any] = []
         if self._window > 1 or self._precision.loss_scale is not None:
             watch_steps()
+        self._drift = Drift(self._comm, self._gates, self._syncs)
+        if self._comm.averages:
+            self._gradients.active.watch(self._drift)
         self._save_hooks: dict[str, SaveHook] = {}
         self._load_hooks: dict[str, LoadHook] = {}
         self._announced = False

@@ -20,6 +20,7 @@ from crosstrain import snapshot, summary
 from crosstrain.announce import announce_resume
 from crosstrain.checkpoint_dir import CorruptCheckpointError, Manifest
 from crosstrain.comm import Comm
+from crosstrain.drift import Drift
 from crosstrain.files import behind_link
 from crosstrain.optimizer import Gate
 from crosstrain.precision import Precision
@@ -75,6 +76,7 @@ class Checkpoints:
     fsdp_plugin: FullyShardedDataParallelPlugin | None
     get_state_dict: Callable[..., dict[str, Any]]
     _comm: Comm
+    _drift: Drift
     _precision: Precision
     _gradients: Gradients
     _window: int
@@ -123,6 +125,8 @@ class Checkpoints:
         """
         config = self.project_configuration
         target = self._mains_choice(lambda: self._save_target(output_dir))
+        if self._comm.averages:
+            self._drift.compare(f"save_state to {target}")
         writer = self._comm.local_rank == 0 if config.save_on_each_node else self._comm.rank == 0
         try:
             self._together(lambda: directories.begin(target) if writer else None)

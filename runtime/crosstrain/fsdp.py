@@ -41,6 +41,7 @@ class ShardedSync:
         self._model = model
         self._comm = comm
         self._buffers_due = False
+        self.averagings = 0
         self._averaging = True
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -48,6 +49,7 @@ class ShardedSync:
 
     def expect(self) -> None:
         self._buffers_due = True
+        self.averagings += 1
 
     def finish(self) -> None:
         pass

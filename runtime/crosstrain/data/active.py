@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import unprepared
 
 if TYPE_CHECKING:
     from .loader import Pass, PreparedLoader
+
+
+class PassWatcher(Protocol):
+    """Somebody who wants to know where the passes stand."""
+
+    def begins(self, run: Pass) -> None:
+        """A pass asks for its first batch."""
+        ...
+
+    def takes_last(self, run: Pass) -> None:
+        """Every rank is about to get the last batch of this pass."""
+        ...
 
 
 class ActiveLoaders:
@@ -20,9 +33,25 @@ class ActiveLoaders:
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
+        self._watchers: list[weakref.ref[PassWatcher]] = []
+
+    def watch(self, watcher: PassWatcher) -> None:
+        """Tell it about passes, as long as somebody else keeps it."""
+        self._watchers.append(weakref.ref(watcher, self._watchers.remove))
 
     def enter(self, run: Pass) -> None:
         self._passes.append(run)
+        for watcher in self._watchers:
+            if (known := watcher()) is not None:
+                known.begins(run)
+
+    def hand_out(self, run: Pass, batch: Any) -> Any:
+        """The batch; watchers are told before a last one."""
+        if self._watchers and run.last_for_all:
+            for watcher in tuple(self._watchers):
+                if (known := watcher()) is not None:
+                    known.takes_last(run)
+        return batch
 
     def leave(self, run: Pass) -> None:
         self._passes = [other for other in self._passes if other is not run]

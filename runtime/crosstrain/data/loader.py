@@ -111,6 +111,13 @@ class Pass:
         uneven = how.even is False and not how.drop_last
         return not (uneven or isinstance(self.batches, Peekable)) and self.at_end
 
+    @property
+    def last_for_all(self) -> bool:
+        """Whether this batch is known to be the last one, on every rank; nothing is read ahead to know it."""
+        how = self.loader._crosstrain.feed.how
+        uneven = how.even is False and not how.drop_last
+        return not (uneven or isinstance(self.batches, Peekable)) and self.at_end
+
     def weights(self) -> tuple[float, ...]:
         prepared = self.loader._crosstrain
         if self.counts is None or prepared.plan.even_batches != "weighted":

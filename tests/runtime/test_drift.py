@@ -1,0 +1,270 @@
+"""Ranks whose rates or weights part are told so, all together; nobody else is, and nobody waits."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin
+from crosstrain.drift import checksums
+from crosstrain.local_sgd import LocalSGD
+from torch import nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import ExponentialLR
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+ROWS, BATCH = 16, 2
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0)))
+
+
+class Training:
+    """A model with batch normalisation, and what it takes to train it."""
+
+    def __init__(self, rows: int = ROWS, shuffle: bool = False, **options: Any) -> None:
+        self.accelerator = Accelerator(cpu=True, **options)
+        torch.manual_seed(0)
+        self.model: Any = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        generator = torch.Generator().manual_seed(1)
+        data = TensorDataset(torch.randn(rows, 3, generator=generator))
+        self.loader: Any = DataLoader(data, BATCH, shuffle=shuffle)
+        self.optimizer: Any = SGD(self.model.parameters(), 0.1)
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(
+            self.model, self.optimizer, self.loader
+        )
+        self.alone = self.accelerator.process_index == 1
+
+    def step(self, batch: Any) -> None:
+        with self.accelerator.accumulate(self.model):
+            self.accelerator.backward(self.model(batch[0]).square().mean())
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def epoch(self) -> None:
+        for batch in self.loader:
+            self.step(batch)
+
+    def spoil(self, by: float = 0.01) -> None:
+        """Rank 1 changes one weight."""
+        if self.alone:
+            with torch.no_grad():
+                self.model[2].weight += by
+
+
+def _spoiled(what: str) -> str:
+    training = Training()
+    training.epoch()
+    if what == "weights":
+        training.spoil()
+    elif what == "one number":
+        if training.alone:
+            with torch.no_grad():
+                training.model[0].weight[3, 2] += 1e-3
+    elif training.alone:
+        ExponentialLR(training.optimizer, 0.5).step()
+    with pytest.raises(RuntimeError) as error:
+        training.epoch()
+    return str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_ranks_that_drift_are_told_in_the_next_pass() -> None:
+    for message in run_ranks(_spoiled, 2, "weights"):
+        assert "weights have drifted apart before the last batch of epoch 1 over TensorDataset" in message
+        assert "Sequential.2.weight are not the same on rank 1 as on rank 0" in message
+        assert f"{__file__}:" in message
+    for message in run_ranks(_spoiled, 2, "one number"):
+        assert "Sequential.0.weight" in message
+    for message in run_ranks(_spoiled, 2, "rates"):
+        assert "learning rates differ" in message
+        assert "rank 0 has [0.1]; rank 1 has [0.05]" in message
+    on_two = run_ranks(_spoiled, 3, "weights")
+    assert len(set(on_two)) == 1
+
+
+def _saved(folder: str, spoiled: bool) -> str:
+    training = Training()
+    training.epoch()
+    if spoiled:
+        training.spoil()
+    try:
+        training.accelerator.save_state(folder)
+    except RuntimeError as error:
+        return str(error)
+    return "saved"
+
+
+def test_ranks_that_drifted_save_nothing(tmp_path: Path) -> None:
+    for message in run_ranks(_saved, 2, str(tmp_path / "spoiled"), True):
+        assert "before save_state to" in message
+        assert "Sequential.2.weight" in message
+    assert not (tmp_path / "spoiled").exists()
+    assert run_ranks(_saved, 2, str(tmp_path / "whole"), False) == ["saved"] * 2
+
+
+def _legal(case: str) -> str:
+    """What rank 1 does apart from the others, and may; the training ends."""
+    training = Training(shuffle=case == "shuffled")
+    accelerator, model, loader = training.accelerator, training.model, training.loader
+    other = accelerator.prepare(DataLoader(TensorDataset(torch.ones(6, 3)), BATCH))
+    if case == "LocalSGD":
+        with LocalSGD(accelerator, model, local_sgd_steps=3) as local:
+            for _ in range(2):
+                for batch in loader:
+                    training.step([batch[0] + accelerator.process_index])
+                    local.step()
+    elif case == "evaluates alone":
+        for number, batch in enumerate(loader):
+            training.step(batch)
+            if training.alone and number == 1:
+                assert [len(rows) for (rows,) in other] == [2, 2]
+    elif case == "breaks off alone":
+        for number, batch in enumerate(loader):
+            training.step(batch)
+            if training.alone and number == len(loader) - 1:
+                break
+    elif case == "raises alone":
+        try:
+            for number, batch in enumerate(loader):
+                training.step(batch)
+                if training.alone and number == len(loader) - 1:
+                    raise KeyError
+        except KeyError:
+            pass
+    elif case == "keeps an iterator":
+        walk = iter(loader)
+        for _ in range(len(loader)):
+            training.step(next(walk))
+        accelerator.wait_for_everyone()
+        if training.alone:
+            walk.close()
+    elif case == "statistics":
+        training.epoch()
+        if training.alone:
+            model[1].running_mean += 1
+    training.epoch()
+    accelerator.wait_for_everyone()
+    return case
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "shuffled",
+        "LocalSGD",
+        "evaluates alone",
+        "breaks off alone",
+        "raises alone",
+        "keeps an iterator",
+        "statistics",
+    ],
+)
+def test_what_ranks_may_do_apart(case: str) -> None:
+    assert run_ranks(_legal, 2, case, timeout=60.0) == [case] * 2
+
+
+def _rounding() -> list[str]:
+    training = Training()
+    training.spoil(1e-7)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        training.epoch()
+        training.epoch()
+    return [str(warning.message) for warning in caught]
+
+
+def test_rounding_is_no_error() -> None:
+    first, second = run_ranks(_rounding, 2)
+    assert second == []
+    (said,) = first
+    assert "differ by rounding (Sequential." in said
+
+
+def _uneven(join: bool) -> int:
+    training = Training(rows=18, even_batches=False)
+    accelerator, steps = training.accelerator, 0
+    if not join:
+        assert len(list(training.loader)) in (4, 5)
+        return len(training.loader)
+    with accelerator.join_uneven_inputs([training.model]):
+        for batch in training.loader:
+            training.step(batch)
+            steps += 1
+    return steps
+
+
+def test_uneven_passes_are_not_compared() -> None:
+    assert sorted(run_ranks(_uneven, 2, False, timeout=60.0)) == [4, 5]
+    assert sorted(run_ranks(_uneven, 2, True, timeout=60.0)) == [4, 5]
+
+
+def _dispatched(spoiled: bool) -> str:
+    training = Training()
+    loader = training.accelerator.prepare(DataLoader(Stream(), BATCH))
+    if spoiled:
+        training.spoil()
+    try:
+        for batch in loader:
+            training.step([batch])
+    except RuntimeError as error:
+        return str(error)
+    return "went well"
+
+
+def test_dispatched_passes_are_compared_too() -> None:
+    assert run_ranks(_dispatched, 2, False) == ["went well"] * 2
+    for message in run_ranks(_dispatched, 2, True):
+        assert "before the last batch of epoch 0 over Stream" in message
+
+
+def _sharded(spoiled: bool) -> str:
+    """Each rank has weights of its own, and one rate."""
+    training = Training(fsdp_plugin=FullyShardedDataParallelPlugin())
+    if spoiled and training.alone:
+        training.optimizer.param_groups[0]["lr"] = 0.3
+    try:
+        training.epoch()
+    except RuntimeError as error:
+        return str(error)
+    return "went well"
+
+
+def test_sharded_weights_are_not_compared_and_their_rates_are() -> None:
+    assert run_ranks(_sharded, 2, False) == ["went well"] * 2
+    for message in run_ranks(_sharded, 2, True):
+        assert "rank 0 has [0.1]; rank 1 has [0.3]" in message
+
+
+def test_the_journal_knows(tmp_path: Path) -> None:
+    journal = tmp_path / "checks"
+    run_ranks(_legal, 2, "shuffled", env={"CROSSTRAIN_CHECKS": str(journal)})
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {(entry["kind"], entry["status"]) for entry in entries} >= {("alike", "held")}
+    run_ranks(_spoiled, 2, "weights", env={"CROSSTRAIN_CHECKS": str(journal)})
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [entry["rank"] for entry in entries if entry["status"] == "failed"] in ([0, 1], [1, 0])
+
+
+def test_checksums_see_every_bit_whatever_the_layout() -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int8):
+        for shape in ((), (1,), (7,), (8, 3), (5, 5)):
+            flat = torch.arange(60).to(dtype)
+            size = torch.Size(shape).numel()
+            for start in (0, 1, 3):
+                tensor = flat[start : start + size].reshape(shape)
+                (before,) = checksums([tensor])
+                assert before == checksums([tensor.clone()])[0]
+                tensor.view(-1)[-1:] += 1
+                assert before != checksums([tensor])[0]
+    square = torch.randn(6, 6)
+    assert checksums([square.t()]) == checksums([square.t().contiguous()])
+    assert checksums([]) == []

@@ -1,0 +1,226 @@
+"""Schedulers that observe a metric, and schedulers inside others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, GradScalerKwargs
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ExponentialLR,
+    LRScheduler,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+from torch.utils.data import DataLoader
+
+from tests.support.ranks import run_ranks
+
+BATCH = 2
+
+
+def _plateau(options: dict[str, Any], metrics: list[list[Any]]) -> list[float]:
+    """The rate after each observation; `metrics[rank]` are a rank's own."""
+    accelerator = Accelerator(cpu=True, **options)
+    model = nn.Linear(3, 1)
+    optimizer = SGD(model.parameters(), lr=1.0)
+    plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
+    model, optimizer, batches, plateau = accelerator.prepare(
+        model, optimizer, DataLoader(torch.randn(8, 3), BATCH), plateau
+    )
+    rates = []
+    for metric in metrics[accelerator.process_index]:
+        for x in batches:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(x).square().mean() * 0)
+                optimizer.step()
+                optimizer.zero_grad()
+            break  # inside the window, where there is one
+        plateau.step(metric)
+        rates += [group["lr"] for group in optimizer.param_groups]
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("world", "follows", "split", "steps"),
+    [(1, True, False, 3), (2, True, False, 1), (2, True, False, 3), (2, True, True, 3), (2, False, False, 3)],
+)
+def test_an_observation_is_one_step(world: int, follows: bool, split: bool, steps: int) -> None:
+    """accelerate counts one observation once for each process, and none inside a window."""
+    options = {
+        "step_scheduler_with_optimizer": follows,
+        "split_batches": split,
+        "gradient_accumulation_steps": steps,
+    }
+    for rates in run_ranks(_plateau, world, options, [[3.0, 2.0, 2.0, 1.0, 1.0]] * world):
+        assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+
+
+def test_the_metric_is_rank_0s_where_ranks_differ_by_rounding() -> None:
+    metrics = [[1.0, torch.tensor(1.0)], [1.0 + 1e-7, torch.tensor(1.0 - 1e-6)]]
+    one, two = run_ranks(_plateau, 2, {}, metrics)
+    assert one == two == pytest.approx([1, 0.1])
+    half = [[torch.tensor(1.0, dtype=torch.bfloat16)], [torch.tensor(1.0078125, dtype=torch.bfloat16)]]
+    assert run_ranks(_plateau, 2, {}, half) == [[1.0], [1.0]]
+    nan = [[float("nan")], [float("nan")]]
+    assert run_ranks(_plateau, 2, {}, nan) == [[0.1], [0.1]]  # not better than anything
+
+
+def _refused(metrics: list[Any]) -> str:
+    with pytest.raises(RuntimeError) as error:
+        _plateau({}, [[metric] for metric in metrics])
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "shown"),
+    [
+        ([1.0, 1.01], "1.0 on rank 0, 1.01 on rank 1"),
+        ([1.0, float("nan")], "1.0 on rank 0, nan on rank 1"),
+        ([1.0, None], "1.0 on rank 0, 'a NoneType' on rank 1"),
+        ([torch.ones(2), 0.5], "'a Tensor' on rank 0, 0.5 on rank 1"),
+    ],
+)
+def test_metrics_that_differ_are_an_error_on_all_ranks(metrics: list[Any], shown: str) -> None:
+    for message in run_ranks(_refused, 2, metrics):
+        assert shown in message
+        assert f"{__file__}:" in message
+        assert "accelerator.reduce(metric, 'mean')" in message
+
+
+def _no_number() -> None:
+    with pytest.raises(TypeError, match="float"):
+        _plateau({}, [[None], [None]])
+
+
+def test_what_is_nowhere_a_number_is_the_schedulers_own_error() -> None:
+    run_ranks(_no_number, 2)
+
+
+def test_an_observation_counts_though_the_last_step_overflowed() -> None:
+    handler = GradScalerKwargs(init_scale=4.0)
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16", kwargs_handlers=[handler])
+    model = nn.Linear(1, 1)
+    optimizer = SGD(model.parameters(), lr=1.0)
+    plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.1)
+    model, optimizer, plateau = accelerator.prepare(model, optimizer, plateau)
+    for metric in (1.0, 2.0):
+        accelerator.backward(model(torch.ones(1, 1)).sum() * float("inf"))
+        optimizer.step()
+        optimizer.zero_grad()
+        assert accelerator.optimizer_step_was_skipped
+        plateau.step(metric)
+    assert plateau.last_epoch == 2
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+# -- schedulers inside others -------------------------------------------------------------------------
+
+
+class Warmup(LRScheduler):
+    """A script's own: hands over to another one after its first step."""
+
+    def __init__(self, optimizer: Any, after: LRScheduler) -> None:
+        self.after = after
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Tensor]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch += 1
+        if self.last_epoch > 1:
+            self.after.step()
+
+
+def _schedulers(kind: str, optimizer: Any) -> tuple[LRScheduler, list[LRScheduler]]:
+    """The outer scheduler and those inside."""
+    if kind == "sequential":
+        inner = [ExponentialLR(optimizer, 0.5), StepLR(optimizer, 2, 0.1)]
+        return SequentialLR(optimizer, inner, milestones=[3]), inner
+    if kind == "chained":
+        inner = [ExponentialLR(optimizer, 0.5), StepLR(optimizer, 3, 0.1)]
+        return ChainedScheduler(inner), inner
+    if kind == "nested":
+        leaves = [ExponentialLR(optimizer, 0.5), ExponentialLR(optimizer, 0.9)]
+        inner = [ChainedScheduler(leaves)]
+        return ChainedScheduler(inner), [*leaves, *inner]
+    inner = [ExponentialLR(optimizer, 0.5)]
+    return Warmup(optimizer, inner[0]), inner
+
+
+def _rates(kind: str, prepared: str, options: dict[str, Any]) -> list[float]:
+    accelerator = Accelerator(cpu=True, **options)
+    model = nn.Linear(3, 1)
+    optimizer = SGD(model.parameters(), lr=1.0)
+    outer, inner = _schedulers(kind, optimizer)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    if prepared in ("outer", "both"):
+        outer = accelerator.prepare(outer)
+    if prepared in ("inner", "both"):
+        accelerator.prepare(*inner)
+    rates = []
+    for number in range(1, 9):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(torch.full((1, 3), accelerator.process_index + 1.0)).sum() * 0)
+            optimizer.step()
+            if number % options.get("gradient_accumulation_steps", 1) == 0 or prepared in ("outer", "both"):
+                outer.step()
+            optimizer.zero_grad()
+        rates += [group["lr"] for group in optimizer.param_groups]
+    return rates
+
+
+def _plain(kind: str, steps: list[int]) -> list[float]:
+    """The rates of plain PyTorch, whose outer scheduler has made so many steps."""
+    optimizer = SGD(nn.Linear(3, 1).parameters(), lr=1.0)
+    outer, _ = _schedulers(kind, optimizer)
+    rates, made = [], 0
+    for wanted in steps:
+        for _ in range(wanted - made):
+            optimizer.step()
+            outer.step()
+        made = wanted
+        rates += [group["lr"] for group in optimizer.param_groups]
+    return rates
+
+
+@pytest.mark.parametrize("kind", ["sequential", "chained", "nested", "warmup"])
+@pytest.mark.parametrize("prepared", ["outer", "inner", "both"])
+def test_a_scheduler_inside_another_is_stepped_by_that_one_alone(kind: str, prepared: str) -> None:
+    """accelerate makes double speed of it, squared with the number of processes."""
+    pace = 1 if prepared == "inner" else 2  # unprepared, the outer one works as written
+    expected = _plain(kind, [number * pace for number in range(1, 9)])
+    for rates in run_ranks(_rates, 2, kind, prepared, {}):
+        assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("prepared", ["outer", "inner", "both"])
+def test_a_scheduler_inside_another_keeps_time_with_windows_and_by_epochs(prepared: str) -> None:
+    windows = [number // 2 for number in range(1, 9)]
+    for rates in run_ranks(_rates, 1, "sequential", prepared, {"gradient_accumulation_steps": 2}):
+        assert rates == pytest.approx(_plain("sequential", windows))
+    for rates in run_ranks(_rates, 2, "chained", prepared, {"step_scheduler_with_optimizer": False}):
+        assert rates == pytest.approx(_plain("chained", list(range(1, 9))))
+
+
+def test_a_cycle_inside_another_scheduler_is_never_exceeded() -> None:
+    """Processes complete the last batches, so there may be a few steps more than the schedule was made for."""
+    rates = []
+    for steps in (40, 42):
+        accelerator = Accelerator(cpu=True)
+        model = nn.Linear(3, 1)
+        optimizer = SGD(model.parameters(), lr=1.0)
+        chain = ChainedScheduler([OneCycleLR(optimizer, 1.0, total_steps=40)])
+        model, optimizer, chain = accelerator.prepare(model, optimizer, chain)
+        for _ in range(steps):
+            optimizer.step()
+            chain.step()
+        rates += [group["lr"] for group in optimizer.param_groups]
+    assert rates[0] == rates[1]

@@ -28,6 +28,7 @@ from crosstrain import summary
 from crosstrain.launch import failure, loopback, network, worker
 from crosstrain.launch.devices import prepare_torch_tpu
 from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, Resolved, UsageError
+from crosstrain.launch.plain import trains_alone
 from crosstrain.launch.target import Target
 from crosstrain.state import quiet as quiet_run
 
@@ -44,6 +45,7 @@ def launch(resolved: Resolved, target: Target) -> int:
     if problem := _no_log_dir(resolved.options):
         print(f"crosstrain launch: {problem}", file=sys.stderr)
         return 2
+    _warn_of_plain_script(resolved, target)
     if not resolved.options.debug:
         quiet()
     os.environ.update(_between_machines(resolved.options) | resolved.environment)
@@ -77,6 +79,16 @@ def launch(resolved: Resolved, target: Target) -> int:
         print("crosstrain launch: stopped; every rank was ended.", file=sys.stderr)
         return 128 + number
     return 0
+
+
+def _warn_of_plain_script(resolved: Resolved, target: Target) -> None:
+    if resolved.world_size > 1 and not resolved.options.machine_rank and trains_alone(target):
+        print(
+            f"crosstrain launch: {target.name} has no Accelerator and starts no process group: each of the "
+            f"{resolved.world_size} processes will do the whole training for itself, and they will overwrite each "
+            f"other's files. Convert it with `migrate {target.name}`, or launch it with --num-processes 1.",
+            file=sys.stderr,
+        )
 
 
 def _no_log_dir(options: LaunchOptions) -> str | None:

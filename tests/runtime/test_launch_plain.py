@@ -1,0 +1,97 @@
+"""A script that was never converted, launched on several processes, is told apart from every other one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crosstrain.launch.plain import trains_alone
+from crosstrain.launch.target import Target
+
+PLAIN = """
+import argparse
+import torch
+from torch import nn
+from tqdm import tqdm
+from parts.net import make
+
+model = make()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in tqdm(range(1), disable=True):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).mean().backward()
+    optimizer.step()
+model.eval()
+print("trained")
+"""
+NET = """
+from torch import nn
+from . import sizes
+
+def make():
+    return nn.Linear(2, sizes.OUT)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").touch()
+    (tmp_path / "parts" / "net.py").write_text(NET)
+    (tmp_path / "parts" / "sizes.py").write_text("OUT = 1\n")
+    (tmp_path / "train.py").write_text(PLAIN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_plain_training_is_one(folder: Path) -> None:
+    assert trains_alone(Target("train.py", is_module=False))
+    assert trains_alone(Target("train", is_module=True))
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("train.py", "from crosstrain import Accelerator"),
+        ("train.py", "import accelerate"),
+        ("train.py", "import torch.distributed as dist"),
+        ("train.py", "from torch import distributed"),
+        ("train.py", "import os; place = os.environ.get('LOCAL_RANK')"),
+        ("train.py", "argparse.ArgumentParser().add_argument('--local_rank')"),
+        ("train.py", "import somebodys_training_library"),
+        ("train.py", "import importlib; importlib.import_module('x' + 'y')"),
+        ("train.py", "from transformers import Trainer"),
+        ("train.py", "import wandb; wandb.agent('a')"),
+        ("train.py", "this is no python"),
+        ("parts/net.py", "from crosstrain import PartialState"),
+        ("parts/sizes.py", "import torch; torch.distributed.init_process_group()"),
+        ("parts/__init__.py", "import os; os.environ['WORLD_SIZE']"),
+    ],
+)
+def test_what_may_know_of_other_processes_is_not_called_plain(folder: Path, file: str, line: str) -> None:
+    path = folder / file
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    assert not trains_alone(Target("train.py", is_module=False))
+
+
+def test_what_does_not_train_may_run_often(folder: Path) -> None:
+    (folder / "train.py").write_text(PLAIN.replace(".backward()", ""))
+    assert not trains_alone(Target("train.py", is_module=False))
+    assert not trains_alone(Target("timeit", is_module=True))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_launcher_says_so_where_there_are_several(folder: Path, processes: int) -> None:
+    """N unrelated trainings overwrote each other's files, and all looked well."""
+    command = [sys.executable, "-c", "from crosstrain.cli import main; main()", "launch", "--cpu"]
+    command += ["--num-processes", str(processes), "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "trained\n" * processes)
+    if processes == 1:
+        assert done.stderr == ""
+        return
+    assert done.stderr.count("\n") == 1
+    assert "train.py has no Accelerator and starts no process group: each of the 2 processes" in done.stderr
+    assert "`migrate train.py`" in done.stderr

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import unprepared
+from .taken import Taken
 
 if TYPE_CHECKING:
     from .loader import Pass, PreparedLoader
@@ -24,6 +26,9 @@ class PassWatcher(Protocol):
         ...
 
 
+ENDED = 4  # passes that are remembered: training and evaluation of an epoch, and another pair
+
+
 class ActiveLoaders:
     """Passes that have begun and not ended, outermost first.
 
@@ -33,6 +38,7 @@ class ActiveLoaders:
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
+        self._ended: deque[Taken] = deque(maxlen=ENDED)
         self._watchers: list[weakref.ref[PassWatcher]] = []
 
     def watch(self, watcher: PassWatcher) -> None:
@@ -55,6 +61,17 @@ class ActiveLoaders:
 
     def leave(self, run: Pass) -> None:
         self._passes = [other for other in self._passes if other is not run]
+        run.taken.end(self._outer)
+        self._ended.append(run.taken)
+
+    @property
+    def _outer(self) -> Taken | None:
+        return self._passes[-1].taken if self._passes else None
+
+    @property
+    def ended(self) -> list[Taken]:
+        """The latest passes that ended since the `current` loader gave its batch; outside every loop, at all."""
+        return [taken for taken in self._ended if taken.ended_beside(self._outer)]
 
     @property
     def current(self) -> PreparedLoader | None:

@@ -1,0 +1,379 @@
+"""`gather_for_metrics` knows what it gathers, or says on every rank that it does not."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, skip_first_batches
+from crosstrain.merging import Column, Counts
+from crosstrain.row_check import VALUE, Hand
+from torch.utils.data import DataLoader
+
+from tests.support.ranks import run_ranks
+
+
+def _loader(accelerator: Accelerator, n: int, size: int, **options: Any) -> Any:
+    return accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size, **options))
+
+
+def _filtered(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 16, 4):
+        accelerator.gather_for_metrics(x[:3])
+
+
+def _filtered_on_one(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 16, 4):
+        accelerator.gather_for_metrics(x[:3] if accelerator.process_index == 1 else x)
+
+
+def _filtered_late(accelerator: Accelerator) -> Any:
+    for step, x in enumerate(_loader(accelerator, 16, 4)):
+        accelerator.gather_for_metrics({"x": x, "some": x[:3] if step else x})
+
+
+def _filtered_large(accelerator: Accelerator) -> Any:
+    wide = torch.ones(4, 5000)
+    for x in _loader(accelerator, 16, 4):
+        accelerator.gather_for_metrics(wide[: 3 if accelerator.process_index == 0 else len(x)])
+
+
+def _none_left(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 16, 4):
+        accelerator.gather_for_metrics(x[x < 0])
+
+
+def _in_uneven_step(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 11, 4):
+        some = x if len(x) == 4 and x[0] < 8 else x[:3]
+        accelerator.gather_for_metrics(some if accelerator.process_index == 0 else x)
+
+
+def _weighted(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 10, 5):
+        accelerator.gather_for_metrics(x.new_zeros(4) if accelerator.process_index == 0 else x)
+
+
+def _array_beside_words(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 16, 4):
+        accelerator.gather_for_metrics({"x": x.numpy()[:3], "words": "these"})
+
+
+def _listed(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 11, 4):
+        some = accelerator.process_index == 1
+        accelerator.gather_for_metrics([str(i) for i in x.tolist()][int(some) :], use_gather_object=True)
+
+
+NOT_ROWS = [
+    _filtered,
+    _filtered_on_one,
+    _filtered_late,
+    _filtered_large,
+    _none_left,
+    _in_uneven_step,
+    _array_beside_words,
+    _listed,
+    (_weighted, {"split_batches": True, "even_batches": "weighted"}),
+]
+
+
+def _said(case: Callable[[Accelerator], Any], options: dict[str, Any]) -> str:
+    accelerator = Accelerator(cpu=True, **options)
+    try:
+        case(accelerator)
+    except RuntimeError as error:
+        accelerator.wait_for_everyone()  # all ranks have raised, and can go on together
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("case", NOT_ROWS, ids=str)
+def test_what_is_neither_rows_nor_one_value_is_an_error_on_all_ranks(case: Any) -> None:
+    """Plain: a tensor of another size is gathered and counted, or hangs where only one rank has it."""
+    work, options = case if isinstance(case, tuple) else (case, {})
+    texts = run_ranks(_said, 2, work, options)
+    assert len(set(texts)) == 1
+    assert texts[0].startswith(f"{__file__}:{_line_of(work)}: gather_for_metrics got a ")
+    assert "accelerator.gather()" in texts[0] and "accelerator.reduce()" in texts[0]
+    assert "Dimension 0 must be these rows (" in texts[0]
+
+
+def _line_of(work: Callable[..., Any]) -> int:
+    code = work.__code__
+    lines = Path(code.co_filename).read_text().splitlines()
+    inside = range(code.co_firstlineno, len(lines))
+    return next(number + 1 for number in inside if "gather_for_metrics" in lines[number])
+
+
+def _unprepared(accelerator: Accelerator) -> Any:
+    plain = DataLoader(torch.arange(8.0), batch_size=4)
+    for _ in _loader(accelerator, 10, 4):
+        for y in plain:
+            accelerator.gather_for_metrics(y)
+
+
+def test_the_loop_of_an_unprepared_loader_inside_a_prepared_one_is_an_error() -> None:
+    """Plain: 8 rows of 4, or 2 of 8 where the outer batch is the last one."""
+    for text in run_ranks(_said, 2, _unprepared, {}):
+        assert text.startswith(f"{__file__}:{_line_of(_unprepared)}: ")
+        assert "a DataLoader that was not prepared" in text
+        assert "accelerator.prepare()" in text
+
+
+def _collected(accelerator: Accelerator) -> Any:
+    rows = torch.cat(list(_loader(accelerator, 11, 3)))
+    return accelerator.gather_for_metrics(rows)
+
+
+def _collected_three_each(accelerator: Accelerator) -> Any:
+    rows = torch.cat([x.repeat_interleave(3) for x in _loader(accelerator, 11, 3)])
+    return accelerator.gather_for_metrics(rows)
+
+
+def _left_over(accelerator: Accelerator) -> Any:
+    for x in _loader(accelerator, 11, 3):  # noqa: B007 - the last batch is meant
+        pass
+    return accelerator.gather_for_metrics(x)
+
+
+def _collected_names(accelerator: Accelerator) -> Any:
+    names = [str(i) for x in _loader(accelerator, 11, 3) for i in x.tolist()]
+    return accelerator.gather_for_metrics({"names": names}, use_gather_object=True)
+
+
+def _collected_inside(accelerator: Accelerator) -> Any:
+    """12 rows, which look like 3 for each of the outer batch's 4."""
+    for _ in _loader(accelerator, 7, 4):
+        rows = torch.cat(list(_loader(accelerator, 23, 4)))
+        accelerator.gather_for_metrics(rows)
+
+
+COUNTED = [_collected, _collected_three_each, _left_over, _collected_names, _collected_inside]
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=str)
+def test_rows_that_complete_a_batch_are_not_counted_after_the_loop(case: Any) -> None:
+    """Plain: 12 of 11, and 18 of 24 where the collected rows are cut like the outer batch's."""
+    texts = run_ranks(_said, 2, case, {})
+    assert len(set(texts)) == 1
+    assert texts[0].startswith(f"{__file__}:")
+    assert "after the loop over Tensor" in texts[0]
+    assert "for each batch, in the loop" in texts[0]
+
+
+# -- legal neighbours ---------------------------------------------------------------------------------
+
+
+def _values(options: dict[str, Any]) -> list[Any]:
+    """One value for each process, of shape () and (1,), beside rows; batches of several rows and of one."""
+    accelerator = Accelerator(cpu=True, **options)
+    out: list[Any] = []
+    for size in (1, 2, 3):
+        if options.get("split_batches") and options.get("even_batches") != "weighted" and size % 2:
+            continue
+        for n in (4, 5, 6):
+            if options.get("even_batches") is False and n != 4:
+                continue
+            rows, scalars, ones = [], [], []
+            for x in _loader(accelerator, n, size):
+                both = accelerator.gather_for_metrics((x, x.mean(), x.mean().reshape(1)))
+                rows += both[0].tolist()
+                scalars.append(both[1].numel())
+                ones.append(both[2].numel())
+            out.append([rows == list(range(n)), scalars, ones, size])
+    return out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"even_batches": False},
+        {"even_batches": "weighted"},
+        {"split_batches": True},
+        {"split_batches": True, "even_batches": "weighted"},
+        {"dispatch_batches": True},
+    ],
+    ids=str,
+)
+def test_one_value_for_each_process_is_no_row(options: dict[str, Any]) -> None:
+    zero, one = run_ranks(_values, 2, options)
+    assert zero == one
+    for rows, scalars, ones, size in zero:
+        assert rows
+        assert set(scalars) <= {1, 2}
+        if size > 1:
+            assert set(ones) <= {1, 2}
+        assert len(scalars) == len(ones)
+
+
+def _neighbours() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    out: dict[str, Any] = {}
+    plain = DataLoader(torch.arange(3.0), batch_size=3)
+    out["unprepared alone"] = [accelerator.gather_for_metrics(x).numel() for x in plain]
+    out["next"] = []
+    for x in _loader(accelerator, 8, 2):
+        other = next(iter(plain))
+        out["next"].append(accelerator.gather_for_metrics(x + other[:1] * 0).tolist())
+    out["after"] = []
+    even = list(_loader(accelerator, 12, 3))
+    out["after"].append(sorted(accelerator.gather_for_metrics(torch.cat(even)).tolist()) == list(range(12)))
+    uneven = sum(len(x) for x in _loader(accelerator, 11, 3))
+    out["after"].append(accelerator.gather_for_metrics(torch.tensor([float(uneven)])).tolist())
+    out["after"].append(accelerator.gather_for_metrics(torch.tensor(uneven)).tolist())
+    out["after"].append(accelerator.gather_for_metrics(torch.ones(5)).numel())
+    out["skipped"] = [
+        i
+        for x in skip_first_batches(_loader(accelerator, 11, 2), 1)
+        for i in accelerator.gather_for_metrics(x).tolist()
+    ]
+    for _ in _loader(
+        accelerator, 7, 4
+    ):  # collected in an inner loop that completes nothing: not cut as the outer is
+        inner = torch.cat(list(_loader(accelerator, 24, 4)))
+        out["inside"] = sorted(accelerator.gather_for_metrics(inner).tolist()) == list(range(24))
+    out["words"] = [
+        len(accelerator.gather_for_metrics(["a"] * (1 + accelerator.process_index), use_gather_object=True))
+        for x in _loader(accelerator, 8, 4)
+    ]
+    return out
+
+
+def test_what_is_legal_stays_so() -> None:
+    for seen in run_ranks(_neighbours, 2):
+        assert seen["unprepared alone"] == [6]
+        assert seen["next"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert seen["after"] == [True, [6.0, 6.0], [6, 6], 10]
+        assert seen["skipped"] == list(range(4, 11))
+        assert seen["inside"]
+        assert seen["words"] == [3]
+
+
+def _several() -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            rows: list[float] = []
+            for x in _loader(accelerator, 11, 4):
+                rows += accelerator.gather_for_metrics(x.repeat_interleave(2)).tolist()
+            assert rows == [i // 2 for i in range(22)]
+            for x in _loader(accelerator, 16, 4):
+                accelerator.gather_for_metrics(x.repeat_interleave(2))
+    return [str(warning.message) for warning in caught if "rows of each sample" in str(warning.message)]
+
+
+def test_several_rows_for_a_sample_are_said_once_where_they_are_cut() -> None:
+    """A tensor of k x batch rows may also be laid out otherwise: nothing but the shape tells."""
+    zero, one = run_ranks(_several, 2)
+    assert len(zero) == 1 and one == []
+    assert "2 rows of each sample" in zero[0] and zero[0].startswith(f"{__file__}:")
+
+
+def _square() -> int:
+    accelerator = Accelerator(cpu=True)
+    return sum(
+        accelerator.gather_for_metrics(torch.outer(torch.arange(4.0), x).t()[:, :].t()).shape[0]
+        for x in _loader(accelerator, 8, 4)
+    )
+
+
+def test_a_transposed_square_looks_like_rows() -> None:
+    """The documented limit: [k, B] with k = B. `migrate --verify` permutes the rows of a batch to find it."""
+    assert run_ranks(_square, 2) == [8, 8]
+
+
+def _journal(fails: bool) -> None:
+    accelerator = Accelerator(cpu=True)
+    for step, x in enumerate(_loader(accelerator, 16, 4)):
+        accelerator.gather_for_metrics(x[: 3 if fails and step else 4])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_journal_says_what_came_of_the_check(fails: bool, tmp_path: Path) -> None:
+    env = {"CROSSTRAIN_CHECKS": str(tmp_path / "checks")}
+    if fails:
+        with pytest.raises(RuntimeError, match="gather_for_metrics got"):
+            run_ranks(_journal, 2, fails, env=env)
+    else:
+        run_ranks(_journal, 2, fails, env=env)
+    written = [json.loads(line) for line in (tmp_path / "checks").read_text().splitlines()]
+    entries = [entry for entry in written if entry["kind"] == "rows"]
+    seen = {(entry["rank"], entry["kind"], entry["status"]) for entry in entries}
+    wanted = {(0, "rows", "held"), (1, "rows", "held")}
+    assert wanted <= seen
+    assert fails == any(status == "failed" for _, _, status in seen)
+    assert {entry["line"] for entry in entries} == {_line_of(_journal)}
+
+
+def _exchanges(on_device: bool) -> list[int]:
+    """How many each step makes. Tensors on a device travel without a frame: here they only say that they do."""
+    if on_device:
+        setattr(Column, "on_device", property(lambda column: True))  # noqa: B010 - a property of the class
+    accelerator = Accelerator(cpu=True)
+    frames: Any = accelerator._comm._frames
+    counted = 0
+    plain = frames._gather
+
+    def counting(out: torch.Tensor, mine: torch.Tensor) -> None:
+        nonlocal counted
+        counted += 1
+        plain(out, mine)
+
+    loader = _loader(accelerator, 31, 4)
+    frames._gather = counting
+    steps = []
+    for x in loader:
+        before = counted
+        accelerator.gather_for_metrics({"x": x, "mean": x.mean(), "one": x[:1]})
+        steps.append(counted - before)
+    return steps
+
+
+@pytest.mark.parametrize(("on_device", "steps"), [(False, [1] * 4), (True, [2, 1, 1, 2])])
+def test_a_steady_step_makes_no_collective_for_the_check(on_device: bool, steps: list[int]) -> None:
+    assert run_ranks(_exchanges, 2, on_device) == [steps] * 2
+
+
+def _on_device(first: bool) -> str:
+    setattr(Column, "on_device", property(lambda column: True))  # noqa: B010 - a property of the class
+    accelerator = Accelerator(cpu=True)
+    try:
+        for step, x in enumerate(_loader(accelerator, 29, 4)):
+            wrong = accelerator.process_index == 1 and step == (0 if first else 3)
+            accelerator.gather_for_metrics(x[:2] if wrong else x)
+    except RuntimeError as error:
+        accelerator.wait_for_everyone()
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_tensors_on_a_device_are_compared_at_first_and_in_uneven_steps(first: bool) -> None:
+    texts = run_ranks(_on_device, 2, first)
+    assert len(set(texts)) == 1
+    assert "gather_for_metrics got a Tensor of shape (2,)" in texts[0]
+
+
+def _whole(size: int, completed: bool = True) -> tuple[str | None, list[int]]:
+    """What one program for 2 x 4 rows says about a tensor, which holds the rows of all."""
+    counts = Counts([4, 4], [4, 2 if completed else 4], weighted=False)
+    hand = Hand("Rows", counts, rank=0, whole=True, foreign=False, ended=[])
+    found = [Column(torch.ones(size))]
+    said = hand.problem(found)
+    return said, [] if said else hand.rows_per_sample(found, [[size]])
+
+
+def test_one_program_for_several_devices_counts_the_rows_of_all() -> None:
+    assert _whole(8) == (None, [1])
+    assert _whole(24) == (None, [3])
+    assert _whole(1) == (None, [VALUE])
+    said, _ = _whole(4)
+    assert said is not None and "has 8 rows" in said

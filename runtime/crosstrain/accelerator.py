@@ -373,8 +373,10 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         return ops.gather(tensor)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
-        """`gather`, without rows that only even out a batch: see `crosstrain.metrics.gather_for_metrics`."""
-        return gather_for_metrics(input_data, self._gradients.active.current, self._comm, use_gather_object)
+        """`gather` for the rows of the loop's batch (or k rows per sample, or one value), without those that only
+        even out the last one: see `crosstrain.metrics.gather_for_metrics`.
+        """
+        return gather_for_metrics(input_data, self._gradients.active, self._comm, use_gather_object)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """New tensors with the sum, mean, max or min over the ranks.

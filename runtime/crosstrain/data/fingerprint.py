@@ -8,29 +8,45 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from crosstrain import checks
 from crosstrain.comm import Comm
+
+from .adopted import misfit, own_sampler, share_of
 
 
 def check_same_loader(loader: DataLoader[Any], comm: Comm) -> None:
     """Compare what decides about the batches over the processes.
 
-    Raises ValueError, on every process alike, naming what differs and where.
+    Raises ValueError, on every process alike, naming what differs and where, or the part that a sampler of the
+    script's own gives to the wrong process.
     """
-    if comm.world == 1:
-        return
-    prints: list[dict[str, str]] = comm.all_gather_object(fingerprint(loader))
-    reference = prints[0]
+    prints = fingerprint(loader)
+    shared = [(prints, share_of(loader))]
+    if comm.world > 1:
+        shared = comm.all_gather_object(shared[0])
+    shares = [share for _, share in shared]
+    message = _difference([one for one, _ in shared]) or misfit(shares, comm, prints["data set"])
+    if message is not None:
+        checks.failed("loader", message)
+        raise ValueError(message)
+    if comm.world > 1:
+        checks.held("loader")
+
+
+def _difference(prints: list[dict[str, str]]) -> str | None:
+    """What is not the same everywhere, in words."""
     for name in dict.fromkeys(name for one in prints for name in one):
         values = [one.get(name, "absent") for one in prints]
         odd = [rank for rank, value in enumerate(values) if value != values[0]]
         if odd:
-            raise ValueError(
-                f"the loader over {reference['data set']} is not the same on all processes: its {name} is "
+            return (
+                f"the loader over {prints[0]['data set']} is not the same on all processes: its {name} is "
                 f"{values[0]} on process 0 and {values[odd[0]]} on process {odd[0]}. Training would miss "
                 "samples and mix up training and validation data. Construct Accelerator() before a random "
                 "split is drawn (it copies process 0's random state to all), or pass random_split and the "
                 "sampler a seeded generator."
             )
+    return None
 
 
 def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
@@ -49,6 +65,9 @@ def fingerprint(loader: DataLoader[Any]) -> dict[str, str]:
             values = getattr(owner, name, None)
             if values is not None:
                 found[f"sampler's {name}"] = _digest(values)
+    if (sampler := own_sampler(loader)) is not None:
+        decides = {name: getattr(sampler, name, None) for name in ("shuffle", "seed", "drop_last", "epoch")}
+        found["sampler"] = f"{type(sampler).__name__} of {sampler.num_replicas} processes ({decides})"
     if isinstance(loader.sampler, (list, tuple)):
         found["sampler"] = _digest(loader.sampler)
     return found

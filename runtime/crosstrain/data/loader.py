@@ -111,13 +111,6 @@ class Pass:
         uneven = how.even is False and not how.drop_last
         return not (uneven or isinstance(self.batches, Peekable)) and self.at_end
 
-    @property
-    def last_for_all(self) -> bool:
-        """Whether this batch is known to be the last one, on every rank; nothing is read ahead to know it."""
-        how = self.loader._crosstrain.feed.how
-        uneven = how.even is False and not how.drop_last
-        return not (uneven or isinstance(self.batches, Peekable)) and self.at_end
-
     def weights(self) -> tuple[float, ...]:
         prepared = self.loader._crosstrain
         if self.counts is None or prepared.plan.even_batches != "weighted":
@@ -153,6 +146,7 @@ class Progress:
 
     begun: a pass has begun; a loaded state's passes count. resume: batches done and random state of a pass that a
     loaded state goes on in. over: that pass is to be ended first, although nobody has asked for the rest of it.
+    sampler_epoch: the epoch of the script's own DistributedSampler in that pass.
     """
 
     epoch: int = 0
@@ -161,12 +155,13 @@ class Progress:
     begun: bool = False
     resume: tuple[int, State] | None = None
     over: bool = False
+    sampler_epoch: int | None = None
 
 
 @dataclass
 class Prepared:
     """What preparation adds to a loader. skip: batches that are left out of each pass, None: none, or as many as
-    a loaded state says.
+    a loaded state says. own: the sampler by which the script itself shards the loader.
     """
 
     comm: Comm
@@ -178,6 +173,7 @@ class Prepared:
     raw: DataLoader[Any]
     seedable: SeedableRandomSampler | None = None
     skip: int | None = None
+    own: Any = None
 
 
 class PreparedLoader(DataLoader[Any]):
@@ -223,6 +219,7 @@ class PreparedLoader(DataLoader[Any]):
         """
         prepared = self._crosstrain
         progress = prepared.progress
+        self._follow_own_sampler()
         done, state = progress.resume or (0, None)
         if state is None or not self._ends_at(done):
             return done, state
@@ -241,6 +238,16 @@ class PreparedLoader(DataLoader[Any]):
                 stacklevel=3,
             )
         return done, state
+
+    def _follow_own_sampler(self) -> None:
+        """The script's own sampler was set to another epoch than the loaded state's: its position is given up."""
+        prepared = self._crosstrain
+        progress = prepared.progress
+        before, now = progress.sampler_epoch, getattr(prepared.own, "epoch", None)
+        if progress.resume is None or before is None or now is None or before == now:
+            return
+        progress.epoch += now - before
+        progress.resume, progress.over = None, False
 
     def _ends_at(self, done: int) -> bool:
         length = self._crosstrain.feed.length()
@@ -331,6 +338,13 @@ class PreparedLoader(DataLoader[Any]):
         return 1.0 if run is None else run.weights()[self._crosstrain.comm.rank]
 
     @property
+    def already_sharded(self) -> bool:
+        """Whether the script itself shards this loader, by a DistributedSampler: its length and its batches are this
+        process's already, before `prepare` as behind it.
+        """
+        return self._crosstrain.own is not None
+
+    @property
     def total_batch_size(self) -> int | None:
         """Rows of a full step over all ranks; None when the batches have no common size."""
         return self._crosstrain.feed.how.full
@@ -385,6 +399,7 @@ class PreparedLoader(DataLoader[Any]):
             "start": start or {"generators": self._crosstrain.feed.rng.generator_states()},
             "batches_per_step": how.group,
             "first": first,
+            "sampler_epoch": getattr(self._crosstrain.own, "epoch", None),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -406,6 +421,9 @@ class PreparedLoader(DataLoader[Any]):
             )
         progress.epoch = state["epoch"]
         progress.begun = not state.get("first", True)  # unknown to older checkpoints
+        progress.sampler_epoch = state.get("sampler_epoch")
+        if progress.sampler_epoch is not None and self._crosstrain.own is not None:
+            self._crosstrain.own.set_epoch(progress.sampler_epoch)
         self._iterator = None  # its workers belong to another pass
         progress.resume = (done, state["start"]) if done else None
         if not done:

@@ -8,12 +8,13 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from crosstrain.comm import Comm
 
 from . import unprepared
 from .active import ActiveLoaders
+from .adopted import AdoptedDealer, own_sampler
 from .dispatch import DispatchFeed
 from .feeds import CountingCollate, MapFeed, NodeShardFeed, StreamFeed, StreamShard, StreamShardFeed
 from .fingerprint import check_same_loader
@@ -33,14 +34,17 @@ def prepare_loader(
     A loader that is prepared already is returned as it is. With more than one process every process must call
     this.
 
+    A loader that the script has sharded for this run, by a DistributedSampler, keeps its order and batches: the plan
+    does not cut it.
+
     Raises ValueError when the batch size cannot be split as the plan says, when the loader has a
-    DistributedSampler, and when it is not the same on all processes; TypeError when it is no DataLoader.
+    DistributedSampler for another number of processes or another process, and when it is not the same on all
+    processes; TypeError when it is no DataLoader.
     """
     if isinstance(loader, PreparedLoader):
         return loader
     if not isinstance(loader, DataLoader):
         raise TypeError(f"only a torch DataLoader can be prepared, not {type(loader).__name__}.")
-    _refuse_double_sharding(loader)
     if comm.replicas > 1:
         unprepared.watch(PreparedLoader)
     attributes = dict(vars(loader))
@@ -48,11 +52,13 @@ def prepare_loader(
     seedable = _seed_order(attributes, loader, comm, plan)
     raw = _dressed(type(loader), attributes)
     check_same_loader(raw, comm)
+    if (sampler := own_sampler(raw)) is not None:
+        plan = replace(plan, split_batches=False, even_batches=True, dispatch_batches=False)
     twin = dict(attributes)
     feed = _choose_feed(raw, twin, comm, plan)
     name = f"the loader over {type(loader.dataset).__name__}"
     place = comm.placer(plan.non_blocking, name) if plan.put_on_device else None
-    twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, seedable)
+    twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, seedable, own=sampler)
     return _dressed(_class_with(PreparedLoader, type(loader)), twin)
 
 
@@ -108,16 +114,6 @@ def _class_with(first: type, kind: type) -> type:
     return _CLASSES[first, kind]
 
 
-def _refuse_double_sharding(loader: DataLoader[Any]) -> None:
-    for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
-        if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
-            raise ValueError(
-                f"the loader over {type(loader.dataset).__name__} has a DistributedSampler, and `prepare` "
-                "shards it once more: each process would see a part of its part. Remove the sampler "
-                "(shuffle=True keeps the order random), or do not prepare this loader."
-            )
-
-
 def _seed_order(
     attributes: dict[str, Any], loader: DataLoader[Any], comm: Comm, plan: DataPlan
 ) -> SeedableRandomSampler | None:
@@ -155,7 +151,8 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
         if not stream:
             sampler = _dealer(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
         return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device)
-    rng = _order_rng(raw, comm, plan)
+    # Where the script shards the loader, each rank's sampler draws what is its own.
+    rng = _order_rng(raw, comm, plan, everywhere=own_sampler(raw) is None)
     if not stream:
         _seed_workers(twin, comm, plan)
         dealer = _dealer(raw, how, rng, comm)
@@ -201,6 +198,10 @@ def _dealer(raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> De
     single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
     unknown = reach(batches) == "anything"
     early = unknown or raw.num_workers > 0
+    if (sampler := own_sampler(raw)) is not None:
+        return AdoptedDealer(
+            batches, how, rng, comm, single=single, check=False, early=early, sampler=sampler
+        )
     return Dealer(batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early)
 
 

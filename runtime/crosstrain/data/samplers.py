@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch.utils.data import (
     BatchSampler,
+    DistributedSampler,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
+from crosstrain import checks
 from crosstrain.comm import Comm
 
 from .rng import OrderRng, Reach, State
@@ -141,6 +143,10 @@ class Dealer:
         """Batches of a whole pass on this rank."""
         return steps(len(self.batches), self.how, samples(self.batches))
 
+    def steps(self, walk: Iterator[Batch]) -> Iterator[tuple[Batch | None, Counts | None]]:
+        """This rank's batches of a walk over all of them, each with the rows of all ranks if these are known."""
+        return deal(walk, self.how)
+
     def compare_first(self, walk: Iterator[Batch]) -> Iterator[Batch]:
         """The same walk, after its first step was found equal on all ranks; RuntimeError if it is not."""
         if not self._check:
@@ -152,13 +158,15 @@ class Dealer:
             mine = []
         for rank, other in enumerate(self._comm.all_gather_object(mine)):
             if other != mine:
-                raise RuntimeError(
+                message = (
                     f"the sampler {type(self.batches).__name__} gives process {rank} another order than "
                     f"process {self._comm.rank} (first batches {other} and {mine}): it draws from a source "
                     "of its own that differs by process. Seed that source, or keep a torch.Generator in the "
                     "sampler's attribute `generator`, which is copied from process 0 at the start of each "
                     "pass."
                 )
+                checks.failed("loader", message)
+                raise RuntimeError(message)
         return chain(head, walk)
 
 
@@ -170,7 +178,7 @@ class Drawn:
 
     def __init__(self, dealer: Dealer, walk: Iterator[Batch]) -> None:
         self.start: State = {}  # known with the first batch
-        self.counts: deque[Counts] = deque()
+        self.counts: deque[Counts | None] = deque()
         self._dealer = dealer
         self._walk = walk
         self._skip = dealer.skip
@@ -201,7 +209,7 @@ class Drawn:
 
     def _deal(self, walk: Iterator[Batch]) -> Iterator[Any]:
         single = self._dealer.single
-        for own, counts in deal(walk, self._dealer.how):
+        for own, counts in self._dealer.steps(walk):
             if own is None:
                 return
             self.counts.append(counts)
@@ -232,6 +240,8 @@ def reach(batches: Any) -> Reach:
         return reach(batches.sampler)
     if type(batches) in (SequentialSampler, SeedableRandomSampler, list, tuple, range):
         return "nothing"
+    if type(batches).__iter__ is DistributedSampler.__iter__:
+        return "nothing"  # a generator of its own, from seed and epoch
     if type(batches) in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
         return "torch"
     return "anything"

@@ -1,0 +1,272 @@
+"""Decision 22: a loader that the script has sharded by a DistributedSampler keeps its order, and its counts are exact."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
+
+from tests.support.ranks import run_ranks, this_rank
+
+ACTIVE = ActiveLoaders()
+
+
+def prepare(loader: DataLoader[Any], **plan: Any) -> Any:
+    return prepare_loader(loader, this_rank(), DataPlan(**plan), ACTIVE)
+
+
+class Reversed(DistributedSampler[int]):
+    """An order of its own."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(super().__iter__())[::-1])
+
+
+def _sampler(n: int, kind: Any = DistributedSampler, **kw: Any) -> Any:
+    comm = this_rank()
+    return kind(range(n), num_replicas=comm.world, rank=comm.rank, **kw)
+
+
+def _same(n: int, size: int, drop: bool, shuffle: bool, within: str, **plan: Any) -> Any:
+    """This rank's batches as the plain loader gives them and as the prepared one does, and the real rows of them."""
+
+    def make() -> DataLoader[Any]:
+        sampler = _sampler(n, shuffle=shuffle, drop_last=drop)
+        if within == "batch sampler":
+            return DataLoader(range(n), batch_sampler=BatchSampler(sampler, size, False))  # type: ignore[arg-type]
+        if within == "no batching":
+            return DataLoader(range(n), batch_size=None, sampler=sampler)  # type: ignore[arg-type]
+        return DataLoader(range(n), batch_size=size, sampler=sampler)  # type: ignore[arg-type]
+
+    plain, loader = make(), prepare(make(), **plan)
+    wanted, found, gathered = [], [], []
+    for epoch in range(2):
+        plain.sampler.set_epoch(
+            epoch
+        ) if within != "batch sampler" else plain.batch_sampler.sampler.set_epoch(epoch)
+        wanted.append([torch.as_tensor(batch).tolist() for batch in plain])
+        loader.set_epoch(epoch)
+        mine, metric, ends = [], [], []
+        for batch in loader:
+            rows = torch.as_tensor(batch)
+            mine.append(rows.tolist())
+            metric += rows.reshape(-1)[: loader.real_rows(this_rank().rank)].tolist()
+            ends.append(loader.end_of_dataloader)
+        assert ends == [False] * (len(mine) - 1) + [True] * bool(mine) and len(loader) == len(mine)
+        found.append(mine)
+        gathered.append(metric)
+    return wanted, found, gathered
+
+
+GRID = [
+    (n, size, drop, shuffle, within)
+    for n in (1, 2, 5, 8, 9, 12)
+    for size in (1, 3, 4)
+    for drop in (False, True)
+    for shuffle in (False, True)
+    for within in ("sampler", "batch sampler", "no batching")
+    if n > 2 or not drop
+]
+
+
+def _grid() -> list[Any]:
+    plans: list[dict[str, Any]] = [
+        {},
+        {"split_batches": True},
+        {"even_batches": False},
+        {"even_batches": "weighted"},
+        {"dispatch_batches": True},
+    ]
+    return [_same(*case, **plans[number % len(plans)]) for number, case in enumerate(GRID)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
+    by_rank = run_ranks(_grid, world)
+    for number, (n, _, drop, _, _) in enumerate(GRID):
+        for wanted, found, _ in (one[number] for one in by_rank):
+            assert found == wanted, GRID[number]
+        for epoch in range(2):
+            rows = sorted(row for one in by_rank for row in one[number][2][epoch])
+            if drop:
+                assert len(set(rows)) == len(rows) == n - n % world, GRID[number]
+            else:
+                assert rows == list(range(n)), GRID[number]
+
+
+def _gathered(shuffle: bool) -> list[int]:
+    from crosstrain import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    sampler = DistributedSampler(range(9), shuffle=shuffle)  # type: ignore[arg-type]
+    loader = accelerator.prepare(DataLoader(range(9), batch_size=2, sampler=sampler))  # type: ignore[arg-type]
+    return [row for batch in loader for row in accelerator.gather_for_metrics(batch).tolist()]
+
+
+def test_a_gather_for_metrics_gives_each_row_once() -> None:
+    """In each step the rows of rank 0, every second one of the order, and then those of rank 1."""
+    for rows in run_ranks(_gathered, 2, False):
+        assert rows == [0, 2, 1, 3, 4, 6, 5, 7, 8]
+    for rows in run_ranks(_gathered, 2, True):
+        assert sorted(rows) == list(range(9))
+
+
+def _set_epoch_on_the_sampler() -> list[list[int]]:
+    loader = prepare(DataLoader(range(8), batch_size=2, sampler=_sampler(8)))  # type: ignore[arg-type]
+    orders = []
+    for epoch in (0, 0, 1):
+        loader.sampler.set_epoch(epoch)
+        orders.append([row for batch in loader for row in batch.tolist()])
+    return orders
+
+
+def test_set_epoch_on_the_loaders_sampler_works_on() -> None:
+    for rank, orders in enumerate(run_ranks(_set_epoch_on_the_sampler, 2)):
+        plain = DistributedSampler(range(8), 2, rank)  # type: ignore[arg-type]
+        assert orders[0] == orders[1] == list(plain)
+        plain.set_epoch(1)
+        assert orders[2] == list(plain)
+
+
+def _other_kinds() -> list[Any]:
+    """A subclass with an order of its own, and a sampler of no known class: as long as nothing is repeated."""
+
+    class Mine(Sampler[int]):
+        num_replicas, rank = this_rank().world, this_rank().rank
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(self.rank * 4, self.rank * 4 + 4))
+
+        def __len__(self) -> int:
+            return 4
+
+    found: list[Any] = []
+    for n, sampler in ((8, _sampler(8, Reversed, shuffle=False)), (8, Mine()), (9, _sampler(9, Reversed))):
+        loader = prepare(DataLoader(range(n), batch_size=3, sampler=sampler))  # type: ignore[arg-type]
+        found.append([(batch.tolist(), loader.real_rows(1)) for batch in loader])
+    return found
+
+
+def test_other_samplers_for_this_process_are_adopted_too() -> None:
+    first, second = run_ranks(_other_kinds, 2)
+    assert first[:2] == [[([6, 4, 2], 3), ([0], 1)], [([0, 1, 2], None), ([3], None)]]
+    assert second[:2] == [[([7, 5, 3], 3), ([1], 1)], [([4, 5, 6], None), ([7], None)]]
+    assert {rows for _, rows in first[2]} == {None}  # which row is the repeated one, only its author knows
+
+
+def _resume(workers: int, how: str, save_at: int) -> Any:
+    def fresh() -> Any:
+        sampler = _sampler(11)
+        options: dict[str, Any] = (
+            {"num_workers": workers, "multiprocessing_context": "fork"} if workers else {}
+        )
+        return prepare(DataLoader(range(11), batch_size=2, sampler=sampler, **options))  # type: ignore[arg-type]
+
+    def rest(loader: Any, epoch: int) -> Iterator[Any]:
+        for number in range(epoch, 3):
+            (loader if how == "loader" else loader.sampler).set_epoch(number)
+            for batch in loader:
+                yield batch.tolist(), loader.real_rows(0), loader.real_rows(1), loader.end_of_dataloader
+
+    whole = list(rest(fresh(), 0))
+    loader = fresh()
+    walk = rest(loader, 0)
+    first = [next(walk) for _ in range(save_at)]
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    again = fresh()
+    again.load_state_dict(state)
+    first += rest(again, -(-save_at // 3) if save_at % 3 == 0 else save_at // 3)
+    return whole, first
+
+
+@pytest.mark.parametrize("how", ["loader", "sampler"])
+@pytest.mark.parametrize(("save_at", "workers"), [(1, 0), (2, 0), (3, 0), (5, 0), (6, 0), (5, 1)])
+def test_resume_is_exact(how: str, save_at: int, workers: int) -> None:
+    for whole, resumed in run_ranks(_resume, 2, workers, how, save_at):
+        assert resumed == whole
+
+
+def _skipped() -> Any:
+    loader = prepare(DataLoader(range(11), batch_size=2, sampler=_sampler(11)))  # type: ignore[arg-type]
+    whole = [(batch.tolist(), loader.real_rows(1)) for batch in loader]
+    rest = skip_first_batches(loader, 1)
+    return whole[1:], [(batch.tolist(), rest.real_rows(1)) for batch in rest]  # type: ignore[attr-defined]
+
+
+def test_skipped_batches_are_left_out_and_the_counts_stay() -> None:
+    for whole, rest in run_ranks(_skipped, 2):
+        assert rest == whole
+
+
+def _misfit(replicas: int | None, rank: int | None) -> str:
+    comm = this_rank()
+    mine = comm.rank if rank is None else rank
+    sampler = DistributedSampler(range(8), replicas or comm.world, mine)  # type: ignore[arg-type]
+    try:
+        prepare(DataLoader(range(8), batch_size=2, sampler=sampler))  # type: ignore[arg-type]
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "rank", "named"),
+    [
+        (None, 0, "a DistributedSampler for process 0 of 2, and this is process 1 of 2"),
+        (4, None, "a DistributedSampler for process 0 of 4, and this is process 0 of 2"),
+        (None, None, "accepted"),
+    ],
+)
+def test_a_sampler_for_another_process_is_an_error_on_all(
+    replicas: int | None, rank: int | None, named: str
+) -> None:
+    messages = run_ranks(_misfit, 2, replicas, rank)
+    assert all(named in message for message in messages) and len(set(messages)) == 1
+
+
+def _seeds() -> str:
+    try:
+        prepare(DataLoader(range(8), batch_size=2, sampler=_sampler(8, seed=this_rank().rank)))  # type: ignore[arg-type]
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_samplers_of_different_seeds_are_an_error() -> None:
+    assert all("is not the same on all processes: its sampler" in message for message in run_ranks(_seeds, 2))
+
+
+def _whole() -> list[list[int]]:
+    sampler = DistributedSampler(range(8), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]
+    return [batch.tolist() for batch in prepare(DataLoader(range(8), batch_size=2, sampler=sampler))]  # type: ignore[arg-type]
+
+
+def test_a_sampler_for_one_process_leaves_sharding_to_prepare() -> None:
+    assert run_ranks(_whole, 1) == [[[0, 1], [2, 3], [4, 5], [6, 7]]]
+    assert run_ranks(_whole, 2) == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+
+
+def _streams() -> Any:
+    """Ranks that draw from streams of their own get nothing of process 0's."""
+    torch.manual_seed(this_rank().rank)
+
+    class Drawn(Reversed):
+        def __iter__(self) -> Iterator[int]:
+            return iter((torch.randperm(4) * 2 + self.rank).tolist())
+
+    found = []
+    for wrap in (lambda loader: loader, prepare):
+        torch.manual_seed(this_rank().rank)
+        loader = wrap(DataLoader(range(8), batch_size=2, sampler=_sampler(8, Drawn)))  # type: ignore[arg-type]
+        found.append([batch.tolist() for _ in range(2) for batch in loader])
+    return found
+
+
+def test_each_rank_draws_from_its_own_stream() -> None:
+    for plain, prepared in run_ranks(_streams, 2):
+        assert prepared == plain

@@ -54,6 +54,7 @@ class Comm(Protocol):
     gradient_group: Any  # the process group in which gradients are averaged
     averages: bool  # the processes compute apart, each on its own rows; False: one process, or one program
     fixed_shapes: bool  # the device compiles for every shape of a batch
+    debug: bool  # before every collective and averaging of gradients, compare what the ranks are about to do
     landing: torch.device  # where tensors from other processes arrive before they are placed
 
     def all_gather(self, tensor: Tensor) -> Tensor:
@@ -172,6 +173,7 @@ def start_comm(
     return TorchComm.start(cpu=cpu, backend=backend, init_method=init_method, timeout=timeout)
 
 
+_AVERAGING = "the averaging of gradients"
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 # torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
 _gather_single = cast(
@@ -210,13 +212,15 @@ class TorchComm:
         self._device_types = group_device_types() if grouped else {device.type}
         self.gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
+        self.debug = False
+        self._compared: set[tuple[Any, ...]] = set()
         self._outbox = Outbox()
         self._watch: Watch | None = None
         self._second_start = SecondStart() if owns_group else None
         if grouped:
             atexit.register(self._exit)
         if self.world > 1:
-            self._watch = Watch(self.rank, self.world, lambda: self._frames.operation)
+            self._watch = Watch(self.rank, self.world, lambda: (self._frames.turn, self._frames.operation))
         if self.world > 1 and device.type == "cpu":
             self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
 
@@ -253,7 +257,8 @@ class TorchComm:
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
-            _gather_single(out.view(-1), reachable.view(-1))
+            work = partial(_gather_single, out.view(-1), reachable.view(-1))
+            self._waiting(f"all_gather {describe([source])}", work)
         return out.to(source.device)
 
     def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -274,9 +279,10 @@ class TorchComm:
     def _small(self, operation: str, sources: list[Tensor]) -> list[Tensor] | None:
         """All ranks' tensors, each (world, *shape); None where they do not fit into a frame, or are on a device.
 
-        What does not fit is compared over the ranks all the same.
+        What does not fit is compared over the ranks all the same, what is on a device as `_compare` says.
         """
         if sources[0].device.type != "cpu":
+            self._compare(operation, sources)
             return None
         sizes = [source.nbytes for source in sources]
         fits = sum(sizes) <= CAPACITY
@@ -291,6 +297,17 @@ class TorchComm:
         cut = ([part[span] for part in parts] for span in spans)
         return [from_raw(rows, source) for rows, source in zip(cut, sources, strict=True)]
 
+    def _compare(self, operation: str, sources: list[Tensor]) -> None:
+        """Make sure that every rank is about to do this, with tensors of these shapes and dtypes.
+
+        Under `debug` always; else once for each kind of call. A kind is what ranks that do the same have in common,
+        so that all of them come here, or none.
+        """
+        kind = (operation, *((source.dtype, source.dim()) for source in sources))
+        if self.debug or kind not in self._compared:
+            self._compared.add(kind)
+            self._frames.agree(operation, describe(sources))
+
     def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
         if op not in (*_OPS, "mean"):
             raise ValueError(f"reduction {op!r} is unknown; choose one of sum, mean, max, min.")
@@ -301,7 +318,8 @@ class TorchComm:
             out = _reduce_rows(small[0], op)
         else:
             out = self._reachable(source).clone()
-            dist.all_reduce(out, op=_OPS["sum" if op == "mean" else op])
+            work = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
+            self._waiting(f"all_reduce({op}) {describe([source])}", work)
             out = out.to(source.device)
         return out / self.world if op == "mean" else out
 
@@ -312,7 +330,8 @@ class TorchComm:
         if (small := self._small(f"broadcast from rank {src}", [source])) is not None:
             return _overwrite(tensor, small[0][src]) if self.rank != src else tensor
         buffer = self._reachable(source)
-        dist.broadcast(buffer, src=src)
+        work = partial(dist.broadcast, buffer, src=src)
+        self._waiting(f"broadcast from rank {src} {describe([source])}", work)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
     def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
@@ -360,13 +379,15 @@ class TorchComm:
         return cast("T", self._waiting(operation, work))
 
     def start_average(self, tensor: Tensor) -> Pending:
+        if self.debug:
+            self._frames.agree(_AVERAGING, describe([tensor]))
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
-        return Watched(work, partial(self._waiting, "the averaging of gradients"))
+        return Watched(work, partial(self._waiting, _AVERAGING))
 
     def _waiting(self, operation: str, work: Callable[[], object]) -> object:
-        self._frames.operation = operation
+        self._frames.enter(operation)
         result = self._explained(work)
         self._frames.operation = ""
         return result

@@ -183,6 +183,14 @@ class XlaComm:
         return self._hosts.wait_for(operation, work)
 
     @property
+    def debug(self) -> bool:
+        return self._hosts.debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        self._hosts.debug = value
+
+    @property
     def in_group(self) -> bool:
         return self._hosts.in_group
 

@@ -283,7 +283,12 @@ def check_precision(precision: str) -> str:
 
 
 def debug_mode(env: Mapping[str, str] = os.environ) -> bool:
-    """Check shapes over the ranks before every collective (slower): CROSSTRAIN_DEBUG or Accelerate's switch."""
+    """Whether CROSSTRAIN_DEBUG or Accelerate's switch asks to compare the ranks before every collective.
+
+    Operation, shapes and dtypes are compared of every collective, of tensors on devices too, and of every averaging of
+    gradients; each takes a message more. Without it tensors on the CPU and objects are compared, which costs nothing,
+    and others at the first call of each kind.
+    """
     for name in ("CROSSTRAIN_DEBUG", "ACCELERATE_DEBUG_MODE"):
         if name in env:
             return parse_flag(env[name], name)

@@ -44,6 +44,7 @@ class Frames:
 
     def __init__(self, rank: int, world: int, gather: Gather) -> None:
         self.operation = ""  # what this rank is in the middle of
+        self.turn = 0  # its number: tells a long operation from many of one kind
         self._rank = rank
         self._world = world
         self._gather = gather
@@ -64,9 +65,16 @@ class Frames:
             starts = range(HEADER, self._world * FRAME, FRAME)
             return [bytes(self._view[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
         everything = bytearray(self._world * longest)
+        self.enter(operation)
         self._gather(_bytes(everything), _bytes(bytearray(payload).ljust(longest, b"\0")))
+        self.operation = ""
         starts = range(0, self._world * longest, longest)
         return [bytes(everything[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
+
+    def enter(self, operation: str) -> None:
+        """This rank begins to wait for the others."""
+        self.turn += 1
+        self.operation = operation
 
     def agree(self, operation: str, describe: str = "") -> None:
         """Only check that every rank is here, doing the same: a barrier."""
@@ -82,7 +90,7 @@ class Frames:
         head = _HEAD.pack(_code(operation), _code(describe), len(payload))
         sent = head.ljust(HEADER, b"\0") + (payload if len(payload) <= CAPACITY else b"")
         self._frame[: len(sent)] = sent  # behind it stays what an earlier message left there
-        self.operation = f"{operation} {describe}".rstrip()
+        self.enter(f"{operation} {describe}".rstrip())
         self._gather(self._all, self._mine)
         self.operation = ""
         lengths = []

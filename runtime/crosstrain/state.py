@@ -103,7 +103,6 @@ class Run:
                 )
             return self._comm
         self.launch = read_launch_config()
-        self.debug = debug_mode()
         if timeout is None and self.launch.timeout is not None:
             timeout = timedelta(seconds=self.launch.timeout)
         self._comm = start_comm(
@@ -112,7 +111,19 @@ class Run:
             init_method=init_method,
             timeout=timeout,
         )
+        self.debug = debug_mode()
         return self._comm
+
+    @property
+    def debug(self) -> bool:
+        """Compare over the ranks, before every collective, what they are about to do; all ranks alike."""
+        return self._debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        self._debug = value
+        if self._comm is not None:
+            self._comm.debug = value
 
     def settle_precision(self, wanted: str | None) -> str:
         """The run's precision: the first explicit wish, else the launcher's, else "no"; it cannot change later."""
@@ -217,6 +228,7 @@ class PartialState:
 
     @property
     def debug(self) -> bool:
+        """Whether every collective is compared over the ranks before it is made; set it on all of them."""
         return RUN.debug
 
     @debug.setter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, InitProcessGroupKwargs
+from crosstrain import Accelerator, InitProcessGroupKwargs, watch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -92,6 +93,92 @@ def _gone() -> str:
 def test_a_rank_that_has_ended_is_named_at_once() -> None:
     text = run_ranks(_gone, 2)[0]
     assert "rank 0 waited in vain in wait_for_everyone (missing: rank 1)" in text
+
+
+def _late(kind: str) -> str:
+    watch.REPORT_SECONDS = 1.5
+    sys.stderr = said = io.StringIO()
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(2, 1))
+    if kind != "many" and accelerator.process_index == 1:
+        time.sleep(6)  # late
+    if kind == "many":
+        for _ in range(200):  # each of them short, all together long
+            accelerator.gather(torch.ones(3))
+            time.sleep(0.02)
+    elif kind == "backward":
+        accelerator.backward(model(torch.ones(1, 2)).mean())
+    elif kind == "gather":
+        assert accelerator.gather(torch.ones(3)).shape == (6,)
+    elif kind == "large":
+        assert accelerator.gather(torch.ones(5000)).shape == (10000,)
+    accelerator.wait_for_everyone()
+    return said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation"),
+    [
+        ("gather", "all_gather of (3,) float32"),
+        ("large", "all_gather of (5000,) float32"),
+        ("backward", "the averaging of gradients"),
+    ],
+)
+def test_a_long_wait_is_reported_long_before_the_time_out_and_goes_on(kind: str, operation: str) -> None:
+    """With torch's default of half an hour nobody learned before where the missing rank was."""
+    text, other = run_ranks(_late, 2, kind)
+    assert text.startswith("crosstrain: rank 0 has waited ")
+    assert f" s in {operation} (missing: rank 1):\n" in text
+    assert f"rank 0: waits in {operation} at {__file__}:" in text
+    lines = Path(__file__).read_text().splitlines()
+    late = next(number for number, line in enumerate(lines, 1) if line.endswith("  # late"))
+    assert f"rank 1: in no collective, at {__file__}:{late}\n" in text
+    assert text.count("has waited") == 1
+    assert other == ""
+
+
+def test_many_short_waits_are_no_long_one() -> None:
+    assert run_ranks(_late, 2, "many") == ["", ""]
+
+
+def _three() -> str:
+    watch.REPORT_SECONDS = 1.0
+    sys.stderr = said = io.StringIO()
+    accelerator = Accelerator(cpu=True)
+    for late in (2, 0):
+        if accelerator.process_index == late:
+            time.sleep(4)
+        accelerator.wait_for_everyone()
+    return said.getvalue()
+
+
+def test_of_several_that_wait_one_speaks_for_every_wait() -> None:
+    text = "".join(run_ranks(_three, 3))
+    assert text.count("in wait_for_everyone (missing: rank 2):") == 1
+    assert text.count("in wait_for_everyone (missing: rank 0):") == 1
+    assert text.count("has waited") == 2
+
+
+def _reported_then_over() -> list[str]:
+    watch.REPORT_SECONDS = 1.0
+    sys.stderr = said = io.StringIO()
+    patience = InitProcessGroupKwargs(timeout=timedelta(seconds=4))
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])
+    if accelerator.process_index == 1:
+        time.sleep(10)
+        return []
+    try:
+        accelerator.wait_for_everyone()
+    except RuntimeError as error:
+        return [said.getvalue(), str(error)]
+    return []
+
+
+def test_the_error_after_a_report_asks_again() -> None:
+    report, error = run_ranks(_reported_then_over, 2)[0]
+    for text in (report, error):
+        assert "rank 1: in no collective, at" in text
+    assert "waited in vain in wait_for_everyone (missing: rank 1)" in error
 
 
 SCRIPT = """

@@ -65,7 +65,11 @@ ConfigFile = Annotated[
 ]
 Debug = Annotated[
     bool | None,
-    typer.Option("--debug/--no-debug", help="Show the agent's log; check shapes before every collective."),
+    typer.Option(
+        "--debug/--no-debug",
+        help="Show the agent's log; compare operation, shapes and dtypes over the ranks before every collective and "
+        "every averaging of gradients (slower).",
+    ),
 ]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Only show every value and where it is from.")

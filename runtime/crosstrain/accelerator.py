@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
+from crosstrain import checks, ops, options, passed
 from crosstrain import model as models
-from crosstrain import ops, options
 from crosstrain.accumulation import Accumulation
 from crosstrain.announce import announce_setup
 from crosstrain.checkpoint import Checkpoints, LoadHook, SaveHook
@@ -27,7 +27,7 @@ from crosstrain.completion import write_once
 from crosstrain.data import prepare_loader
 from crosstrain.drift import Drift
 from crosstrain.extras import Extras
-from crosstrain.forgotten import FirstStep, watch_steps
+from crosstrain.forgotten import FirstStep, refuse_plain_backward, watch_steps
 from crosstrain.memory import release_memory
 from crosstrain.metrics import gather_for_metrics
 from crosstrain.optimizer import Gate, gate_of
@@ -140,7 +140,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         )
         self.loss_reduction = loss_reduction
         self.downcast_bf16 = options.truth(downcast_bf16)
-        self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin)
+        self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin, launch)
         self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm)
         RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
@@ -196,7 +196,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
             for index, obj in enumerate(args):
                 if isinstance(obj, kind):
                     ready[index] = work(obj, places[index])
-        self._check_optimizers()
+        self._check_passed(args)
         announce_setup(self)
         return ready[0] if len(ready) == 1 else tuple(ready)
 
@@ -221,6 +221,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
             sync = models.sync_of(model)
         else:
             place = self.device_placement if device_placement is None else device_placement
+            if self._comm.averages or (place and not hasattr(model, "hf_device_map")):
+                passed.check_device(model)
             sync = models.prepare(
                 model,
                 self._comm,
@@ -229,6 +231,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
                 ddp=self.handlers.ddp,
                 fsdp=self.fsdp_plugin,
                 evaluation_mode=evaluation_mode,
+                plain_backward=partial(refuse_plain_backward, self.loss_reduction),
             )
             if self.dynamo_plugin is not None:
                 model.compile(**self.dynamo_plugin.to_kwargs())
@@ -290,19 +293,13 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
             self._schedulers.append(scheduler)
         return scheduler
 
-    def _check_optimizers(self) -> None:
-        """An optimizer over parameters of no prepared model trains unsynchronised, or nothing at all."""
-        if not self._models or self._comm.world == 1:
-            return
-        known = {id(param) for model in self._models for param in model.parameters()}
+    def _check_passed(self, args: tuple[Any, ...]) -> None:
+        """Say what could not be prepared, and would train unsynchronised or on everybody's batches."""
+        fed_at = passed.note_feeders(args, self.is_main_process)
+        self._first_step.fed_at = fed_at or self._first_step.fed_at
         for optimizer in self._optimizers:
-            held = [param for group in optimizer.param_groups for param in group["params"]]
-            if held and not any(id(param) in known for param in held):
-                raise ValueError(
-                    f"the {type(optimizer).__name__} holds no parameter of a prepared model: its steps would "
-                    f"differ from rank to rank. Pass its model to `prepare` too, and build the optimizer on "
-                    f"that model's parameters."
-                )
+            told = self.is_main_process and any(optimizer is obj for obj in args)
+            passed.check_optimizer(optimizer, self._models, told)
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -325,6 +322,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
             loss = self._weigh(loss, given)
             if self._first_step.wants_loss:
                 self._first_step.loss(given, gradients.active.current is not None)
+            if checks.first_use("mean"):
+                self._look_at(given)
         loss_scale = self._precision.loss_scale
         if loss_scale is not None:
             loss_scale.adjust()
@@ -333,6 +332,14 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         if not gradients.sync_gradients:
             for gate in self._gates:
                 gate.pending = True
+
+    def _look_at(self, loss: Tensor) -> None:
+        """The first loss of a call place: is it what `loss_reduction` says?"""
+        from crosstrain.loss_kind import check  # with one process nobody looks
+
+        loader = self._gradients.active.current
+        fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
+        models.look(self._syncs, fault)
 
     def _weigh(self, loss: Tensor, given: Tensor) -> Tensor:
         weight = self._gradients.active.weight(self._comm.rank)

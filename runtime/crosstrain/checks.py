@@ -14,6 +14,7 @@ import atexit
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
@@ -43,6 +44,16 @@ _used: set[tuple[str, CodeType | None, int]] = set()
 def here() -> Place:
     """The innermost line outside this package and torch: the one to name in a message."""
     frame = _users_frame()
+    return UNKNOWN if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def here_in_main() -> Place:
+    """`here`, also in a thread of autograd's (a hook's, on a device): then where the main thread waits."""
+    frame = _users_frame()
+    if frame is None:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        while frame is not None and not is_users(frame.f_code.co_filename):
+            frame = frame.f_back
     return UNKNOWN if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
 
 

@@ -78,6 +78,8 @@ class GradientSync:
         self._lock = threading.Lock()
         self._open = False  # a backward pass has reached the model and is not finished
         self._eager = False  # buckets of this pass may start as soon as they are full
+        self._fault: str | None = None  # what all ranks are to raise when they next average
+        self._looking = False  # a rank may have a fault: read the flags
         self._nested = False  # a backward pass had another one inside
         self._graph_task = -1
         self._held: Any = None
@@ -93,6 +95,14 @@ class GradientSync:
         assert model is not None, "gradients arrived for a model that no longer exists"
         return model
 
+    @property
+    def replica(self) -> nn.Module:
+        return self.model
+
+    @property
+    def apart(self) -> bool:
+        return not self.averaging or self.joining is not None
+
     def _watch(self) -> None:
         """Hook the parameters that are trainable now; all ranks do this at the same time."""
         for handle in self._handles:
@@ -106,7 +116,7 @@ class GradientSync:
         for slot in self._slots:
             before = seen.get(slot.name)
             slot.touched = before.touched if before else slot.param.grad is not None
-        count = len(self._slots) + 1
+        count = len(self._slots) + 2
         self._buckets, riding = lay_out(
             self._slots, sparse_parameters(self.model), self._bucket_bytes, 0 if self._hook else count
         )
@@ -188,6 +198,11 @@ class GradientSync:
 
     # -- after a backward pass --------------------------------------------------------------------
 
+    def look(self, fault: str | None) -> None:
+        """All ranks ask in their next averaging whether one of them has a fault, and raise there together."""
+        self._fault = self._fault or fault
+        self._looking = True
+
     def expect(self) -> None:
         """A backward pass begins, and `finish` or `abandon` will be called at its end."""
         self._managed = True
@@ -234,9 +249,11 @@ class GradientSync:
             self._comm.start_average(self._flags).wait()
         for bucket in self._buckets:
             bucket.wait(self._comm, self._hook)
-        self._average_again(self._read_flags(False), empty=True)
+        shares = self._read_flags(False)
+        self._average_again(shares, empty=True)
         for bucket in self._buckets:
             bucket.reset()
+        self._raise_fault(shares)
 
     def send_buffers(self) -> None:
         """After a step with averaged gradients: rank 0's buffers (batch statistics) become everybody's."""
@@ -274,22 +291,23 @@ class GradientSync:
         self.averagings += 1
         self.buffers_due = True
         self.release()
+        self._raise_fault(shares)
         if missing:
             self._look_at(missing, used, frozen_share=shares[len(self._slots)])
 
     def _raise_flags(self) -> None:
-        """One flag per parameter that this rank used, one if this rank has frozen any since the start, and one per
-        bucket that got more after it was started."""
+        """One flag per parameter that this rank used, one if this rank has frozen any since the start, one if it
+        has a fault, and one per bucket that got more after it was started."""
         touched = [slot.touched for slot in self._slots]
         again = [bucket.again for bucket in self._buckets]
         # The last bucket is complete when it starts; its place tells that others may not be.
         again[-1] = self._nested or any(again)
-        if all(touched) and not again[-1]:
+        if all(touched) and not again[-1] and self._fault is None:
             self._flags.zero_()
             self._flags[: len(touched)].fill_(1)
             return
         frozen = any(not slot.param.requires_grad for slot in self._slots)
-        values = torch.tensor([*touched, frozen, *again], dtype=self._flags.dtype)
+        values = torch.tensor([*touched, frozen, self._fault is not None, *again], dtype=self._flags.dtype)
         self._flags.copy_(values, non_blocking=True)
 
     def _waits_for_flags(self) -> bool:
@@ -303,13 +321,13 @@ class GradientSync:
         some rank had a backward pass inside of another; a rank reads for itself when it misses a gradient.
         """
         together = self._reading is not False or not self._waits_for_flags()
-        if not (together or needed or self._nested):
+        if not (together or needed or self._nested or self._looking):
             return []
         shares: list[float] = self._flags.tolist()
-        self._nested = False
+        self._nested = self._looking = False
         if self._reading is None:
             self._reading = shares[-1] > 0
-        if not together and any(share > 0 for share in shares[len(self._slots) + 1 : -1]):
+        if not together and any(share > 0 for share in shares[len(self._slots) + 2 : -1]):
             raise RuntimeError(
                 "a reentrant checkpoint used parameters whose gradients were already being averaged, and the first "
                 "step used none, so that the other ranks do not know. Pass use_reentrant=False to "
@@ -319,12 +337,19 @@ class GradientSync:
 
     def _average_again(self, shares: list[float], empty: bool = False) -> None:
         """The buckets that were not complete on some rank when they were started there; all ranks know which."""
-        flags = shares[len(self._slots) + 1 : -1]  # none: nobody asked for it
+        flags = shares[len(self._slots) + 2 : -1]  # none: nobody asked for it
         again = [bucket for bucket, share in zip(self._buckets, flags, strict=False) if share > 0]
         for bucket in again:
             bucket.start(self._comm, self._hook, empty)
         for bucket in again:
             bucket.wait(self._comm, self._hook)
+
+    def _raise_fault(self, shares: list[float]) -> None:
+        """RuntimeError on all ranks, if one of them has a fault."""
+        if not shares or shares[len(self._slots) + 1] == 0:
+            return
+        fault, self._fault = self._fault, None
+        raise RuntimeError(fault or "another process cannot train on its loss: see the error that it raises.")
 
     def _look_at(self, missing: list[Slot], used: set[str], frozen_share: float) -> None:
         """Some parameters got no gradient: say so once, and stop carrying those that all ranks froze."""

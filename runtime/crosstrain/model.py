@@ -30,6 +30,16 @@ class ModelSync(Protocol):
 
     averagings: int
 
+    @property
+    def replica(self) -> nn.Module | None:
+        """The model, if every rank holds all of it."""
+        ...
+
+    @property
+    def apart(self) -> bool:
+        """Whether the ranks' weights may differ now: inside `no_sync`, and where ranks run out of batches."""
+        ...
+
     def parameters(self) -> Iterable[nn.Parameter]:
         """Those it takes care of, frozen ones included; not what the model got later."""
         ...
@@ -193,6 +203,20 @@ def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> No
         raise
     for sync in syncs:
         sync.finish()
+
+
+def look(syncs: list[ModelSync], fault: str | None) -> None:
+    """All ranks come here with what is wrong with their loss (None: nothing) and raise it after the backward pass.
+
+    The question rides in the averaging of the gradients. A sharded model, and one that was wrapped before, have none
+    of ours to ask in: there the error is raised at once. That is on all ranks, since it goes by how the loss was
+    computed, not by its value.
+    """
+    asked = [sync for sync in syncs if isinstance(sync, GradientSync)]
+    if fault is not None and not asked:
+        raise RuntimeError(fault)
+    for sync in asked:
+        sync.look(fault)
 
 
 def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:

@@ -26,7 +26,9 @@ HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
 CAPACITY = FRAME - HEADER
 _REFUSAL = "refused:"  # the operation of a rank that found something wrong and makes no collective
 _HEAD = struct.Struct("3q")  # operation, signature, length
-_NOT_USER = (str(Path(__file__).parent), str(Path(torch.__file__).parent), contextlib.__file__, "<")
+_TORCH = Path(torch.__file__).parent
+_DEPRECATED = str(_TORCH.with_name("typing_extensions.py"))  # stands around torch's functions of older names
+_NOT_USER = (str(Path(__file__).parent), str(_TORCH), _DEPRECATED, contextlib.__file__, "<")
 
 Gather = Callable[[Tensor, Tensor], None]  # (out of world * n bytes, n bytes)
 
@@ -51,7 +53,8 @@ class Frames:
         # Made once and written over: what is made anew for each message costs as much as all the rest of it.
         self._frame, self._received = bytearray(FRAME), bytearray(world * FRAME)
         self._view = memoryview(self._received)
-        self._mine, self._all = _bytes(self._frame), _bytes(self._received)
+        with torch.inference_mode(False):  # made in that mode, they could only be written in it
+            self._mine, self._all = _bytes(self._frame), _bytes(self._received)
 
     def exchange(self, operation: str, payload: bytes, describe: str = "") -> list[bytes]:
         """Send bytes, of any length on any rank; receive those of all ranks, in order.

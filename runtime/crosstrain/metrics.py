@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from crosstrain import checks
+from crosstrain import checks, reduced
 from crosstrain.comm import Comm
 from crosstrain.frames import Refused
 from crosstrain.merging import Column, Counts, columns, in_list, in_place
@@ -127,4 +127,5 @@ def _gather_tensors(data: Any, counts: Counts, comm: Comm, per_sample: list[int]
             out.append(rows[[counts.counts_scalar(rank) for rank in range(comm.world)]])
         else:
             out.append(rows.flatten(0, 1))
+    reduced.remember(out, "gather_for_metrics")
     return refill(data, out)

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from crosstrain import checks, reduced
 from crosstrain.comm import Comm
+from crosstrain.comm_types import HOST
 from crosstrain.containers import fields_of, same_dataclass, same_mapping, same_sequence
 from crosstrain.frames import DistributedOperationException
 from crosstrain.state import RUN
@@ -98,7 +100,9 @@ def gather(tensor: T) -> T:
     if comm.world == 1:
         return tensor
     rows = comm.all_gather_several(leaves(tensor, strict="gather"))
-    gathered: T = refill(tensor, [row.flatten(0, 1) if row.dim() > 1 else row for row in rows])
+    flat = [row.flatten(0, 1) if row.dim() > 1 else row for row in rows]
+    reduced.remember(flat, "gather")
+    gathered: T = refill(tensor, flat)
     return gathered
 
 
@@ -162,18 +166,37 @@ def _broadcast_flat(tensors: list[Tensor], comm: Comm, src: int) -> None:
 
 
 def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
-    """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own."""
+    """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own.
+
+    Raises RuntimeError for the sum of a tensor that `reduce` or `gather` returned.
+    """
     if reduction not in ("sum", "mean", "max", "min", "none"):
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
     comm = RUN.comm
+    own = comm.world == 1 or reduction == "none"
+    if not own and reduction == "sum" and scale == 1.0:
+        _refuse_reduced(tensor, comm)
 
     def one(leaf: Tensor) -> Tensor:
-        own = comm.world == 1 or reduction == "none"
         out = leaf.clone() if own else comm.all_reduce(leaf, reduction)
         return out if scale == 1.0 else out * scale
 
-    reduced: T = map_tensors(one, tensor, strict="reduce")
-    return reduced
+    result: T = map_tensors(one, tensor, strict="reduce")
+    if not own:
+        reduced.remember(leaves(result), "reduce")
+    return result
+
+
+def _refuse_reduced(tensor: Any, comm: Comm) -> None:
+    """Raise on every rank where one of them would sum what is global already."""
+    tensors = leaves(tensor)
+    said = reduced.problem(tensors, 'accelerator.reduce(..., "sum")')
+    if said is None:
+        return
+    checks.failed(reduced.KIND, said)
+    if all(leaf.device.type == HOST.type for leaf in tensors):
+        comm.refuse(said)
+    raise RuntimeError(said)  # on a device the other ranks exchange nothing that could carry it
 
 
 def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:

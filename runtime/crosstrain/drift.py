@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from crosstrain import checks
 from crosstrain.comm import Comm
-from crosstrain.gradients import GradientSync
 
 if TYPE_CHECKING:
     from crosstrain.data.loader import Pass
@@ -57,9 +56,9 @@ class Drift:
 
     def compare(self, occasion: str) -> None:
         """RuntimeError on all ranks if learning rates or weights differ; every rank calls this (one collective)."""
-        models = [sync.model for sync in self._syncs if isinstance(sync, GradientSync)]
-        if not self._syncs or any(_apart(sync) for sync in self._syncs):
+        if not self._syncs or any(sync.apart for sync in self._syncs):
             return
+        models = [sync.replica for sync in self._syncs if sync.replica is not None]
         trained = dict(_trained(models))
         sums = dict(zip(trained, checksums(trained.values()), strict=True))
         rates = [list(_rates(gate)) for gate in self._gates]
@@ -79,15 +78,16 @@ class Drift:
     ) -> None:
         """Some checksum differs: find the first weights that differ by more than rounding, all ranks together."""
         tables: list[Mapping[str, int]] = self._comm.all_gather_object(dict(sums))
-        odd = [name for name in tables[0] if any(table.get(name) != tables[0][name] for table in tables)]
+        names = dict.fromkeys(name for table in tables for name in table)
+        odd = [name for name in names if len({table.get(name) for table in tables}) > 1]
         for name in odd:
             spread = self._spread(trained[name]) if all(name in table for table in tables) else math.inf
             if not spread <= _tolerance(trained.get(name)):
-                ranks = [rank for rank, table in enumerate(tables) if table.get(name) != tables[0][name]]
+                ranks = [rank for rank, table in enumerate(tables) if table.get(name) != tables[0].get(name)]
                 self._fail(_of_weights(name, odd, ranks, spread, occasion), place)
         if not self._rounding_told and self._comm.rank == 0:
             warnings.warn(
-                f"{place}: the ranks' weights differ by rounding ({', '.join(odd[:3]) or 'some'}), as they do on "
+                f"{place}: the ranks' weights differ by rounding ({', '.join(odd[:3])}), as they do on "
                 f"processors of different kinds or where an operation is not deterministic.",
                 stacklevel=2,
             )
@@ -97,7 +97,9 @@ class Drift:
         """The largest difference to rank 0's over the ranks, relative to rank 0's largest element."""
         first = self._comm.broadcast(own.detach().clone())
         scale = float(first.abs().max())
-        return max(self._comm.all_gather_object(float((own.detach() - first).abs().max()) / (scale or 1.0)))
+        mine = float((own.detach() - first).abs().max()) / (scale or 1.0)
+        spreads: list[float] = self._comm.all_gather_object(mine)
+        return math.nan if any(map(math.isnan, spreads)) else max(spreads)
 
     def _fail(self, message: str, place: checks.Place) -> NoReturn:
         message = f"{place}: {message}"
@@ -151,11 +153,6 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
     whole = flat.numel() - flat.numel() % several
     total = flat[:whole].view(torch.int64).sum()
     return total if whole == flat.numel() else total + flat[whole:].view(integer).sum(dtype=torch.int64)
-
-
-def _apart(sync: ModelSync) -> bool:
-    """Whether the ranks' weights may differ now: LocalSGD, a `no_sync` around the training, ranks without batches."""
-    return isinstance(sync, GradientSync) and (not sync.averaging or sync.joining is not None)
 
 
 def _trained(models: Iterable[nn.Module]) -> Iterator[tuple[str, Tensor]]:

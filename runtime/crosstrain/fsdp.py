@@ -44,6 +44,12 @@ class ShardedSync:
         self.averagings = 0
         self._averaging = True
 
+    replica = None
+
+    @property
+    def apart(self) -> bool:
+        return not self._averaging
+
     def parameters(self) -> Iterator[nn.Parameter]:
         return cast("nn.Module", self._model).parameters()
 

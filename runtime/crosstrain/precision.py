@@ -120,8 +120,9 @@ class Precision:
 
 def _forward_of(kind: type[Any]) -> Callable[..., Any]:
     """The class's forward, as a function of the model. A TorchScript class has none, only its instances do."""
-    if hasattr(kind, "forward"):
-        return kind.forward
+    own: Callable[..., Any] | None = getattr(kind, "forward", None)
+    if own is not None:
+        return own
 
     def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
         return model.__getattr__("forward")(*args, **kwargs)
@@ -141,5 +142,5 @@ def remove_precision(model: nn.Module) -> None:
 def compiled_inner(model: nn.Module) -> nn.Module:
     """The module that torch.compile wraps; any other model is returned itself."""
     children = model.__dict__.get("_modules", {})  # TorchScript's has no `get`
-    inner = children["_orig_mod"] if "_orig_mod" in children else None
+    inner = children["_orig_mod"] if "_orig_mod" in children else None  # noqa: SIM401
     return inner if isinstance(inner, nn.Module) else model

@@ -91,6 +91,21 @@ def test_ranks_that_drift_are_told_in_the_next_pass() -> None:
     assert len(set(on_two)) == 1
 
 
+def _frozen() -> str:
+    training = Training()
+    training.epoch()
+    if training.alone:
+        training.model[0].bias.requires_grad_(False)
+    with pytest.raises(RuntimeError) as error:
+        training.accelerator._drift.compare("the next step")
+    return str(error.value)
+
+
+def test_weights_that_only_some_ranks_train_have_drifted() -> None:
+    for message in run_ranks(_frozen, 2):
+        assert "those of Sequential.0.bias are not the same on rank 1 as on rank 0. Each" in message
+
+
 def _saved(folder: str, spoiled: bool) -> str:
     training = Training()
     training.epoch()
@@ -242,6 +257,33 @@ def test_sharded_weights_are_not_compared_and_their_rates_are() -> None:
     assert run_ranks(_sharded, 2, False) == ["went well"] * 2
     for message in run_ranks(_sharded, 2, True):
         assert "rank 0 has [0.1]; rank 1 has [0.3]" in message
+
+
+def _wrapped(spoiled: bool) -> str:
+    """The script made a DistributedDataParallel of its model itself."""
+    accelerator = Accelerator(cpu=True)
+    model: Any = nn.parallel.DistributedDataParallel(nn.Linear(3, 1))
+    model, optimizer, loader = accelerator.prepare(
+        model, SGD(model.parameters(), 0.1), DataLoader(torch.randn(ROWS, 3), BATCH)
+    )
+    if spoiled and accelerator.is_last_process:
+        optimizer.param_groups[0]["lr"] = 0.1 + 1e-8
+        with torch.no_grad():
+            model.module.weight *= 1.5
+    try:
+        for batch in loader:
+            accelerator.backward(model(batch).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+    except RuntimeError as error:
+        return str(error)
+    return "went well"
+
+
+def test_models_that_the_script_wrapped_are_compared_too() -> None:
+    assert run_ranks(_wrapped, 2, False) == ["went well"] * 2
+    for message in run_ranks(_wrapped, 2, True):
+        assert "those of DistributedDataParallel.module.weight" in message
 
 
 def test_the_journal_knows(tmp_path: Path) -> None:

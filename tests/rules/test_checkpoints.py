@@ -9,6 +9,7 @@ WEIGHTS = "torch.save(model.state_dict(), {})"
 SAVED = "accelerator.save_model(model, {})"
 SAVED_ANYHOW = "accelerator.save(model.state_dict(), {})"
 KEEP = 'def keep({}):\n    file = "epoch_" + file\n    {}\n'
+GROWN = "while True:\n    name = tag + name"
 WAIT = "accelerator.wait_for_everyone()"
 STATE = '{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}'
 RUNNING = {"epoch": "model.train()\ntotal = 0.0", "after_step": "total += loss.item()"}
@@ -54,27 +55,6 @@ POSITIVE = [
     ),
     anything(
         "everything for a restart", f'torch.save({STATE}, "all.pt")', f'accelerator.save({STATE}, "all.pt")'
-    ),
-    converts(
-        ANYTHING,
-        "into a file whose name a parameter is made into",
-        {"definitions": KEEP.format("model, file", WEIGHTS.format("file")), "end": 'keep(model, "m.pt")'},
-        {
-            "definitions": KEEP.format("accelerator, model, file", SAVED_ANYHOW.format("file")),
-            "end": 'keep(accelerator, model, "m.pt")',
-        },
-        at="model.state_dict()",
-        main=True,
-    ),
-    converts(
-        ANYTHING,
-        "into a file whose name is made from itself",
-        {
-            "setup": "tag = name = None",
-            "end": f"while True:\n    name = tag + name\n    {WEIGHTS.format('name')}",
-        },
-        {"end": f"while True:\n    name = tag + name\n    {SAVED_ANYHOW.format('name')}"},
-        at="model.state_dict()",
     ),
     anything("the whole model", 'torch.save(model, "m.pt")', 'accelerator.save(model, "m.pt")'),
     anything(
@@ -171,6 +151,22 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(
+        MODEL,
+        "a name that a parameter is made into",
+        {"definitions": KEEP.format("model, file", WEIGHTS.format("file")), "end": 'keep(model, "m.pt")'},
+        {
+            "definitions": KEEP.format("accelerator, model, file", SAVED_ANYHOW.format("file")),
+            "end": 'keep(accelerator, model, "m.pt")',
+        },
+        main=True,
+    ),
+    leaves(
+        MODEL,
+        "a name that is made from itself",
+        {"setup": "tag = name = None", "end": f"{GROWN}\n    {WEIGHTS.format('name')}"},
+        {"end": f"{GROWN}\n    {SAVED_ANYHOW.format('name')}"},
+    ),
     leaves(MODEL, "weights that are counted", {"end": "size = sum(p.numel() for p in model.parameters())"}),
     leaves(
         MODEL,

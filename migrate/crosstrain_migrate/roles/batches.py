@@ -11,6 +11,7 @@ from .nodes import last_name
 from .scopes import ScopeTable
 from .values import FunctionNode
 
+MOVES = frozenset({"to", "cuda"})
 MAX_DEPTH = 3  # how far a batch is followed through calls of the script's own functions
 
 Uses = dict[ast.AST, list[ast.Name]]
@@ -51,7 +52,7 @@ class _Batches:
         if isinstance(parent, ast.Assign):
             return any(isinstance(t, ast.Tuple | ast.List) for t in parent.targets)
         if isinstance(parent, ast.Attribute):
-            return parent.attr not in api.TENSOR_MEMBERS
+            return parent.attr not in api.TENSOR_MEMBERS or self._moved_as_container(parent, depth)
         if isinstance(parent, ast.Call) and ast.unparse(parent.func) == "map" and name in parent.args[1:]:
             return True
         if isinstance(parent, ast.Call) and depth < MAX_DEPTH:
@@ -63,6 +64,14 @@ class _Batches:
         return isinstance(parent, ast.Starred | ast.comprehension | ast.For) or (
             isinstance(parent, ast.keyword) and parent.arg is None
         )
+
+    def _moved_as_container(self, method: ast.Attribute, depth: int) -> bool:
+        """Whether what `batch = batch.to(device)` gives is used as a container: one of graphs, say."""
+        call = self.table.parents.get(method)
+        stored = self.table.parents.get(call) if isinstance(call, ast.Call) and call.func is method else None
+        if method.attr not in MOVES or not isinstance(stored, ast.Assign) or depth >= MAX_DEPTH:
+            return False
+        return any(self.as_container(use, depth + 1) for target in stored.targets for use in self.uses[target])
 
     def _parameters(self, call: ast.Call, argument: ast.expr) -> Iterator[ast.arg]:
         """The parameters that get `argument`, of every function of the script that has the called name."""

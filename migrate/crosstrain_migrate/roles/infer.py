@@ -248,7 +248,7 @@ class Interpreter:
 
     def is_loader(self, value: Value) -> bool:
         if isinstance(value, External):
-            return value.path in api.LOADERS
+            return api.is_loader_class(value.path)
         return isinstance(value, Instance) and self.inherits(value.cls, api.LOADERS)
 
     def inherits(
@@ -258,6 +258,8 @@ class Interpreter:
             if isinstance(base, Symbol) and (base.path in bases):
                 return True
             if isinstance(base, Symbol) and bases is api.MODULE_BASES and api.is_module_class(base.path):
+                return True
+            if isinstance(base, Symbol) and bases is api.LOADERS and api.is_loader_class(base.path):
                 return True
             if (
                 isinstance(base, Symbol)

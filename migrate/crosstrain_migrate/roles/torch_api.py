@@ -24,6 +24,14 @@ ARRAY_MAKERS = frozenset(f"numpy.{name}" for name in ("zeros", "ones", "empty", 
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "append"})
 PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+# Classes of libraries that inherit from torch's DataLoader and leave its data set, sampler and collation to it.
+OTHER_LOADERS = frozenset(
+    {"dgl.dataloading.GraphDataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"}
+    | {"monai.data.DataLoader", "monai.data.ThreadDataLoader", "timm.data.loader.MultiEpochsDataLoader"}
+)
+GRAPH_LOADERS = ("torch_geometric.loader.", "torch_geometric.data.")  # some of them are named samplers
+GRAPH_SAMPLERS = frozenset({"NeighborSampler", "ShaDowKHopSampler"})
+ASSUMED_LOADER = "torch.utils.data.AssumedLoader"  # what a training loop goes over, whoever made it
 DEVICE_STRING = re.compile(r"^(cuda|cpu|mps|xpu|gpu)(:\d+)?$")
 DEVICE_START = re.compile(r"^(cuda|xpu):([{%].*)?$")  # of a text that a number is put into
 ITERATORS = frozenset(
@@ -450,6 +458,15 @@ def is_module_class(path: str) -> bool:
         path.startswith("torch.nn.")
         and last(path)[:1].isupper()
         and last(path) not in {"Parameter", "ParameterList", CHOSEN}
+    )
+
+
+def is_loader_class(path: str) -> bool:
+    """Whether a path names torch's DataLoader or a class of a library that inherits from it."""
+    if path in LOADERS or path in OTHER_LOADERS or path == ASSUMED_LOADER:
+        return True
+    return path.startswith(GRAPH_LOADERS) and (
+        path.endswith("Loader") or last(path) in GRAPH_SAMPLERS or last(path).startswith("GraphSAINT")
     )
 
 

@@ -66,7 +66,7 @@ def call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
         api.is_scheduler_class(path)
         or api.is_module_class(path)
         or api.is_loss_class(path)
-        or path in api.LOADERS
+        or api.is_loader_class(path)
     ):
         return frozenset({External(path, node)})
     if path.startswith("torch.nn.functional.") and name in api.LOSSES:

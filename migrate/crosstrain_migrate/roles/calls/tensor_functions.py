@@ -58,7 +58,8 @@ def _flat(nodes: list[ast.expr]) -> list[ast.expr]:
 
 
 def _is_count(interp: Interpreter, node: ast.expr) -> bool:
-    return any(isinstance(v, Shard) and v.kind == "count" for v in interp.of(node))
+    """`n` of `x.view(n, -1)`, or the whole size: `y.view(x.shape)`."""
+    return any(isinstance(v, Shard) and v.kind in {"count", "shape"} for v in interp.of(node))
 
 
 def _join(interp: Interpreter, name: str, node: ast.Call) -> Values:
@@ -85,6 +86,9 @@ def _join(interp: Interpreter, name: str, node: ast.Call) -> Values:
 def call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.Call) -> Values:
     if any(not interp.of(a) for a in arguments_of(node)):
         return NOTHING
+    if owner.kind == "rows" and name == "items":  # no tensor has them: these are parts that have names
+        named = call_tensor_method(interp, replace(owner, kind="batch"), name, node)
+        return frozenset(value for value in named if isinstance(value, Sequence))
     if owner.kind == "batch" and name in {"items", "values", "keys"}:
         if name == "keys":
             return UNKNOWN

@@ -15,7 +15,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import Function, Symbol, made_at
+from crosstrain_migrate.roles.values import Function, FunctionNode, Symbol, made_at
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
@@ -230,9 +230,9 @@ def _in_suite(facts: Facts, node: ast.AST, suite: list[ast.stmt]) -> ast.stmt | 
 def only_definition(facts: Facts, name: ast.Name) -> ast.expr | None:
     """What a variable is assigned, when it is assigned once and is no parameter."""
     scope = facts.table.of_node[name].resolve(name.id)
-    if scope is not None and isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        if name.id in {argument.arg for argument in all_arguments(scope.node)}:
-            return None
+    function = scope.node if scope is not None and scope.is_function else None
+    if isinstance(function, FunctionNode) and name.id in {a.arg for a in all_arguments(function)}:
+        return None
     found = [
         n.value
         for n in facts.each(ast.Assign)

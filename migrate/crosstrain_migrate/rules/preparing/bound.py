@@ -6,20 +6,23 @@ import ast
 
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.scopes import all_arguments, suites
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.roles.walks import children, walk
 
 _ASKS_NAMES = frozenset({"locals", "globals", "vars", "dir", "NameError", "UnboundLocalError"})
+# What may leave a part of itself out.
+_LAZY = (ast.Lambda, ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _ENDS = frozenset({"exit", "sys.exit", "quit", "os._exit", "parser.error"})
 
 
 def surely_bound(facts: Facts, name: str, after: ast.stmt) -> bool:
-    """Whether `name` (a variable, or `self.name`) is bound whenever the statement `after` has run."""
+    """Whether `name` (a variable, or `self.name`) is bound whenever the statement `after` has run, or would have failed
+    without it: `if small: net = A()`, `elif large: net = B()`, and then `net.parameters()` in any case."""
     current: ast.AST = after
     while True:
         parent = facts.table.parents[current]
         suite = next((block for block in suites(parent) if current in block), [])
         position = suite.index(current) if isinstance(current, ast.stmt) and current in suite else -1
-        if _binds_any(suite[: position + 1], name):
+        if any(_binds(s, name) or _reads(s, name) for s in suite[: position + 1]):
             return True
         if parent in facts.table.scopes or isinstance(parent, ast.Module):
             return isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and name in {
@@ -68,6 +71,22 @@ def _binds(node: ast.stmt, name: str) -> bool:
     if isinstance(node, ast.For | ast.AsyncFor | ast.While):
         return False
     return _stores(node, name)
+
+
+def _reads(node: ast.stmt, name: str) -> bool:
+    """Whether a plain statement asks for the value of `name` whenever it runs."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return):
+        return False
+    work: list[ast.AST] = [node]
+    while work:
+        part = work.pop()
+        if isinstance(part, _LAZY):
+            continue
+        if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load):
+            if ast.unparse(part) == name:
+                return True
+        work.extend(children(part))
+    return False
 
 
 def _binds_or_ends(suite: list[ast.stmt], name: str) -> bool:

@@ -26,7 +26,7 @@ from .holdings import Holding, holdings, stores
 from .renewed import RENEWED, may_differ
 from .rounds import rounds_of
 from .schedulers import check_uncounted
-from .subject import common_position
+from .subject import common_position, suite_of
 from .unnamed import prepare_in_place
 
 RULE = "CT201"
@@ -162,7 +162,7 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
 def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """What is made under a condition alone does not exist where the condition does not hold."""
     for holding in held.values():
-        if not holding.stores or surely_bound(context.facts, holding.variable, position):
+        if _is_bound(context, holding, position):
             continue
         condition = sole_condition(context.facts, holding.variable, holding.stores, position)
         steps = holding.value in {*context.subject.optimizers, *context.subject.schedulers}
@@ -176,6 +176,10 @@ def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stm
         code = f"{holding.name} = None"
         reason = "prepare is given nothing where it is not made"
         context.edits.append(e.InsertBefore(condition, RULE, reason, code=code))
+
+
+def _is_bound(context: Context, holding: Holding, position: ast.stmt) -> bool:
+    return not holding.stores or surely_bound(context.facts, holding.variable, position)
 
 
 def _past_other_schedulers(
@@ -277,6 +281,8 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
         trial = {**held, loader: found[0]}
         if not found[0].stores and not seen_everywhere(context, loader, found[0], position):
             _prepare_elsewhere(context, loader)
+        elif not _is_bound(context, found[0], joint):
+            _prepare_alone(context, found[0])
         elif _first_use(context, context.subject.scope, trial, joint) is None:
             held[loader] = found[0]
             position = joint
@@ -292,8 +298,14 @@ def _prepare_alone(
 ) -> None:
     _check_looks(context, holding.value, holding.last)
     name = _written(context, holding)
-    code = f"{name} = {context.accelerator(holding.last)}.prepare({name})"
-    context.edits.append(e.InsertAfter(holding.last, RULE, reason, code=code))
+    for store in holding.stores if len(_suites_of(context, holding)) > 1 else [holding.last]:
+        code = f"{name} = {context.accelerator(store)}.prepare({name})"
+        context.edits.append(e.InsertAfter(store, RULE, reason, code=code))
+
+
+def _suites_of(context: Context, holding: Holding) -> set[int]:
+    """The blocks that make it: each branch of a choice may."""
+    return {id(suite_of(context.facts, store)) for store in holding.stores}
 
 
 def _check_looks(context: Context, loader: Value, position: ast.stmt) -> None:

@@ -103,14 +103,6 @@ class GradientSync:
     def apart(self) -> bool:
         return not self.averaging or self.joining is not None
 
-    @property
-    def replica(self) -> nn.Module:
-        return self.model
-
-    @property
-    def apart(self) -> bool:
-        return not self.averaging or self.joining is not None
-
     def _watch(self) -> None:
         """Hook the parameters that are trainable now; all ranks do this at the same time."""
         for handle in self._handles:

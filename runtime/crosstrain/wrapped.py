@@ -21,7 +21,6 @@ class WrappedSync:
     def __init__(self, wrapper: DistributedDataParallel, plain_backward: Callable[[], None] | None) -> None:
         self._wrapper = weakref.ref(wrapper)  # the registry that maps models to us must not keep them
         self.averagings = 0
-        self.averagings = 0
         self._managed = False
         self._handles = []
         for param in wrapper.parameters() if plain_backward is not None else ():
@@ -44,15 +43,6 @@ class WrappedSync:
         wrapper = self.wrapper
         return not wrapper.require_backward_grad_sync or wrapper._join_config.enable
 
-    @property
-    def replica(self) -> nn.Module:
-        return self.wrapper
-
-    @property
-    def apart(self) -> bool:
-        wrapper = self.wrapper
-        return not wrapper.require_backward_grad_sync or wrapper._join_config.enable
-
     def _arrive(self, plain_backward: Callable[[], None], _param: Tensor) -> None:
         if not self._managed:
             plain_backward()
@@ -62,7 +52,6 @@ class WrappedSync:
 
     def expect(self) -> None:
         self._managed = True
-        self.averagings += 1  # at least where it matters: in every pass that trains
         self.averagings += 1  # at least where it matters: in every pass that trains
 
     def finish(self) -> None:

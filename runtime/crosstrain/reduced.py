@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -48,9 +48,12 @@ def remember(tensors: Iterable[Tensor], function: str) -> None:
     _watch_collectives()
     place = checks.here()
     for tensor in tensors:
-        key = id(tensor)
-        there = weakref.ref(tensor, lambda _, key=key: _known.pop(key, None))
-        _known[key] = Origin(there, _version(tensor), function, place)
+        there = weakref.ref(tensor, partial(_forget, id(tensor)))
+        _known[id(tensor)] = Origin(there, _version(tensor), function, place)
+
+
+def _forget(key: int, _: object) -> None:
+    _known.pop(key, None)
 
 
 def problem(tensors: Iterable[Tensor], operation: str) -> str | None:
@@ -91,7 +94,9 @@ def _watched(plain: Callable[..., Any], name: str, at: int) -> Callable[..., Any
 
 def _is_sum(options: Any) -> bool:
     op = getattr(options, "reduceOp", None)
-    return bool(op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG)  # no `in`: only the left side knows the right
+    return bool(
+        op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG
+    )  # no `in`: only the left side knows the right
 
 
 def _look(group: Any, given: Any, name: str) -> None:

@@ -156,11 +156,12 @@ class Hand(NamedTuple):
             return
         held = self.held(counts)
         for column in columns:
-            several = column.size is not None and column.size > held and not self.collected(column)
-            if several and column.size % held == 0 and checks.first_use("rows per sample"):
+            size = column.size or 0
+            several = size > held and size % held == 0 and not self.collected(column)
+            if several and checks.first_use("rows per sample"):
                 warnings.warn(
                     f"{checks.here()}: gather_for_metrics got {column.name} for a batch of {held} rows, and takes it "
-                    f"for {column.size // held} rows of each sample, one sample behind the other; those of samples "
+                    f"for {size // held} rows of each sample, one sample behind the other; those of samples "
                     f"that only complete the batch are left out. If dimension 0 is something else, use "
                     f"accelerator.gather() or accelerator.reduce().",
                     stacklevel=2,

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from crosstrain import checks
 from crosstrain.checks import Place
@@ -45,7 +45,9 @@ def feeds_batches(obj: Any) -> bool:
     if isinstance(obj, Sequence):
         first = next(iter(obj), None)
         return isinstance(first, DataLoader) or _holds_tensors(first)
-    return any(hasattr(obj, name) for name in ("__len__", "__next__", "dataset"))
+    return isinstance(obj, IterableDataset) or any(
+        hasattr(obj, name) for name in ("__len__", "__next__", "dataset")
+    )
 
 
 def _holds_tensors(item: Any) -> bool:

@@ -1,0 +1,135 @@
+"""A model that the script has wrapped into DistributedDataParallel is adopted: it averages, the rest is ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+from tests.runtime.nets import WEIGHTED, Net, State, data, same
+from tests.support.ranks import run_ranks
+
+
+def _train(wrapped: bool, steps: int, options: dict[str, Any], sums: bool = False) -> State:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=steps, **options)
+    model: Any = DistributedDataParallel(Net()) if wrapped else Net()
+    optimizer = SGD(model.parameters(), 0.05)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, data(30))
+    calls = _count_averagings(model) if wrapped else []
+    for (x,) in loader:
+        with accelerator.accumulate(model):
+            loss = (model(x) - x).square()
+            accelerator.backward(loss.sum() if sums else loss.mean())
+            optimizer.step()
+            optimizer.zero_grad()
+    if wrapped:
+        assert isinstance(model, DistributedDataParallel)
+        assert len(calls) == -(-len(loader) // steps)  # one bucket, once a window
+        assert accelerator.unwrap_model(model) is model.module
+    return {name: value.clone() for name, value in accelerator.get_state_dict(model).items()}
+
+
+def _count_averagings(model: DistributedDataParallel) -> list[int]:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    calls: list[int] = []
+
+    def hook(state: Any, bucket: Any) -> Any:
+        calls.append(bucket.index())
+        return allreduce_hook(state, bucket)
+
+    hook.__annotations__.clear()  # torch checks them, and these are strings
+    model.register_comm_hook(None, hook)
+    return calls
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_it_trains_like_any_other_model(steps: int) -> None:
+    """And like plain DistributedDataParallel: averaged once, in an accumulation window at its end."""
+    zero, one = run_ranks(_train, 2, True, steps, {})
+    assert list(zero) == list(Net().state_dict())  # no `module.`
+    assert all(torch.equal(zero[name], one[name]) for name in zero)
+    assert same(run_ranks(_train, 2, False, steps, {})[0], zero)
+
+
+def test_losses_are_scaled_for_it() -> None:
+    (alone,) = run_ranks(_train, 1, False, 1, WEIGHTED)
+    assert all(same(alone, state) for state in run_ranks(_train, 2, True, 1, WEIGHTED))
+    options = {"loss_reduction": "sum", **WEIGHTED}
+    (alone,) = run_ranks(_train, 1, False, 1, options, True)
+    assert all(same(alone, state, 1e-5) for state in run_ranks(_train, 2, True, 1, options, True))
+
+
+def _by_hand() -> State:
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(data(30))
+    model = DistributedDataParallel(Net())
+    optimizer = SGD(model.parameters(), 0.05)
+    for (x,) in loader:
+        (model(x) - x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return {name: value.clone() for name, value in model.module.state_dict().items()}
+
+
+def test_it_trains_like_one_that_was_not_prepared() -> None:
+    plain = run_ranks(_by_hand, 2)[0]
+    for state in run_ranks(_train, 2, True, 1, {}):
+        assert all(torch.equal(plain[name], state[name]) for name in plain)
+
+
+def _local_then_not(folder: str) -> list[Any]:
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    model: Any = DistributedDataParallel(nn.Linear(1, 1, bias=False))
+    model = accelerator.prepare(model)
+    seen = []
+    model.module.register_forward_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
+    x = torch.tensor([[float(accelerator.process_index + 1)]])
+    weight = model.module.weight
+    with accelerator.no_sync(model):
+        accelerator.backward(model(x).mean())
+        local = weight.grad.item()
+        with accelerator.trigger_sync_in_backward(model):
+            accelerator.backward(model(x).mean())
+    dtype = model(x).dtype
+    accelerator.save_model(model, Path(folder) / "model.pt")
+    accelerator.wait_for_everyone()
+    return [local, weight.grad.item(), seen[0], dtype, sorted(torch.load(Path(folder) / "model.pt"))]
+
+
+def test_no_sync_precision_and_files(tmp_path: Path) -> None:
+    zero, one = run_ranks(_local_then_not, 2, str(tmp_path))
+    assert zero == [1.0, 3.0, True, torch.float32, ["weight"]]
+    assert one == [2.0, 3.0, True, torch.float32, ["weight"]]
+
+
+def _plain_backward() -> str:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model: Any = accelerator.prepare(DistributedDataParallel(nn.Linear(1, 1)))
+    try:
+        with accelerator.accumulate(model):
+            model(torch.ones(1, 1)).mean().backward()
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
+def test_a_plain_backward_inside_a_window() -> None:
+    assert all("Use accelerator.backward(loss)" in said for said in run_ranks(_plain_backward, 2))
+
+
+def _compiled() -> list[str]:
+    accelerator = Accelerator(cpu=True)
+    model: Any = torch.compile(DistributedDataParallel(nn.Linear(1, 1)), backend="eager")
+    model = accelerator.prepare(model)
+    return sorted(accelerator.get_state_dict(model))
+
+
+def test_a_compiled_one_keeps_its_names() -> None:
+    assert run_ranks(_compiled, 2) == [["bias", "weight"]] * 2

@@ -2,7 +2,8 @@
 
 Learning rates and the weights of replicated models are compared when a rank takes the last batch of a pass in which
 gradients were averaged, and when a state is saved. Not behind the last batch: a rank that breaks off there would leave
-the others waiting. A pass that averages nothing (an evaluation, LocalSGD) is nobody's business but its rank's.
+the others waiting; what the last batch changes is compared in the next pass, or when it is saved. A pass that averages
+nothing before it (an evaluation, a pass of one step) is not compared, nor are ranks that train apart (LocalSGD).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -53,7 +53,7 @@ def start_group(
         init_method = f"tcp://{place.master_addr}:{place.master_port}"
         if "RANK" in os.environ:
             init_method = "env://"
-    meeting: dict[str, Any] = {"store": dist.HashStore()} if alone else {"init_method": init_method}
+    meeting = {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
     # Default arguments in this module are the group that exists when it is first imported. One that is held in them
     # cannot end: its threads would live on while the interpreter is taken down.
     importlib.import_module("torch.distributed.nn.functional")

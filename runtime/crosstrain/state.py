@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cached_property, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
@@ -15,44 +15,13 @@ from crosstrain import checks
 from crosstrain.comm import Comm, DistributedType, start_comm
 from crosstrain.comm_types import HOST
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
+from crosstrain.window import Gradients as Gradients
 
 if TYPE_CHECKING:
-    from crosstrain.data.active import ActiveLoaders
     from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, GradientAccumulationPlugin
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Gradients:
-    """Where the run stands in its accumulation window, and which loaders are being iterated."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """No accumulation; loaders that are being iterated stay known (they leave by themselves)."""
-        self.sync_gradients = True
-        self.stepping = False  # the gradient scaler makes a prepared optimizer's step
-        self.steps = 1
-        self.adjust_scheduler = True
-        self.sync_with_dataloader = True
-        self.sync_each_batch = False
-        self.scale_last_window = False
-
-    @cached_property
-    def active(self) -> ActiveLoaders:
-        from crosstrain.data.active import ActiveLoaders  # the data room imports torch.utils.data
-
-        return ActiveLoaders()
-
-    def configure(self, plugin: GradientAccumulationPlugin) -> None:
-        """Take over the accumulation options of a new Accelerator."""
-        self.steps = plugin.num_steps
-        self.adjust_scheduler = plugin.adjust_scheduler
-        self.sync_with_dataloader = plugin.sync_with_dataloader
-        self.sync_each_batch = plugin.sync_each_batch
-        self.scale_last_window = plugin.scale_last_window
 
 
 class Run:

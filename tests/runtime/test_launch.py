@@ -336,7 +336,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = torch.utils.data.DataLoader(torch.ones(24, 1), batch_size=3)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 for x in loader:
-    accelerator.backward(model(x).sum())
+    accelerator.backward(model(x).mean())
     optimizer.step()
 accelerator.save_state()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":

@@ -12,6 +12,7 @@ import copy
 import pickle
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from .place import host
 from .rng import OrderRng, State, capture, restore
 from .rows import NotByRow, cut_rows, join_rows, rows_of
 from .samplers import Dealer, Drawn, known_length, samples
+from .self_sharded import RankWatch
 from .shard import Counts, Dealing, cut, groups, steps
 from .wire import aligned, pack, pack_objects, unpack, unpack_object
 
@@ -252,12 +254,14 @@ class DispatchFeed:
         rng: OrderRng,
         comm: Comm,
         on_device: bool,
+        watch: RankWatch | None,
     ) -> None:
         self.how = how
         self.rng = rng
         self.index_sampler = index_sampler
         self._raw = raw
         self._comm = comm
+        self._watch = watch
         self._device = comm.landing if on_device else host()
         self._serial = 0
         self._agreed = Agreed()
@@ -269,23 +273,36 @@ class DispatchFeed:
             return DispatchPass(loader, channel, None, {"generators": self.rng.generator_states()}, skip)
         own = capture(("torch", "python", "numpy")) if skip else {}
         start = self.rng.open(resume)
+        try:
+            batches, start = self._read(loader, read, skip, resume, start)
+            made = Divider(self.how).steps(batches, self._known_steps())
+            for _ in islice(made, skip):  # read, because the first batch may complete the last
+                pass
+        except Exception as error:  # the others wait for a first batch: they are told there
+            made = _fail(error)
+        finally:
+            self.rng.close()
+            restore(own)
+        if self._watch is not None:
+            made = self._watch.first(made)
+        dealer = self.index_sampler if isinstance(self.index_sampler, Dealer) else None
+        return DispatchPass(loader, channel, made, start, skip, None if dealer is None else dealer.drawn)
+
+    def _read(
+        self, loader: PreparedLoader, read: Read, skip: int, resume: State | None, start: State
+    ) -> tuple[Iterator[Any], State]:
+        """The whole batches of a pass, and the state it began in."""
         rewind = loader.restarts_workers()
         dealer = self.index_sampler if isinstance(self.index_sampler, Dealer) else None
         if dealer is not None:
             dealer.rewind = rewind
-        try:
+        with self._watch or nullcontext():
             batches = iter(read())
-            if rewind:
-                self.rng.rewind()
-            if dealer is None and (skip or resume is not None):
-                start = self.rng.order(start)
-            made = Divider(self.how).steps(batches, self._known_steps())
-            for _ in islice(made, skip):  # read, because the first batch may complete the last
-                pass
-        finally:
-            self.rng.close()
-            restore(own)
-        return DispatchPass(loader, channel, made, start, skip, None if dealer is None else dealer.drawn)
+        if rewind:
+            self.rng.rewind()
+        if dealer is None and (skip or resume is not None):
+            start = self.rng.order(start)
+        return batches, start
 
     def length(self) -> int | None:
         return None  # each step says who has its last batch
@@ -381,6 +398,11 @@ class DispatchPass(Pass):
             last = all(step.last)
             if part is not None:
                 yield part, step
+
+
+def _fail(error: Exception) -> Iterator[Any]:
+    raise error
+    yield
 
 
 def _first_row(batch: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import chain, islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from .loader import Pass, PreparedLoader, Read
 from .rng import OrderRng, State
 from .rows import NotByRow, cut_rows, join_rows, rows_of
 from .samplers import Dealer, Drawn, RowRequests, known_length, own_rows, samples
+from .self_sharded import RankWatch
 from .shard import Batch, Counts, Dealing, deal, groups, steps
 
 
@@ -113,6 +115,7 @@ class StreamFeed:
     """An iterable data set in one process: the user's own batches."""
 
     pass_type: type[Pass] = Pass
+    watch: RankWatch | None = None
 
     def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng) -> None:
         self.how = how
@@ -125,7 +128,10 @@ class StreamFeed:
         start = self.rng.open(resume)
         rewind = loader.restarts_workers()
         try:
-            batches = iter(read())
+            with self.watch or nullcontext():
+                batches = iter(read())
+            if self.watch is not None and not skip:
+                batches = self.watch.first(batches)
             if rewind:
                 self.rng.rewind()
             if skip or resume is not None:
@@ -201,8 +207,9 @@ class StreamShardFeed(StreamFeed):
 
     pass_type = StreamShardPass
 
-    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng) -> None:
+    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng, watch: RankWatch | None) -> None:
         super().__init__(raw, how, rng)
+        self.watch = watch
         if how.size is not None:
             self.index_sampler = RowRequests(own_rows(how))
 

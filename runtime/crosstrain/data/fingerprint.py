@@ -11,21 +11,26 @@ from torch.utils.data import DataLoader, IterableDataset
 from crosstrain import checks
 from crosstrain.comm import Comm
 
+from . import self_sharded
 from .adopted import misfit, own_sampler, share_of
 
 
-def check_same_loader(loader: DataLoader[Any], comm: Comm) -> None:
-    """Compare what decides about the batches over the processes.
+def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) -> None:
+    """Compare what decides about the batches over the processes. one_stream: all rows come from one iterable data set.
 
     Raises ValueError, on every process alike, naming what differs and where, or the part that a sampler of the
     script's own gives to the wrong process.
     """
     prints = fingerprint(loader)
-    shared = [(prints, share_of(loader))]
+    held = self_sharded.attributes(loader.dataset, comm.rank) if one_stream else {}
+    shared = [(prints, share_of(loader), held)]
     if comm.world > 1:
         shared = comm.all_gather_object(shared[0])
-    shares = [share for _, share in shared]
-    message = _difference([one for one, _ in shared]) or misfit(shares, comm, prints["data set"])
+    prints_of, shares, helds = map(list, zip(*shared, strict=True))
+    data = prints["data set"]
+    message = _difference(prints_of) or misfit(shares, comm, data)
+    if comm.world > 1:
+        message = message or self_sharded.difference(helds, data)
     if message is not None:
         checks.failed("loader", message)
         raise ValueError(message)

@@ -22,6 +22,7 @@ from .loader import Feed, Prepared, PreparedLoader, Progress
 from .plan import DataPlan
 from .rng import OrderRng
 from .samplers import Dealer, SeedableRandomSampler, SkipBatchSampler, generators, reach, seeded
+from .self_sharded import RankWatch, WatchedWorker
 from .shard import Dealing
 from .workers import SeedByRank
 
@@ -51,7 +52,7 @@ def prepare_loader(
     attributes["_iterator"] = None
     seedable = _seed_order(attributes, loader, comm, plan)
     raw = _dressed(type(loader), attributes)
-    check_same_loader(raw, comm)
+    check_same_loader(raw, comm, one_stream=_reads_one_stream(raw, comm, plan))
     if (sampler := own_sampler(raw)) is not None:
         plan = replace(plan, split_batches=False, even_batches=True, dispatch_batches=False)
     twin = dict(attributes)
@@ -95,6 +96,11 @@ class SkippingLoader(DataLoader[Any]):
     def __len__(self) -> int:
         return max(0, super().__len__() - self._crosstrain_skip)
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # The class is made here, where pickle does not find it: the loader is made again from the user's own.
+        attributes = {name: value for name, value in vars(self).items() if name != "_crosstrain_skip"}
+        return skip_first_batches, (_dressed(type(self).__bases__[1], attributes), self._crosstrain_skip)
+
 
 def _dressed(kind: type, attributes: dict[str, Any]) -> DataLoader[Any]:
     """An instance with these attributes, made without the constructor: most cannot be set later."""
@@ -137,12 +143,7 @@ def _seed_order(
 def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: DataPlan) -> Feed:
     """Decide how the batches reach each rank; `twin` are the prepared loader's attributes, to be adapted."""
     stream = isinstance(raw.dataset, IterableDataset)
-    shards = (
-        comm.world > 1
-        and stream
-        and plan.dispatch_batches is not True
-        and _can_shard(raw.dataset, comm.world)
-    )
+    shards = comm.world > 1 and stream and _is_sharded(raw, comm, plan)
     dispatch = plan.dispatch_batches or (plan.dispatch_batches is None and stream and not shards)
     how = _dealing(raw, comm, plan)
     if comm.world > 1 and dispatch:
@@ -150,7 +151,8 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
         sampler = raw._index_sampler
         if not stream:
             sampler = _dealer(raw, replace(how, parts=1, part=0, devices=1), rng, comm)
-        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device)
+        watch = _watch_rank(raw, twin, plan)
+        return DispatchFeed(raw, sampler, how, rng, comm, plan.put_on_device, watch)
     # Where the script shards the loader, each rank's sampler draws what is its own.
     rng = _order_rng(raw, comm, plan, everywhere=own_sampler(raw) is None)
     if not stream:
@@ -170,7 +172,17 @@ def _choose_feed(raw: DataLoader[Any], twin: dict[str, Any], comm: Comm, plan: D
     # here.
     twin["dataset"] = shard = StreamShard(raw.dataset, how)
     twin["collate_fn"] = CountingCollate(shard, raw.collate_fn)
-    return StreamShardFeed(raw, how, rng)
+    return StreamShardFeed(raw, how, rng, _watch_rank(raw, twin, plan))
+
+
+def _is_sharded(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> bool:
+    return plan.dispatch_batches is not True and _can_shard(raw.dataset, comm.world)
+
+
+def _reads_one_stream(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> bool:
+    """Whether the rows of all processes come from one stream, which must not be one process's part of it."""
+    stream = isinstance(raw.dataset, IterableDataset) and plan.dispatch_batches is not True
+    return stream and not _is_sharded(raw, comm, plan)
 
 
 def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> Dealing:
@@ -208,6 +220,17 @@ def _dealer(raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> De
 def _seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:
     if comm.world > 1 and twin["num_workers"] and plan.seed_workers_by_rank:
         twin["worker_init_fn"] = SeedByRank(comm.rank, twin["worker_init_fn"])
+
+
+def _watch_rank(raw: DataLoader[Any], twin: dict[str, Any], plan: DataPlan) -> RankWatch | None:
+    """Watches the first read of a stream; None where the user has said that process 0 reads for all."""
+    if plan.dispatch_batches is True:
+        return None
+    name = type(raw.dataset).__name__
+    if twin["num_workers"]:
+        twin["worker_init_fn"] = WatchedWorker(name, twin["worker_init_fn"])
+        return None
+    return RankWatch(name)
 
 
 def _can_shard(dataset: Any, world: int) -> bool:

@@ -86,7 +86,7 @@ def watch(kind: type[DataLoader[Any]]) -> None:
     def __init__(self: Any, loader: Any) -> None:
         if not isinstance(loader, kind):
             self._crosstrain_tick, self._crosstrain_loops = 0, ()
-            self.__class__ = _watched(type(self))
+            self.__class__ = _watched(type(self))  # type: ignore[arg-type]
             _iterators.add(self)
         made(self, loader)
 

@@ -70,7 +70,8 @@ def _exchange(found: list[Column], hand: Hand, comm: Comm) -> list[list[int | No
     meet = not hand.whole and hand.is_ambiguous
     if on_device:
         meet = checks.first_use(KIND) or meet or (hand.counts is not None and not hand.counts.plain)
-    problem = hand.problem(found)
+    tensors = (column.value for column in found if isinstance(column.value, Tensor))
+    problem = hand.problem(found) or reduced.problem(tensors, "gather_for_metrics", of="gather")
     if problem is not None:
         if comm.world == 1 or (on_device and not meet):
             raise Refused(problem)

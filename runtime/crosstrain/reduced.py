@@ -56,11 +56,16 @@ def _forget(key: int, _: object) -> None:
     _known.pop(key, None)
 
 
-def problem(tensors: Iterable[Tensor], operation: str) -> str | None:
-    """What the user is told about summing the first of these that is known, by ``operation``; None: none is."""
+def problem(tensors: Iterable[Tensor], operation: str, of: str = "") -> str | None:
+    """What the user is told about handing the first of these that is known to ``operation``; None: none is.
+
+    of: how the names of the functions begin whose results matter.
+    """
     for tensor in tensors:
         origin = _known.get(id(tensor))
-        if origin is not None and origin.tensor() is tensor and origin.version == _version(tensor):
+        if origin is None or not origin.function.startswith(of):
+            continue
+        if origin.tensor() is tensor and origin.version == _version(tensor):
             return (
                 f"{checks.here()}: {operation} gets the tensor that accelerator.{origin.function}() returned at "
                 f"{origin.place}. It is made of the values of all processes already, and would be counted once for "

@@ -60,6 +60,14 @@ def _gathered_in_a_loop() -> None:
             dist.all_reduce(rows)
 
 
+def _gathered_twice() -> None:
+    """It would pass for two rows of each sample."""
+    accelerator = Accelerator(cpu=True)
+    for x in accelerator.prepare(DataLoader(torch.arange(8.0), batch_size=2)):
+        rows = accelerator.gather_for_metrics(x)
+        accelerator.gather_for_metrics({"rows": rows, "x": x})
+
+
 def _inference() -> None:
     with torch.inference_mode():
         dist.all_reduce(_reduced()[1])
@@ -83,6 +91,7 @@ TWICE = [
     _to_one,
     _scattered,
     _gathered_in_a_loop,
+    _gathered_twice,
     _inference,
     _large,
     _twice_by_us,
@@ -136,6 +145,7 @@ def _legal() -> list[Any]:
     out.append(accelerator.reduce(value, "mean").tolist())
     out.append(accelerator.reduce(value, "sum", scale=0.5).tolist())
     out.append(accelerator.gather(value).numel())
+    accelerator.gather_for_metrics(value)
     own = accelerator.reduce(torch.ones(2), "none")
     dist.all_reduce(own)
     out.append(own.tolist())

@@ -22,6 +22,7 @@ from torch.utils.data import (
 )
 
 from tests.runtime.loaders import LOADERS, equal, prepare, record, seed_all
+from tests.support.ranks import run_ranks
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -249,6 +250,41 @@ def test_real_rows_and_remainder_in_one_process() -> None:
     assert seen == [(2, 2, 0, 1.0), (2, 2, 0, 1.0), (1, 1, 1, 1.0)]
     assert loader.rows(0) is None and loader.remainder == -1
     assert (loader.total_batch_size, loader.total_dataset_length) == (2, 5)
+
+
+class Stubborn(DataLoader[Any]):
+    """Has its own way to be pickled."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Stubborn, (self.dataset, self.batch_size)
+
+
+class Short(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(5))
+
+
+def _pickled() -> list[Any]:
+    """Prepared loaders of every kind, before a pass and in the middle of one."""
+    found = []
+    plain, stream = DataLoader(range(5), 2), DataLoader(Short(), 2)
+    shorter = [skip_first_batches(loader, 1) for loader in (plain, stream)]
+    for raw in (plain, stream, Stubborn(range(5), 2), *shorter):
+        ready = prepare(raw)
+        walk = iter(ready)
+        next(walk)
+        for again in (pickle.loads(pickle.dumps(ready)), copy.deepcopy(ready)):
+            known = not isinstance(again, PreparedLoader) and isinstance(again, type(raw))
+            found.append([known, *(batch.tolist() for batch in again)])
+        list(walk)
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_pickled_loader_is_the_users_own(world: int) -> None:
+    whole = [[0, 1], [2, 3], [4]]
+    for found in run_ranks(_pickled, world):
+        assert found == [[True, *whole]] * 6 + [[True, *whole[1:]]] * 4
 
 
 def test_copies_and_pickles() -> None:

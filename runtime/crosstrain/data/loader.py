@@ -289,8 +289,9 @@ class PreparedLoader(DataLoader[Any]):
         vars(twin).update(vars(self))
         return twin
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Preparation belongs to this process's run; what can be taken elsewhere is the user's own loader.
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # Preparation belongs to this process's run; pickled or copied deeply, what is made of it is the user's own
+        # loader, unprepared.
         return _user_loader, (self._crosstrain.raw,)
 
     def __len__(self) -> int:

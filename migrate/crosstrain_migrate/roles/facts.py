@@ -14,6 +14,7 @@ from . import containers, context
 from . import torch_api as api
 from .arguments import argument_of, arguments_of, parameters_in, shards_of
 from .calls.methods import closure_of
+from .contents import Contents
 from .infer import Interpreter
 from .nodes import line_of, place_of
 from .optimizers import handed, inner_optimizers
@@ -145,6 +146,11 @@ class Facts:
             self.interp.method(one, "__init__") if isinstance(one, ast.ClassDef) else one for one in found
         )
         return [function for function in code if function is not None]
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What the script puts into its containers and attributes."""
+        return Contents(self)
 
     # -- losses ----------------------------------------------------------------------------------------------
 

@@ -18,12 +18,16 @@ def slice_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[ast.AST
     """Every use of a variable, and every call, that the expressions are computed from."""
     found: set[ast.AST] = set()
     entered: set[tuple[ast.AST, int | None]] = set()
+    filled: set[ast.AST] = set()  # what was found to be put into containers and attributes
     work: list[ast.AST] = [*expressions]
     while work:
         for name in _walk_without_factors(facts, work.pop()):
             if isinstance(name, ast.Call):
                 found.add(name)
                 work.extend(_returned_by(facts, name, entered))
+            put = [value for value in facts.contents.of(name) if value not in filled]
+            filled.update(put)
+            work.extend(put)
             if not isinstance(name, ast.Name) or name in found or not isinstance(name.ctx, ast.Load):
                 continue
             found.add(name)

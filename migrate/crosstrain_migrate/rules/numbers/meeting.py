@@ -15,13 +15,14 @@ from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.values import Sequence, Shard, Value, site_of
 from crosstrain_migrate.rules.base import Context, refuse
 
-from . import alike
+from . import alike, gradients_kept
 
 RULE = "CT602"
 
 
 def check(context: Context) -> None:
     """Raises Refusal; asked when it is known what is prepared and what communicates."""
+    gradients_kept.check(context)
     communicating = (context.collective | context.gathered) - context.averaged
     for node in sorted(communicating, key=line_of):
         _rows_are_shared(context, node)

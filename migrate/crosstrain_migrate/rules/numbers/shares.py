@@ -190,7 +190,11 @@ class SinkFinder:
             and v.path in {"builtins.print", "builtins.sum", "builtins.max", "builtins.min"}
             for v in kinds
         ):
-            if not self._measures_sizes(node) and not self._adds_losses(node):
+            if (
+                not self._measures_sizes(node)
+                and not self._adds_losses(node)
+                and node not in self.facts.loss_slice
+            ):
                 self._arguments(node, "print")
         elif self._sizes_an_array(node):
             return
@@ -311,6 +315,8 @@ class SinkFinder:
                 self._test(test, node)
 
     def _leaves(self, inner: ast.AST) -> bool:
+        if isinstance(inner, ast.Assign | ast.AugAssign) and is_term(self.facts, inner.value):
+            return False
         if isinstance(inner, ast.AugAssign):
             return self._outlives(inner.target, inner)
         if isinstance(inner, ast.Assign):
@@ -321,7 +327,7 @@ class SinkFinder:
         if not isinstance(inner, ast.Call):
             return False
         if isinstance(inner.func, ast.Attribute) and inner.func.attr in _TAKES:
-            return not self._stays_in_batch(inner)
+            return not self._stays_in_batch(inner) and not any(is_term(self.facts, a) for a in inner.args)
         return "builtins.print" in self.facts.paths(inner.func)
 
     def _module_state(self, node: ast.AST) -> None:
@@ -378,8 +384,27 @@ def is_opaque(facts: Facts, call: ast.Call, loaders: set[Value]) -> bool:
     arguments = [a.value if isinstance(a, ast.Starred) else a for a in call.args] + [
         k.value for k in call.keywords
     ]
+    if any(is_trained_from(facts, a) for a in arguments):
+        return False  # it keeps, or passes on, a term of the loss
     return any(
         local_shards(facts, a, loaders) or local_shards(facts, a, loaders, host=True) for a in arguments
+    )
+
+
+def is_trained_from(facts: Facts, node: ast.AST) -> bool:
+    """Whether backward gets what this expression, or a part of a tuple or a sum, gives."""
+    if isinstance(node, ast.Name | ast.Call):
+        return node in facts.loss_slice
+    inside = (ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Tuple, ast.List, ast.Dict, ast.Attribute, ast.Subscript)
+    return isinstance(node, inside) and any(is_trained_from(facts, n) for n in ast.iter_child_nodes(node))
+
+
+def is_term(facts: Facts, node: ast.AST) -> bool:
+    """Whether this is a term of the trained loss, and not rows, or one of them, that a later loss is computed from."""
+    computed = ast.Call | ast.BinOp | ast.UnaryOp
+    return is_trained_from(facts, node) and all(
+        s.kind not in PER_SAMPLE and all(isinstance(o, computed) for o in s.origins)
+        for s in shards(facts, node)
     )
 
 

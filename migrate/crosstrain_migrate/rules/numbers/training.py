@@ -23,7 +23,7 @@ from .globaliser import ROW_BY_ROW, Globaliser
 from .once import reduce_once
 from .pools import pool_around
 from .row_loops import in_row_loops, rows_read
-from .shares import Sink, SinkFinder, inside_opaque, local_shards, shards
+from .shares import Sink, SinkFinder, inside_opaque, is_term, local_shards, shards
 
 RULE = "CT602"
 KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` of the Accelerator, before they are stored"
@@ -33,6 +33,7 @@ UNGATHERED = {
     "rows": "a loop goes over its rows one by one and keeps something of them",
     "state": "a module keeps it from batch to batch, so the processes' modules would part ways",
 }
+KEPT = frozenset({"store", "collect", "call", "opaque"})
 HOOKS = frozenset(
     {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_hook"}
 )
@@ -165,7 +166,10 @@ def _keeps_something(context: Context, call: ast.Call) -> bool:
 class _Training(Globaliser):
     def run(self) -> None:
         evaluated = set(self.context.subject.eval_loaders)
-        sinks = in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders)
+        found = SinkFinder(self.facts, self.loaders).run()
+        # A term of the loss that is kept by a name is made global where it is read.
+        found = [s for s in found if s.how not in KEPT or not is_term(self.facts, s.node)]
+        sinks = in_row_loops(self.facts, found, self.loaders)
         done = [*self._pools(sinks), *self._row_loops(sinks)]
         for sink in sinks:
             if any(self.facts.table.is_inside(sink.node, part) for part in done):

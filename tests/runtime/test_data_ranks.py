@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,6 +208,21 @@ def test_a_split_drawn_differently_is_an_error_on_every_rank() -> None:
     for message in run_ranks(_unseeded_split, 2):
         assert "Subset(range) is not the same on all processes: its subset" in message
         assert "before a random split" in message
+
+
+def _two_loaders() -> None:
+    prepare(DataLoader(range(8), batch_size=2))
+    _unseeded_split()
+
+
+def test_the_journal_says_which_loaders_were_found_equal(tmp_path: Path) -> None:
+    journal = tmp_path / "checks.jsonl"
+    run_ranks(_two_loaders, 2, env={"CROSSTRAIN_CHECKS": str(journal)})
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {(entry["rank"], entry["kind"], entry["status"]) for entry in entries} == {
+        (rank, "loader", status) for rank in range(2) for status in ("held", "failed")
+    }
+    assert all(Path(entry["file"]).name == Path(__file__).name for entry in entries)
 
 
 class Secret(Sampler[int]):

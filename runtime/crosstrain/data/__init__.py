@@ -3,7 +3,9 @@
 - `shard`: the arithmetic of who gets which rows, without torch.
 - `samplers`, `rng`, `workers`: this rank's index batches, drawn from the user's own sampler and generator.
 - `feeds`, `dispatch`, `wire`: where the batches come from; `place`, `rows`: nested batches.
-- `loader`: the prepared DataLoader; `active`: which loaders are being iterated; `prepare`: puts it together.
+- `adopted`: loaders that the script has sharded; `fingerprint`, `self_sharded`: what differs by process and must not.
+- `loader`: the prepared DataLoader; `active`, `unprepared`: which loaders are being iterated; `prepare`: puts it
+  together.
 """
 
 from __future__ import annotations

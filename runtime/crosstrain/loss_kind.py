@@ -120,7 +120,8 @@ def _kind(node: Any, scalings: tuple[Scaling, ...], rows: int | None, replicas: 
         return Kind.UNKNOWN
     if reduction == "mean" and not _plain_mean(node):
         return Kind.UNKNOWN
-    sources = set(_sources(*node.next_functions[0], sizes))
+    parent, index = node.next_functions[0]
+    sources = set(_sources(parent, index, sizes))
     if sources == {"parameter"}:
         return Kind.PENALTY
     if not by_rows and "loss" not in sources:
@@ -158,7 +159,7 @@ def _counts(sizes: tuple[int, ...], rows: int | None) -> set[int]:
 
 def _sources(node: Any, index: int, sizes: tuple[int, ...]) -> Iterator[str]:
     """What the elements of a tensor are made of, one by one: a "parameter", a "loss" of each, or "data"."""
-    waiting, seen = [(node, index)], set()
+    waiting, seen = [(node, index)], set[Any]()
     while waiting and len(seen) < _MOST:
         node, index = waiting.pop()
         if node is None or node in seen:

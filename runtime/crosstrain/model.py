@@ -254,8 +254,10 @@ def start_alike(model: nn.Module, comm: Comm) -> None:
 def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:
     """The user's own module, out of what torch may have wrapped around it."""
     inner = model
-    while isinstance(compiled_inner(inner), (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        inner = compiled_inner(inner).module
+    while isinstance(
+        wrapper := compiled_inner(inner), (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    ):
+        inner = wrapper.module
     if not keep_fp32_wrapper:
         remove_precision(inner)
     return inner if keep_torch_compile else compiled_inner(inner)

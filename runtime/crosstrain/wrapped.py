@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -22,11 +23,13 @@ class WrappedSync:
         self._wrapper = weakref.ref(wrapper)  # the registry that maps models to us must not keep them
         self.averagings = 0
         self._managed = False
-        self._handles = []
-        for param in wrapper.parameters() if plain_backward is not None else ():
-            self._handles.append(
-                param.register_post_accumulate_grad_hook(partial(self._arrive, plain_backward))
-            )
+        self._handles: list[Any] = []
+        if plain_backward is None:
+            return
+        for param in wrapper.parameters():
+            watched: Any = param  # torch leaves this method untyped
+            handle = watched.register_post_accumulate_grad_hook(partial(self._arrive, plain_backward))
+            self._handles.append(handle)
 
     @property
     def wrapper(self) -> DistributedDataParallel:

@@ -189,7 +189,7 @@ def _cycle(divided: bool, rows: int) -> list[str]:
         warnings.simplefilter("always")
         for _ in range(4):
             for (x,) in loader:
-                accelerator.backward(model(x).sum())
+                accelerator.backward(model(x).mean())
                 optimizer.step()
                 scheduler.step()
     assert set(scheduler.state_dict()) == keys

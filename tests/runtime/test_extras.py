@@ -260,7 +260,7 @@ def _rate(split: bool) -> list[Any]:
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
     rates: list[Any] = []
     for (x,) in loader:
-        accelerator.backward(model(x).sum())
+        accelerator.backward(model(x).mean())
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
@@ -280,7 +280,7 @@ def _unprepared() -> str:
     loader = accelerator.prepare(DataLoader(TensorDataset(torch.zeros(4, 1)), batch_size=2))
     try:
         for (x,) in loader:
-            accelerator.backward(model(x).sum())
+            accelerator.backward(model(x).mean())
     except RuntimeError as error:
         return str(error)
     return "no error"

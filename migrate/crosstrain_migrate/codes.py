@@ -54,6 +54,7 @@ TITLES: dict[str, str] = {
     "CT902": "training without a DataLoader",
     "CT903": "a line search on a rank's own loss",
     "CT904": "random numbers drawn alike",
+    "CT905": "training that no call leads to",
 }
 
 # Codes of the tool itself, which no rule module documents.

@@ -13,7 +13,7 @@ from .assumptions import refused_instead
 from .launching import launch_facts
 from .layout import wrapped
 from .notebooks import is_linked
-from .policy import Policy
+from .policy import ALWAYS, Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
 from .roles.program import parse
@@ -138,6 +138,9 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     findings = (*policy.allowed(plain.findings), *inner_findings, *kept_away)
     refused = any(f.severity is Severity.REFUSED for f in findings)
     changes: tuple[Change, ...] = ()
+    if refused:
+        # What else there is to say is about a conversion that is not made.
+        findings = tuple(f for f in findings if f.severity is Severity.REFUSED or f.rule.startswith(ALWAYS))
     if refused or after == plain.text:
         after = text
     else:

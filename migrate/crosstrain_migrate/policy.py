@@ -16,7 +16,7 @@ from crosstrain_migrate.suppress import Region, Suppressions
 
 KEPT_AWAY = "CT003"
 # Rules about the tool's own work: they speak whatever is selected.
-_ALWAYS = "CT0"
+ALWAYS = "CT0"
 # Without these there is no conversion: a selection that names none of them asks for findings only.
 _CONVERSION = ("CT1", "CT2", "CT3", "CT6")
 # These put a statement beside the one they name, which stays as it is.
@@ -32,7 +32,7 @@ class Policy:
     ignore: tuple[str, ...] = ()
 
     def selected(self, code: str) -> bool:
-        chosen = _longest(code, self.select) if self.select and not code.startswith(_ALWAYS) else 0
+        chosen = _longest(code, self.select) if self.select and not code.startswith(ALWAYS) else 0
         return chosen > _longest(code, self.ignore)
 
     def allows(self, code: str, line: int) -> bool:

@@ -18,6 +18,7 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
+from crosstrain_migrate.frameworks import may_be_imported
 from crosstrain_migrate.results import InputError
 
 MAX_BYTES = 10 * 1024 * 1024
@@ -156,8 +157,8 @@ def read_bytes(path: Path) -> tuple[bytes, Path]:
 
 
 def may_train(data: bytes) -> bool:
-    """The cheap test: a script that calls no backward pass is none of our business."""
-    return b"torch" in data and _BACKWARD.search(data) is not None
+    """The cheap test: a script that calls no backward pass, and nothing that does, is none of our business."""
+    return (b"torch" in data and _BACKWARD.search(data) is not None) or may_be_imported(data)
 
 
 def decode(path: Path, data: bytes, target: Path | None = None) -> Source:

@@ -136,6 +136,7 @@ class Case:
     )
     findings: tuple[tuple[str, str], ...] = ()  # (code, part of its line): all of them
     refused: bool = False
+    kept: bool = False  # nothing is to be done with the script
     main: bool = False  # everything but the definitions stands in `main`
 
     @property
@@ -144,7 +145,7 @@ class Case:
 
     @property
     def expected(self) -> str:
-        if self.refused:
+        if self.refused or self.kept:
             return self.script
         kept = {slot: text for slot, text in self.before.items() if slot not in self.after}
         return script({**CONVERTED, **kept, **self.after}, self.main)
@@ -236,6 +237,11 @@ def leaves(
 def refuses(rule: str, name: str, before: Slots, at: str, main: bool = False) -> Case:
     """The whole script stays as it is, and a finding at the line that holds `at` says why."""
     return Case(rule, name, before, {}, False, findings=((rule, at),), refused=True, main=main)
+
+
+def keeps(rule: str, name: str, before: Slots, at: str) -> Case:
+    """The script is not ours: it stays as it is, and a note at the line that holds `at` says why."""
+    return Case(rule, name, before, {}, False, findings=((rule, at),), kept=True)
 
 
 def each(*tables: Iterable[Case]) -> pytest.MarkDecorator:

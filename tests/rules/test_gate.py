@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from .support import CONVERTED, SLOTS, Case, each, leaves, migrate, refuses, script
+from .support import CONVERTED, SLOTS, Case, each, keeps, leaves, migrate, refuses, script
 
 FOREIGN, APEX, NO_LOADER = "CT901", "CT307", "CT902"
 
 
 def foreign(name: str, imports: str, at: str = "", **more: str) -> Case:
-    return refuses(FOREIGN, name, {"imports": imports, **more}, at=at or imports.split("\n")[0])
+    return keeps(FOREIGN, name, {"imports": imports, **more}, at=at or imports.split("\n")[0])
 
 
 def ours(name: str, rule: str = FOREIGN, loop_after: str = "", **slots: str) -> Case:
     return leaves(rule, name, slots, {"loop": loop_after} if loop_after else {})
 
 
-REFUSED = [
+DISTRIBUTED = [
     foreign("Lightning", "import pytorch_lightning as pl", end="pl.seed_everything(1)"),
     foreign("Lightning by its new name", "import lightning"),
     foreign("Fabric", "from lightning.fabric import Fabric", options="fabric = Fabric()"),
@@ -38,11 +38,23 @@ REFUSED = [
         end="Trainer(model)",
         at="Trainer(model)",
     ),
-    foreign(
+]
+
+REFUSED = [
+    refuses(
+        FOREIGN,
         "Hogwild",
-        "import torch.multiprocessing as mp",
-        end="mp.Process(target=print).start()",
+        {"imports": "import torch.multiprocessing as mp", "end": "mp.Process(target=print).start()"},
         at="mp.Process",
+    ),
+    refuses(
+        FOREIGN,
+        "FSDP",
+        {
+            "imports": "from torch.distributed.fsdp import fully_shard",
+            "optimizer": "fully_shard(model)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+        },
+        at="fully_shard(model)",
     ),
 ]
 
@@ -75,11 +87,11 @@ OURS = [
     ours("a loader that is counted", NO_LOADER, loop="for i, (x, y) in enumerate(train_loader):"),
 ]
 
-POSITIVE = REFUSED
+POSITIVE = DISTRIBUTED + REFUSED
 NEGATIVE = OURS
 
 
-@each(REFUSED, OURS)
+@each(DISTRIBUTED, REFUSED, OURS)
 def test_gate(case: Case) -> None:
     case.check()
 

@@ -16,6 +16,7 @@ from .arguments import argument_of, arguments_of, parameters_in, shards_of
 from .calls.methods import closure_of
 from .contents import Contents
 from .infer import Interpreter
+from .entries import entries
 from .nodes import line_of, place_of
 from .optimizers import handed, inner_optimizers
 from .program import modules_of
@@ -163,7 +164,7 @@ class Facts:
             if "torch.autograd.backward" in self.paths(call.func):
                 if call.args:
                     found.append((call, call.args[0]))
-            elif not any(isinstance(v, Instance | External) for v in self.of(call.func.value)):
+            elif not any(self._goes_backward(v, call) for v in self.of(call.func.value)):
                 found.append((call, call.func.value))
         return found
 
@@ -175,6 +176,11 @@ class Facts:
             assert isinstance(call.func, ast.Attribute)
             given = closure_of(call)
             if given is not None and self.of(call.func.value) & set(self.optimizers):
+    @staticmethod
+    def _goes_backward(value: Value, call: ast.Call) -> bool:
+        """Whether an object goes backward by a method of its own: an engine, which is given the loss."""
+        return isinstance(value, Instance) or (isinstance(value, External) and bool(call.args))
+
                 code = (code_of(v) for v in self.of(given))
                 found.append((call, [c for c in code if isinstance(c, FunctionNode)]))
         return found
@@ -216,7 +222,7 @@ class Facts:
         work, seen = [node], set[ast.AST]()
         while work:
             function = self.enclosing_function(work.pop())
-            if function is None or function in self.interp.escaped:
+            if function is None or function in self.interp.escaped or function in self.entries:
                 return True
             if function not in seen:
                 seen.add(function)
@@ -231,6 +237,11 @@ class Facts:
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
         """Every use of a variable, and every call, that what `backward` gets is computed from, the script's own
+    @cached_property
+    def entries(self) -> set[ast.AST]:
+        """The functions that a command line names."""
+        return entries(self)
+
         functions included.
 
         A Python number that the loss is multiplied with or divided by is a constant, the same on every rank.

@@ -7,6 +7,7 @@ not ours look like (CT9) is in `gate`, what XLA does slowly (CT7) in `xla`; what
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from crosstrain_migrate.results import Finding
 from crosstrain_migrate.roles.facts import Facts
 
 from . import gate
-from .base import Allows, Context, Refusal, everywhere
+from .base import Allows, Context, Reasons, Refusal, everywhere
 from .distribution import marks
 from .distribution.wish import Wish
 from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training
@@ -23,6 +24,7 @@ from .output import checkpoints, downloads, files, speak
 from .placement import device, home, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
 from .preparing import backward, clipping, line_search, prepare, schedulers, subject
+from .unseen import unseen_training, written_for_accelerate
 
 if TYPE_CHECKING:
     from .distribution.plain import Plain
@@ -53,60 +55,65 @@ def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
 def plan(
     facts: Facts, text: str, runtime: str, allows: Allows = everywhere, wish: Wish | None = None
 ) -> Plan:
-    """All edits and findings of one script. The core conversion is made whole or not at all.
+    """All edits and findings of one script. The core conversion is made whole or not at all, with all reasons why not.
 
     `allows` says where rules whose edits nothing relies on may act.
     """
     if gate.already_migrated(facts.tree):
-        return Plan()
+        return Plan(findings=tuple(written_for_accelerate(facts)))
     if not facts.trains:
-        return Plan(findings=tuple(gate.unseen_training(facts)))
+        return Plan(findings=tuple(unseen_training(facts)))
     wish = wish or Wish()
     obstacles = gate.obstacles(facts, wish.settled)
     if obstacles:
         return Plan(findings=tuple(obstacles))
+    reasons = Reasons()
+    findings: list[Finding] = []
+    reasons.agrees(_loader, facts, wish, findings)
     try:
-        alone = None if facts.train_loaders else subject.without_loader(facts, wish.draws_apart)
-        context = _context(facts, text, runtime, allows)
-        context.wish = wish
-        context.findings += [alone] if alone is not None else []
-        _core(context)
+        context = _context(facts, text, runtime, allows, wish)
     except Refusal as refusal:
-        return Plan(findings=(refusal.finding,))
-    return Plan(
-        tuple(context.edits), tuple(sorted(context.findings, key=lambda f: (f.line, f.column, f.rule)))
-    )
+        return Plan(findings=_in_order({*reasons.found, refusal.finding}))
+    _core(context, reasons)
+    if reasons.found:
+        return Plan(findings=_in_order(reasons.found))
+    return Plan(tuple(context.edits), _in_order([*findings, *context.findings]))
 
 
-def _context(facts: Facts, text: str, runtime: str, allows: Allows) -> Context:
+def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda f: (f.line, f.column, f.rule)))
+
+
+def _loader(facts: Facts, wish: Wish, findings: list[Finding]) -> None:
+    """What is said of training without a DataLoader."""
+    said = None if facts.train_loaders else subject.without_loader(facts, wish.draws_apart)
+    findings += [said] if said is not None else []
+
+
+def _context(facts: Facts, text: str, runtime: str, allows: Allows, wish: Wish) -> Context:
     found = subject.find_subject(facts)
     place = home.find_home(facts, found, Devices(facts).definitions())
-    return Context(facts, runtime, text, place, found, allows=allows)
+    return Context(facts, runtime, text, place, found, allows=allows, wish=wish)
 
 
-def _core(context: Context) -> None:
-    marks.plan(context)
-    schedulers.plan(context)
-    evaluation.plan(context)
-    training.plan(context)
-    metrics.plan(context)
-    shapes.plan(context)
-    line_search.plan(context)
-    backward.plan(context)
-    clipping.plan(context)
-    batches.plan(context)
-    replays.check(context)
-    alike.plan(context)
-    checkpoints.plan(context)
-    downloads.plan(context)
-    files.plan(context)
-    speak.plan(context)
-    meeting.check(context)
-    portable.plan(context)
+def _core(context: Context, reasons: Reasons) -> None:
+    """Asks every rule. One that reads what another has worked out is not asked where that one refuses."""
+    reasons.agrees(marks.plan, context)
+    reasons.agrees(schedulers.plan, context)
+    numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
+    counted = [reasons.agrees(rule, context) for rule in numbers]
+    for rule in (backward.plan, clipping.plan, batches.plan, replays.check, alike.plan):
+        reasons.agrees(rule, context)
+    for rule in (checkpoints.plan, downloads.plan, files.plan, speak.plan):
+        reasons.agrees(rule, context)
+    if all(counted):
+        reasons.agrees(meeting.check, context)
+    reasons.agrees(portable.plan, context)
     placement = device.Placement(context)
-    placement.plan()
-    moves.plan(context, placement)
-    lengths.plan(context)
-    unplaced.plan(context, placement)
-    prepare.plan(context)
-    plumbing.Plumbing(context, placement).plan()
+    placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
+    reasons.agrees(lengths.plan, context)
+    if placed:
+        reasons.agrees(unplaced.plan, context, placement)
+    reasons.agrees(prepare.plan, context)
+    if placed:
+        reasons.agrees(plumbing.Plumbing(context, placement).plan)

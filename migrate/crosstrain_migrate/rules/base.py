@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ParamSpec
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.assumptions import how_checked
@@ -20,6 +21,7 @@ from crosstrain_migrate.roles.values import Instance, Value
 from .distribution.wish import Wish
 
 Allows = Callable[[str, ast.AST], bool]
+P = ParamSpec("P")
 
 
 def everywhere(rule: str, node: ast.AST) -> bool:
@@ -37,6 +39,26 @@ class Refusal(Exception):
 
 def refuse(rule: str, node: ast.AST, reason: str, remedy: str) -> Refusal:
     return Refusal(finding(rule, node, reason, remedy, Severity.REFUSED))
+
+
+class Reasons:
+    """Why a script is not converted: what each rule that refuses says, once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Finding, None] = {}
+
+    @property
+    def found(self) -> tuple[Finding, ...]:
+        return tuple(self._found)
+
+    def agrees(self, rule: Callable[P, None], *given: P.args, **named: P.kwargs) -> bool:
+        """Asks a rule. False, and its reason is kept, where it refuses."""
+        try:
+            rule(*given, **named)
+        except Refusal as refusal:
+            self._found[refusal.finding] = None
+            return False
+        return True
 
 
 def finding(rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity) -> Finding:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.notebooks import launch
 
-from . import gate, xla
+from . import gate, unseen, xla
 from .distribution import apex, marks, precision, processes, replicas
 from .numbers import alike, batches, evaluation, metrics, training
 from .output import checkpoints, downloads, files, speak
@@ -16,6 +16,7 @@ from .preparing import backward, clipping, line_search, prepare, schedulers
 
 PAGES = (
     gate,
+    unseen,
     home,
     device,
     plumbing,

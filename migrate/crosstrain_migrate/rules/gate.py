@@ -11,28 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from crosstrain_migrate.frameworks import FRAMEWORKS, TRAINERS
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.walks import statements
 
 from .base import finding
 
-FRAMEWORKS = {
-    "lightning": "Lightning",
-    "pytorch_lightning": "Lightning",
-    "lightning_fabric": "Fabric",
-    "fastai": "fastai",
-    "ignite": "Ignite",
-    "horovod": "Horovod",
-    "deepspeed": "DeepSpeed",
-    "torch_xla": "torch_xla",
-    "composer": "Composer",
-    "catalyst": "Catalyst",
-    "colossalai": "ColossalAI",
-    "megatron": "Megatron",
-    "ray": "Ray Train",
-    "sagemaker": "SageMaker",
-}
 NOT_OURS = {
     "torch.distributed.rpc": "RPC",
     "torch.distributed.fsdp": "FSDP",
@@ -41,9 +26,6 @@ NOT_OURS = {
     "torch.distributed.device_mesh": "a device mesh",
     "torch.distributed._composable": "composable parallelism",
     "torch.multiprocessing.Process": "processes of its own (Hogwild)",
-    "transformers.Trainer": "the Transformers Trainer",
-    "transformers.Seq2SeqTrainer": "the Transformers Trainer",
-    "trl": "TRL",
 }
 HAND_MADE = {
     "torch.nn.DataParallel": ("CT301", "DataParallel"),
@@ -66,7 +48,7 @@ def _matches(path: str, name: str) -> bool:
     return path == name or path.startswith(name + ".")
 
 
-def _imports(tree: ast.Module) -> dict[str, ast.AST]:
+def imports(tree: ast.Module) -> dict[str, ast.AST]:
     """Every dotted name an import statement mentions, with the statement."""
     found: dict[str, ast.AST] = {}
     for node in statements(tree):
@@ -80,28 +62,12 @@ def _imports(tree: ast.Module) -> dict[str, ast.AST]:
 
 
 def already_migrated(tree: ast.Module) -> bool:
-    return any(path.split(".")[0] in MIGRATED for path in _imports(tree))
+    return any(path.split(".")[0] in MIGRATED for path in imports(tree))
 
 
 def hand_made(facts: Facts) -> bool:
     """Whether the script distributes itself or chooses its precision by hand."""
-    return any(_matches(path, name) for path, _ in _uses(facts) for name in HAND_MADE)
-
-
-def unseen_training(facts: Facts) -> list[Finding]:
-    """Training without a call of backward: gradients by `torch.autograd.grad`, and an optimizer that is stepped."""
-    calls = facts.calls_to("torch.autograd.grad")
-    if not calls or not facts.optimizers or not facts.method_calls("step"):
-        return []
-    return [
-        finding(
-            "CT202",
-            calls[0],
-            "the gradients this script trains with come from `torch.autograd.grad`: they are not averaged over processes",
-            "call backward on the loss, or train it on one process",
-            Severity.REFUSED,
-        )
-    ]
+    return any(_matches(path, name) for path, _ in uses(facts) for name in HAND_MADE)
 
 
 def foreign(facts: Facts) -> bool:
@@ -114,17 +80,19 @@ def obstacles(facts: Facts, settled: Collection[str] = ()) -> list[Finding]:
 
     settled: names of torch that other rules have decided may stay.
     """
-    imported = _imports(facts.tree)
+    imported, used = imports(facts.tree), dict(uses(facts))
+    others = [(framework_of(path), node, Severity.NOTE) for path, node in imported.items()]
+    others += [(named(path, TRAINERS), node, Severity.NOTE) for path, node in {**imported, **used}.items()]
+    others += [(named(path, NOT_OURS), node, Severity.REFUSED) for path, node in {**imported, **used}.items()]
+    found = {what: foreign_to(node, what, severity) for what, node, severity in reversed(others) if what}
+    if found:
+        return list(found.values())
+    return _left_over(used, settled)
+
+
+def _left_over(used: dict[str, ast.AST], settled: Collection[str]) -> list[Finding]:
+    """Distribution and precision by hand that no rule has taken apart."""
     found: list[Finding] = []
-    for path, node in imported.items():
-        framework = FRAMEWORKS.get(path.split(".")[0])
-        if framework is not None:
-            found.append(_foreign(node, framework))
-    used = dict(_uses(facts))
-    for name, what in NOT_OURS.items():
-        hit = next((n for p, n in {**imported, **used}.items() if _matches(p, name)), None)
-        if hit is not None:
-            found.append(_foreign(hit, what))
     for name, (rule, what) in HAND_MADE.items():
         if name in settled:
             continue
@@ -142,17 +110,28 @@ def obstacles(facts: Facts, settled: Collection[str] = ()) -> list[Finding]:
     return found
 
 
-def _foreign(node: ast.AST, what: str) -> Finding:
+def framework_of(path: str) -> str | None:
+    """The framework that a dotted name belongs to."""
+    return FRAMEWORKS.get(path.split(".")[0])
+
+
+def named(path: str, names: dict[str, str]) -> str | None:
+    """What `names` says of a dotted name, or of one that it begins with."""
+    return next((what for name, what in names.items() if _matches(path, name)), None)
+
+
+def foreign_to(node: ast.AST, what: str, severity: Severity) -> Finding:
+    """That training is distributed already: nothing to do, or a thing that we have no counterpart for."""
     return finding(
         "CT901",
         node,
         f"the script is built on {what}, which distributes training itself",
         "leave it as it is, or write the loop in plain PyTorch first",
-        Severity.REFUSED,
+        severity,
     )
 
 
-def _uses(facts: Facts) -> list[tuple[str, ast.AST]]:
+def uses(facts: Facts) -> list[tuple[str, ast.AST]]:
     found: list[tuple[str, ast.AST]] = []
     for call in facts.calls:
         found.extend((path, call) for path in facts.paths(call.func))

@@ -1,0 +1,36 @@
+"""What trains by itself, or goes backward out of sight: libraries by the names under which they are imported."""
+
+from __future__ import annotations
+
+import re
+
+FRAMEWORKS = {
+    "lightning": "Lightning",
+    "pytorch_lightning": "Lightning",
+    "lightning_fabric": "Fabric",
+    "fastai": "fastai",
+    "ignite": "Ignite",
+    "horovod": "Horovod",
+    "deepspeed": "DeepSpeed",
+    "torch_xla": "torch_xla",
+    "composer": "Composer",
+    "catalyst": "Catalyst",
+    "colossalai": "ColossalAI",
+    "megatron": "Megatron",
+    "ray": "Ray Train",
+    "sagemaker": "SageMaker",
+}
+TRAINERS = {
+    "transformers.Trainer": "the Transformers Trainer",
+    "transformers.Seq2SeqTrainer": "the Transformers Trainer",
+    "trl": "TRL",
+}
+HIDDEN = {"timm.utils.NativeScaler": "timm's NativeScaler", "timm.utils.ApexScaler": "timm's ApexScaler"}
+
+_PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN))
+_IMPORTS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACKAGES).encode(), re.MULTILINE)
+
+
+def may_be_imported(data: bytes) -> bool:
+    """The cheap test: whether a text imports a package that has one of them."""
+    return _IMPORTS.search(data) is not None

@@ -75,8 +75,11 @@ def _due(scheduler: LRScheduler, gradients: Gradients, times: int) -> int:
         if gradients.adjust_scheduler:
             scheduler._step_count = getattr(scheduler, "_step_count", 0) + 1
         return 0
-    skipped = getattr(getattr(scheduler, "optimizer", None), "step_was_skipped", False)
-    return 0 if skipped else times
+    if getattr(getattr(scheduler, "optimizer", None), "step_was_skipped", False):
+        return 0
+    loader = gradients.active.current
+    # The length of a loader that the script shards itself is that of one process's share: so is the schedule's.
+    return 1 if loader is not None and loader.already_sharded else times
 
 
 def _inside_another(scheduler: LRScheduler) -> bool:

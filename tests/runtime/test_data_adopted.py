@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from crosstrain import Accelerator
 from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
@@ -100,7 +101,6 @@ def test_the_scripts_own_order_is_kept_and_counted_exactly(world: int) -> None:
 
 
 def _gathered(shuffle: bool) -> list[int]:
-    from crosstrain import Accelerator
 
     accelerator = Accelerator(cpu=True)
     sampler = DistributedSampler(range(9), shuffle=shuffle)  # type: ignore[arg-type]
@@ -270,3 +270,24 @@ def _streams() -> Any:
 def test_each_rank_draws_from_its_own_stream() -> None:
     for plain, prepared in run_ranks(_streams, 2):
         assert prepared == plain
+
+
+def _schedule() -> list[float]:
+    accelerator = Accelerator(cpu=True)
+    net = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    data = torch.arange(8.0).unsqueeze(1)
+    loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))  # type: ignore[arg-type, var-annotated]
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.5, total_iters=len(loader))
+    net, optimizer, loader, schedule = accelerator.prepare(net, optimizer, loader, schedule)
+    rates = []
+    for x in loader:
+        accelerator.backward(net(x).mean())
+        optimizer.step()
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    return rates
+
+
+def test_a_schedule_as_long_as_a_sharded_loader_ends_with_it() -> None:
+    assert run_ranks(_schedule, 2) == [[0.75, 0.5]] * 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from . import containers
 from . import torch_api as api
@@ -37,6 +37,7 @@ from .values import (
     Sequence,
     Shard,
     Symbol,
+    Unknown,
     Value,
     Values,
 )
@@ -51,10 +52,17 @@ _NOTHING_KNOWN: Values = frozenset()
 class Interpreter:
     """Evaluates one script or program. After `run`, `values` maps every expression to what it may be."""
 
-    def __init__(self, tree: ast.Module, table: ScopeTable, may_look: bool = True) -> None:
+    def __init__(
+        self,
+        tree: ast.Module,
+        table: ScopeTable,
+        may_look: bool = True,
+        assumed: Mapping[ast.AST, Values] | None = None,
+    ) -> None:
         self.may_look = (
             may_look  # whether a batch that is drawn early may be taken for a mere look at the data
         )
+        self.assumed = assumed or {}  # by place: what the code around it says it is
         self.tree = tree
         self.table = table
         self.links = links_of(tree)
@@ -328,10 +336,18 @@ class Interpreter:
 
     def eval(self, node: ast.expr) -> Values:
         """What `node` may be now; remembers it for `of`."""
-        found = evaluate(self, node)
+        found = self.supposed(node, evaluate(self, node))
         cell = self.values.cell(node)
         self.merge(cell, found)
         return frozenset(cell)
+
+
+    def supposed(self, place: ast.AST, found: Values) -> Values:
+        """What was found at a place, with what is assumed there in place of what is not known."""
+        assumed = self.assumed.get(place)
+        if assumed is None:
+            return found
+        return assumed | {v for v in found if not isinstance(v, Unknown | External)}
 
 
 def _assigned_attributes(table: ScopeTable) -> frozenset[str]:

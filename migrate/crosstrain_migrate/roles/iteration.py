@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from . import torch_api as api
+from .arguments import arguments_of
 from .looks import looked_at
 from .memory import ANY
 from .values import UNKNOWN, External, Generator, Instance, Iterator, Sequence, Shard, Value, Values
@@ -52,5 +53,28 @@ def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
 
 
 def _over_instance(interp: Interpreter, value: Instance, node: ast.AST) -> Values:
+    """What an object of the script's own yields: by a generator, by what its `__iter__` returns, or by `__next__`."""
     method = interp.method(value.cls, "__iter__")
-    return frozenset(interp.returns[method]) if method is not None else UNKNOWN
+    if method is None:
+        return UNKNOWN
+    if method in interp.generators:
+        return _of_its_own(interp, value, frozenset(interp.yields[method]), node)
+    found: set[Value] = set()
+    for returned in frozenset(interp.returns[method]):
+        following = interp.method(returned.cls, "__next__") if isinstance(returned, Instance) else None
+        if following is not None:
+            found |= _of_its_own(interp, value, frozenset(interp.returns[following]), node)
+        elif isinstance(returned, Iterator | Generator):
+            found |= _of_its_own(interp, value, iterate(interp, frozenset({returned}), node), node)
+        else:
+            found.add(returned)
+    return frozenset(found)
+
+
+def _of_its_own(interp: Interpreter, wrapper: Instance, yielded: Values, node: ast.AST) -> Values:
+    """What one object of a class yields of what all of them do: batches of the loaders that it was made of."""
+    given = arguments_of(wrapper.site) if isinstance(wrapper.site, ast.Call) else []
+    own = {v for argument in given for v in interp.of(argument) if interp.is_loader(v)}
+    found = frozenset(v for v in yielded if not own or not isinstance(v, Shard) or v.loader in own)
+    interp.merge(interp.iterations.cell(node), interp.loaders_of(found))
+    return found

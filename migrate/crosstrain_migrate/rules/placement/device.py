@@ -122,7 +122,7 @@ class Placement:
 
     def _is_shared_loader(self, node: ast.expr) -> bool:
         values = {v for v in self.facts.of(node) if not _is_nothing(v)}
-        return bool(values) and values <= self.context.subject.loaders
+        return bool(values) and values <= self.context.subject.placing
 
     def _strip_helper(self, site: ast.Call, moved: ast.expr, rule: str) -> None:
         self.stripped.add(site)
@@ -154,7 +154,7 @@ class Placement:
         shards = {v for v in values if isinstance(v, Shard)}
         members = {v.receiver for v in values if isinstance(v, Member)}
         if shards and all(
-            s.loader in subject.loaders for s in shards | {m for m in members if isinstance(m, Shard)}
+            s.loader in subject.placing for s in shards | {m for m in members if isinstance(m, Shard)}
         ):
             return BATCH if self._comes_placed(owner) else None
         if all(isinstance(v, External) and self._weightless_loss(v) for v in values):

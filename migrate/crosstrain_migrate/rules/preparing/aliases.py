@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.roles.arguments import arguments_of
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.memory import ANY
-from crosstrain_migrate.roles.values import Generator, Iterator, Sequence, Value
+from crosstrain_migrate.roles.values import Generator, Instance, Iterator, Sequence, Value
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context, refuse
@@ -168,7 +169,7 @@ def _attribute_sees(
 
 
 def streams_of(context: Context, call: ast.Call) -> set[Value]:
-    """The loaders that a call begins to iterate for later: `iter(loader)`, a generator over it.
+    """The loaders that a call begins to iterate for later: `iter(loader)`, a generator over it, a wrapper.
 
     `next(iter(loader))` looks at one batch and keeps nothing.
     """
@@ -179,7 +180,17 @@ def streams_of(context: Context, call: ast.Call) -> set[Value]:
     if isinstance(parent, ast.For) and parent.iter is call:
         return set()  # looked at with the loop
     made = [v for v in facts.of(call) if isinstance(v, Iterator | Generator) and v.site is call]
-    return {loader for value in made for loader in streamed(facts, value)}
+    found = {loader for value in made for loader in streamed(facts, value)}
+    if any(isinstance(v, Instance) and v.site is call and _yields(facts, v) for v in facts.of(call)):
+        found |= {
+            v for argument in arguments_of(call) for v in facts.of(argument) if facts.interp.is_loader(v)
+        }
+    return found
+
+
+def _yields(facts: Facts, value: Instance) -> bool:
+    """Whether an object of the script's own, made of a loader, is there to be iterated."""
+    return any(facts.interp.method(value.cls, name) is not None for name in ("__iter__", "__next__"))
 
 
 def streamed(facts: Facts, value: Value) -> set[Value]:

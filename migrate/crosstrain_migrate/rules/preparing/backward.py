@@ -42,6 +42,9 @@ def plan(context: Context) -> None:
             loss=loss,
         )
         context.collective.add(call)
+        if context.facts.is_assumed_loss(given):
+            claim = f"`{context.source(given)}` is a mean over the rows of the batch that the loop around it goes over"
+            context.assume("mean", RULE, call, claim)
     _loss_reduction(context)
     _report_caught(context)
 

@@ -82,9 +82,9 @@ def _reads(node: ast.stmt, name: str) -> bool:
         part = work.pop()
         if isinstance(part, _LAZY):
             continue
-        if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load):
-            if ast.unparse(part) == name:
-                return True
+        loads = isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load)
+        if loads and ast.unparse(part) == name:
+            return True
         work.extend(children(part))
     return False
 

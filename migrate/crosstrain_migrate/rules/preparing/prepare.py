@@ -16,7 +16,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.layout import width_of
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Sequence, Value, made_at, site_of
+from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value, made_at, site_of
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, refuse
 
@@ -43,6 +43,21 @@ def plan(context: Context) -> None:
     _check_stages(context, held)
     for loader in subject.unnamed:
         prepare_in_place(context, loader)
+    _say_what_is_assumed(context)
+
+
+def _say_what_is_assumed(context: Context) -> None:
+    """Loaders that only their use shows to be such, and what is taken for a stream of a loader's batches."""
+    for place, values in context.facts.interp.assumed.items():
+        name = context.source(place)
+        for value in values:
+            if isinstance(value, Iterator) and value.of in context.subject.train_loaders:
+                claim = f"`{name}` gives the batches of the loader that it is made of"
+                context.assume("loader", RULE, place, claim)
+            elif isinstance(value, External) and value in context.subject.loaders:
+                context.assume(
+                    "loader", RULE, place, f"`{name}` is a DataLoader: the training loop goes over it"
+                )
 
 
 def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], together: bool = True) -> None:
@@ -67,6 +82,12 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
         return
     if first_use is not None:
         _check_renewed(context, held)
+    blocks = _blocks_of(context, held) if first_use is not None and together else []
+    if len(blocks) > 1:
+        for part in blocks:
+            _prepare_in(context, scope, part, together=False)
+        return
+    if first_use is not None:
         raise refuse(
             RULE,
             first_use,
@@ -88,6 +109,26 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
     )
     check_aliases(context, held, position)
     check_other_names(context, held, position)
+
+
+def _blocks_of(context: Context, held: dict[Value, Holding]) -> list[dict[Value, Holding]]:
+    """What each block makes, where one makes the model and another, such as `if args.train:`, the optimizer and the
+    loaders. Empty where an optimizer would be prepared before its model."""
+    facts = context.facts
+    places = {v: common_position(facts, h.stores) for v, h in held.items() if h.stores}
+    blocks: dict[int, dict[Value, Holding]] = {}
+    for value, place in sorted(places.items(), key=lambda item: item[1].lineno):
+        blocks.setdefault(id(suite_of(facts, place)), {})[value] = held[value]
+    order = list(blocks.values())
+    ready: set[Value] = set()
+    for block in order:
+        ready |= set(block)
+        models = {
+            facts.whole(m) for v in block if v in context.subject.optimizers for m in facts.optimized_by(v)
+        }
+        if not models <= ready:
+            return []
+    return order if len(places) == len(held) else []
 
 
 def _check_renewed(context: Context, held: dict[Value, Holding]) -> None:
@@ -366,8 +407,37 @@ def _runs_in(context: Context, node: ast.AST, scope: Scope) -> bool:
 
 
 def _runs(context: Context, call: ast.Call, values: set[Value]) -> bool:
-    if context.facts.of(call.func) & values & set(context.subject.models):
+    facts = context.facts
+    if facts.of(call.func) & values & set(context.subject.models):
         return True
-    touching = any(t in context.facts.interp.touching for t in context.facts.targets(call))
-    given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in context.facts.of(a)}
-    return touching and bool(given & values)
+    touching = [t for t in facts.targets(call) if t in facts.interp.touching]
+    given = {v for a in (*call.args, *(k.value for k in call.keywords)) for v in facts.of(a)}
+    return bool(touching and given & values) or any(_uses(context, t, values, frozenset()) for t in touching)
+
+
+def _uses(context: Context, function: ast.AST, values: set[Value], entered: frozenset[ast.AST]) -> bool:
+    """Whether a function, or one that it calls, runs a model or iterates a loader that it finds in a global variable."""
+    facts = context.facts
+    if function in entered or function in facts.interp.module_methods:
+        return False
+    for node in walk(function):
+        if isinstance(node, ast.For) and _is_global(
+            context, node.iter, facts.interp.iterations.get(node, set()) & values
+        ):
+            return True
+        if not isinstance(node, ast.Call):
+            continue
+        if _is_global(context, node.func, facts.of(node.func) & values):
+            return True
+        inner = (t for t in facts.targets(node) if t in facts.interp.touching)
+        if any(_uses(context, t, values, entered | {function}) for t in inner):
+            return True
+    return False
+
+
+def _is_global(context: Context, node: ast.expr, values: set[Value] | frozenset[Value]) -> bool:
+    """Whether an expression reads one of the values from a variable of a file's top level."""
+    facts = context.facts
+    names = (n for n in walk(node) if isinstance(n, ast.Name) and facts.of(n) & values)
+    scopes = (facts.table.of_node[n].resolve(n.id) for n in names)
+    return any(scope is not None and scope.parent is None for scope in scopes)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import given, is_weight
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.program import is_main_test
 from crosstrain_migrate.roles.scopes import Scope, suites
 from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value, site_of
 from crosstrain_migrate.rules.base import Subject, finding, refuse
@@ -177,7 +176,8 @@ def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
     chains = []
     for statement in statements:
         chain: list[ast.stmt] = [statement]
-        chain += [a for a in facts.table.ancestors(statement) if isinstance(a, ast.stmt)]
+        around = [a for a in facts.table.ancestors(statement) if isinstance(a, ast.stmt)]
+        chain += [a for a in around if not is_main_test(a)]
         chains.append(chain[::-1])
     depth = 0
     while all(len(c) > depth + 1 for c in chains) and len({id(c[depth]) for c in chains}) == 1:
@@ -189,54 +189,38 @@ def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
 
 
 def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
-    return suite_of(facts, statement)
+    """The suite of a statement. What stands under `if __name__ == "__main__":` runs as the rest of the file does."""
+    parent = facts.table.parents[statement]
+    return _block(facts, parent) if is_main_test(parent) else suite_of(facts, statement)
 
 
 def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
-    """What is to be said of training without a DataLoader, of which not every process draws its own data. Raises Refusal where there is one that was not understood."""
-    first = facts.backward_calls[0][0]
-    made = [v for v in facts.all_values if isinstance(v, External) and v.path in api.LOADERS]
-    if made:
-        loader = min(made, key=lambda v: line_of(v.site))
-        raise refuse(
-            ALONE,
-            first,
-            f"the batches of the DataLoader made in line {line_of(loader.site)} could not be followed to "
-            "this loss (through a generator, a dictionary, a wrapper class or another file?)",
-            "iterate the loader itself in the training loop",
-        )
-    for call, _ in facts.backward_calls:
-        source = _foreign_source(facts, call)
-        if source is not None:
-            raise refuse(
-                ALONE,
-                source,
-                f"this loop trains on what `{ast.unparse(source)}` yields, which is no DataLoader: it could not be shared "
-                "among processes",
-                "give the data to a DataLoader",
-            )
-    if not _names_device(facts):
-        raise refuse(
-            ALONE,
-            first,
-            "training without a DataLoader, on the CPU: there is nothing to share among processes, and no device to choose",
-            "launch it as it is, or give the data to a DataLoader",
-        )
+    """What is to be said of training without a DataLoader, of which not every process draws its own data."""
     if draws_apart:
         return None
+    first = facts.backward_calls[0][0]
+    sources = (_foreign_source(facts, call) for call, _ in facts.backward_calls)
+    source = next((found for found in sources if found is not None), None)
+    if source is not None:
+        reason = f"this loop trains on what `{ast.unparse(source)}` yields, which is no DataLoader"
+        return _same_work(source, reason)
+    made = [v for v in facts.loaders if isinstance(v, External)]
+    reason = (
+        "training without a DataLoader"
+        if not made
+        else "no loop over a DataLoader leads to this backward pass"
+    )
+    return _same_work(first, reason)
+
+
+def _same_work(node: ast.AST, reason: str) -> Finding:
     return finding(
         ALONE,
-        first,
-        "training without a DataLoader: on several processes every rank repeats the same work",
+        node,
+        f"{reason}: on several processes every rank repeats the same work",
         "launch it with one process, or give the data to a DataLoader",
         Severity.REVIEW,
     )
-
-
-def _names_device(facts: Facts) -> bool:
-    """Whether the script says anywhere where its tensors are to be."""
-    chosen = any(isinstance(v, External) and v.path == "torch.device" for v in facts.all_values)
-    return chosen or bool(facts.method_calls("cuda"))
 
 
 def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:

@@ -13,10 +13,11 @@ from crosstrain_migrate.results import RoleFact
 from . import containers, context
 from . import torch_api as api
 from .arguments import argument_of, arguments_of, parameters_in, shards_of
+from .assumed import Assumed, assumptions
 from .calls.methods import closure_of
 from .contents import Contents
-from .infer import Interpreter
 from .entries import entries
+from .infer import Interpreter
 from .nodes import line_of, place_of
 from .optimizers import handed, inner_optimizers
 from .program import modules_of
@@ -39,6 +40,7 @@ from .values import (
 from .walks import statements, walk
 
 Loop = ast.For | ast.AsyncFor
+MAX_ASSUMPTIONS = 5  # rounds of them: the loaders, their losses, what those show
 A = TypeVar("A", bound=ast.AST)
 B = TypeVar("B", bound=ast.AST)
 C = TypeVar("C", bound=ast.AST)
@@ -61,12 +63,18 @@ class Facts:
     @cached_property
     def interp(self) -> Interpreter:
         """What every expression may be: for most of the time that a script takes."""
-        interp = Interpreter(self.tree, self.table)
-        interp.run()
-        found = Facts(self.tree, self.table, interp)
-        if any(site_of(s.loader) in interp.looks for s in found.loss_shards):  # it trains on that one batch
-            interp = Interpreter(self.tree, self.table, may_look=False)
+        assumed: Assumed = {}
+        may_look = True
+        for _ in range(MAX_ASSUMPTIONS):
+            interp = Interpreter(self.tree, self.table, may_look, assumed)
             interp.run()
+            found = Facts(self.tree, self.table, interp)
+            looked = any(site_of(s.loader) in interp.looks for s in found.loss_shards)
+            more = {} if looked else assumptions(found)
+            if not looked and not more:
+                break
+            may_look = may_look and not looked  # it trains on that one batch
+            assumed |= more
         return interp
 
     @property
@@ -168,6 +176,11 @@ class Facts:
                 found.append((call, call.func.value))
         return found
 
+    @staticmethod
+    def _goes_backward(value: Value, call: ast.Call) -> bool:
+        """Whether an object goes backward by a method of its own: an engine, which is given the loss."""
+        return isinstance(value, Instance) or (isinstance(value, External) and bool(call.args))
+
     @cached_property
     def steps_with_closure(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
         """Every `optimizer.step(closure)`, with the functions of the script that the closure may be."""
@@ -176,11 +189,6 @@ class Facts:
             assert isinstance(call.func, ast.Attribute)
             given = closure_of(call)
             if given is not None and self.of(call.func.value) & set(self.optimizers):
-    @staticmethod
-    def _goes_backward(value: Value, call: ast.Call) -> bool:
-        """Whether an object goes backward by a method of its own: an engine, which is given the loss."""
-        return isinstance(value, Instance) or (isinstance(value, External) and bool(call.args))
-
                 code = (code_of(v) for v in self.of(given))
                 found.append((call, [c for c in code if isinstance(c, FunctionNode)]))
         return found
@@ -230,6 +238,11 @@ class Facts:
         return False
 
     @cached_property
+    def entries(self) -> set[ast.AST]:
+        """The functions that a command line names."""
+        return entries(self)
+
+    @cached_property
     def loss_origins(self) -> frozenset[ast.AST]:
         """The calls that collapse rows into what `backward` gets."""
         return frozenset(o for s in self.loss_shards for o in s.origins)
@@ -237,11 +250,6 @@ class Facts:
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
         """Every use of a variable, and every call, that what `backward` gets is computed from, the script's own
-    @cached_property
-    def entries(self) -> set[ast.AST]:
-        """The functions that a command line names."""
-        return entries(self)
-
         functions included.
 
         A Python number that the loss is multiplied with or divided by is a constant, the same on every rank.
@@ -407,6 +415,11 @@ class Facts:
         for value in found:
             self.evidence[value] = "a DataLoader that is iterated"
         return self.in_order(found)
+
+    def is_assumed_loss(self, loss: ast.expr) -> bool:
+        """Whether a loss is taken for a mean over rows because a loop over a loader goes backward through it."""
+        places = self.interp.reaching.get(loss, {loss}) if isinstance(loss, ast.Name) else {loss}
+        return any(isinstance(v, Shard) for place in places for v in self.interp.assumed.get(place, ()))
 
     @cached_property
     def train_loaders(self) -> list[Value]:

@@ -111,6 +111,11 @@ class Subject:
     def loaders(self) -> set[Value]:
         return {*self.train_loaders, *self.eval_loaders}
 
+    @property
+    def placing(self) -> set[Value]:
+        """The loaders that surely place their batches: one that is only taken for a DataLoader may be none."""
+        return {v for v in self.loaders if getattr(v, "path", "") != api.ASSUMED_LOADER}
+
 
 @dataclass
 class Context:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +13,15 @@ from .assumptions import refused_instead
 from .launching import launch_facts
 from .layout import wrapped
 from .notebooks import is_linked
+from .plainly import left_over
 from .policy import ALWAYS, Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
+from .roles.nodes import line_of
 from .roles.program import parse
 from .rules import Plan, plan, unwind
-from .rules.base import Refusal
+from .rules.base import Allows, Refusal
 from .rules.distribution.wish import Wish
-from .rules.gate import already_migrated
 from .rules.xla import advise, one_of_each
 from .sources import UNPARSABLE, may_train, syntax_problem
 from .suppress import skips_file, suppressions
@@ -183,21 +184,28 @@ def _planned(
 ) -> tuple[str, Plan]:
     """The new text and what to say of it, as far as the selection and the file's comments allow."""
 
-    def allows(rule: str, node: ast.AST) -> bool:
-        return policy.allows(rule, getattr(node, "lineno", 1))
+    def left(after: str) -> list[str]:
+        return left_over(after, runtime, _allows(replace(policy, comments=suppressions(after))), wish)
 
-    planned = plan(facts, text, runtime, allows, wish)
+    planned = plan(facts, text, runtime, _allows(policy), wish)
     findings = policy.allowed(planned.findings)
     wanted = planned.edits if policy.converts else ()
     refusals = policy.refusals(wanted)
-    after, planned = _rewritten(text, Plan(() if refusals else wanted, findings + refusals))
+    after, planned = _rewritten(text, Plan(() if refusals else wanted, findings + refusals), left)
     # What was planned to the end has asked every rule; otherwise a comment may be needed by one that was not asked.
     complete = policy.is_everything and bool(planned.edits)
     return after, Plan(planned.edits, planned.findings + policy.comments.reports(unused=complete))
 
 
-def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
-    """The new text, or the old one with the finding that says why: an edit that cannot be checked is not made."""
+def _allows(policy: Policy) -> Allows:
+    return lambda rule, node: policy.allows(rule, max(line_of(node), 1))
+
+
+def _rewritten(text: str, planned: Plan, left: Callable[[str], list[str]]) -> tuple[str, Plan]:
+    """The new text, or the old one with the finding that says why: an edit that cannot be checked is not made.
+
+    left: what a second migration would find in the new text.
+    """
     if not planned.edits:
         return text, planned
     from .checks import check_result
@@ -205,11 +213,9 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
 
     try:
         after = wrapped(text, rewrite(text, planned.edits))
-        problems = check_result(text, after)
+        problems = check_result(text, after) or left(after)
     except EditNotApplied as error:
         after, problems = text, [str(error)]
-    if not problems and _would_change_again(after):
-        problems = ["a second migration of the result would change it again"]
     if problems:
         return text, Plan(findings=(*planned.findings, _unchecked(problems)))
     return after, planned
@@ -218,11 +224,6 @@ def _rewritten(text: str, planned: Plan) -> tuple[str, Plan]:
 def _unchecked(problems: list[str]) -> Finding:
     reason = f"the result did not pass the tool's own checks ({'; '.join(problems)})"
     return Finding("CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.REFUSED)
-
-
-def _would_change_again(text: str) -> bool:
-    tree = parse(text)
-    return not already_migrated(tree) and bool(plan(understand(tree), text, "crosstrain").edits)
 
 
 def _changes(planned: Plan) -> tuple[Change, ...]:

@@ -20,7 +20,7 @@ ALWAYS = "CT0"
 # Without these there is no conversion: a selection that names none of them asks for findings only.
 _CONVERSION = ("CT1", "CT2", "CT3", "CT6")
 # These put a statement beside the one they name, which stays as it is.
-_BESIDE = (InsertBefore, InsertAfter, InsertAtStart, AddImport)
+BESIDE = (InsertBefore, InsertAfter, InsertAtStart, AddImport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Policy:
                 one.rule,
                 one.line,
                 getattr(one.node, "col_offset", 0) + 1,
-                isinstance(one, _BESIDE),
+                isinstance(one, BESIDE),
             )
             for one in edits
         ]

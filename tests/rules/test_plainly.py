@@ -1,0 +1,66 @@
+"""The last check of a result: a second migration, which takes it for plain, leaves it as it is."""
+
+from __future__ import annotations
+
+import pytest
+from crosstrain_migrate import engine
+from crosstrain_migrate.plainly import left_over
+from crosstrain_migrate.rules.base import everywhere
+
+from tests.golden.cases import Case, cases
+
+from .support import CONVERTED, SLOTS, migrate, script
+
+CONVERSIONS = [case for case in cases() if case.expect == "converted"]
+
+
+def _left(**slots: str) -> list[str]:
+    return left_over(script({**CONVERTED, **slots}), "crosstrain", everywhere, None)
+
+
+@pytest.mark.parametrize(
+    ("slots", "rule"),
+    [
+        ({"backward": "loss.backward()"}, "CT202"),
+        ({"batch": "x, y = x.cuda(), y.cuda()"}, "CT104"),
+        ({"model": "model = nn.Linear(8, 3).cuda()"}, "CT103"),
+        ({"setup": "weights = torch.ones(3).cuda()"}, "CT105"),
+        ({"after_step": 'print("step")'}, "CT401"),
+        ({"step": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()"}, "CT203"),
+    ],
+)
+def test_what_is_left_of_the_plain_script_is_found(slots: dict[str, str], rule: str) -> None:
+    (found,) = _left(**slots)
+    assert rule in found
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        {},
+        {"after_step": 'accelerator.print("step")'},
+        {"after_step": 'if accelerator.is_main_process:\n    print("step")'},
+        {"step": "accelerator.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()"},
+        {"setup": "weights = torch.ones(3, device=accelerator.device)"},
+        {"after_step": 'accelerator.print(accelerator.reduce(loss, reduction="mean").item())'},
+    ],
+)
+def test_what_the_accelerator_does_is_done(slots: dict[str, str]) -> None:
+    assert not _left(**slots)
+
+
+@pytest.mark.parametrize("case", CONVERSIONS, ids=[case.name for case in CONVERSIONS])
+def test_reviewed_conversions_leave_nothing(case: Case) -> None:
+    text = case.after.read_text(encoding="utf-8")
+    assert not left_over(text, "crosstrain", everywhere, None)
+
+
+def test_a_result_with_something_left_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        engine, "left_over", lambda *given: ["a second migration would change line 3 again (CT202)"]
+    )
+    result = migrate(script(SLOTS))
+    assert not result.changed
+    (finding,) = result.findings
+    assert finding.rule == "CT001"
+    assert "line 3" in finding.reason

@@ -93,7 +93,12 @@ def _said(case: Callable[[Accelerator], Any], options: dict[str, Any]) -> str:
     return "no error"
 
 
-@pytest.mark.parametrize("case", NOT_ROWS, ids=str)
+def _name(case: Any) -> str:
+    """A function's name, the same in every process that collects the tests."""
+    return str((case[0] if isinstance(case, tuple) else case).__name__.strip("_"))
+
+
+@pytest.mark.parametrize("case", NOT_ROWS, ids=_name)
 def test_what_is_neither_rows_nor_one_value_is_an_error_on_all_ranks(case: Any) -> None:
     """Plain: a tensor of another size is gathered and counted, or hangs where only one rank has it."""
     work, options = case if isinstance(case, tuple) else (case, {})
@@ -157,7 +162,7 @@ def _collected_inside(accelerator: Accelerator) -> Any:
 COUNTED = [_collected, _collected_three_each, _left_over, _collected_names, _collected_inside]
 
 
-@pytest.mark.parametrize("case", COUNTED, ids=str)
+@pytest.mark.parametrize("case", COUNTED, ids=_name)
 def test_rows_that_complete_a_batch_are_not_counted_after_the_loop(case: Any) -> None:
     """Plain: 12 of 11, and 18 of 24 where the collected rows are cut like the outer batch's."""
     texts = run_ranks(_said, 2, case, {})

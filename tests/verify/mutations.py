@@ -120,6 +120,16 @@ MUTATIONS = {
         ("--epochs", "3", "--bs", "380"),
     ),
     "a_sum_averaged": Mutation("sum_loss", {r'loss_reduction="sum"': ""}, TWO, "sum-averaged", short=True),
+    "a_term_of_the_loss_reduced": Mutation(
+        "multi_loss",
+        {r"self\.mse\((.*)\),\n": r'Accelerator().reduce(self.mse(\1), "mean"),\n'},
+        LAUNCH,
+        "not-trained",
+        short=True,
+    ),
+    "a_term_of_the_loss_detached": Mutation(
+        "multi_loss", {r"(self\.mse\(.*\)),\n": r"\1.detach(),\n"}, ONE, "not-trained"
+    ),
     "loss_divided_by_hand_and_by_backward": Mutation(
         "accumulation",
         {r"accelerator = Accelerator\(\)": "accelerator = Accelerator(gradient_accumulation_steps=4)"},

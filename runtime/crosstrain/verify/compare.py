@@ -15,7 +15,9 @@ from crosstrain.verify.lines import Volatile, printed_at, same_line
 from crosstrain.verify.passes import everywhere, side_by_side, step_of, trained_on, training_loaders
 from crosstrain.verify.report import Difference
 from crosstrain.verify.tolerance import Tolerance, same
-from crosstrain.verify.traces import Batch, Event, RankTrace
+from crosstrain.verify.traces import Batch, Event, Parameter, RankTrace
+
+NAMED = 3  # parameters in one message
 
 
 @dataclass
@@ -47,7 +49,11 @@ def compare(
     """
     result = Comparison()
     tolerance = Tolerance(epsilon or (original.epsilon if len(ranks) > 1 else 0.0))
-    result.difference = ranks_disagree(ranks) or _compare_events(original, ranks, tolerance, result)
+    result.difference = (
+        ranks_disagree(ranks)
+        or trained_otherwise(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
+        or _compare_events(original, ranks, tolerance, result)
+    )
     if result.difference is None:
         result.difference = _compare_batches(original, ranks)
     if result.difference is None:
@@ -81,6 +87,31 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
         if first.weights.tobytes() != other.weights.tobytes():
             return _weights_disagree(first, other, number)
     return None
+
+
+def trained_otherwise(original: RankTrace, run: RankTrace, *, step_by_step: bool) -> Difference | None:
+    """The parameters that have a gradient in one of the runs and none in the other.
+
+    step_by_step: both make the same steps, so a parameter has one in as many of them. Otherwise (another launch, other
+    random numbers) only those can be compared that always have one and those that never do.
+    """
+    if [one.shape for one in original.parameters] != [one.shape for one in run.parameters]:
+        return None  # other optimizers: their steps or their weights differ
+    names: dict[tuple[str, str], list[str]] = {}
+    for expected, got in zip(original.parameters, run.parameters, strict=True):
+        opposite = {_usually(expected), _usually(got)} == {True, False}
+        if expected.trained != got.trained if step_by_step else opposite:
+            ours, theirs = (f"in {one.trained} of {one.steps} steps" for one in (expected, got))
+            names.setdefault((ours, theirs), []).append(expected.name)
+    for (ours, theirs), affected in names.items():
+        more = f" and {len(affected) - NAMED} more" if len(affected) > NAMED else ""
+        return Difference("gradient", None, ours, theirs, ", ".join(affected[:NAMED]) + more)
+    return None
+
+
+def _usually(parameter: Parameter) -> bool | None:
+    """Whether it has a gradient in every step; None: in some."""
+    return None if 0 < parameter.trained < parameter.steps else parameter.trained > 0
 
 
 def step_quantities(event: Event) -> list[str]:

@@ -376,7 +376,9 @@ def _replace_distribution() -> None:
     def init(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("device_id", None)
         asked = "gloo" if backend and "nccl" in str(backend) else backend
-        distributed_c10d.init_process_group(asked, *args, **kwargs)  # which the runtime may have replaced by now
+        distributed_c10d.init_process_group(
+            asked, *args, **kwargs
+        )  # which the runtime may have replaced by now
 
     @functools.wraps(real_wrapper)
     def wrap(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:

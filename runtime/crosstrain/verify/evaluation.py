@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from crosstrain.verify.compare import Comparison, ranks_disagree
+from crosstrain.verify.compare import Comparison, ranks_disagree, trained_otherwise
 from crosstrain.verify.lines import Volatile, aligned, numbers, same_number, words
 from crosstrain.verify.passes import (
     batches_of,
@@ -89,7 +89,7 @@ def compare_frozen(
     volatile: Volatile | None = None,
 ) -> Comparison:
     """Frozen runs of the original, with all its training data and with less, against a default launch."""
-    result = Comparison(ranks_disagree(ranks))
+    result = Comparison(ranks_disagree(ranks) or trained_otherwise(full, ranks[0], step_by_step=False))
     if result.difference is None:
         lines = evaluation_lines(full, less, ignore, volatile)
         result.difference = _compare_lines(full, lines, ranks, ignore, result)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crosstrain.verify.compare import global_events, out_of_order
+from crosstrain.verify.compare import global_events, out_of_order, trained_otherwise
 from crosstrain.verify.report import Difference
 from crosstrain.verify.traces import RankTrace
 
@@ -21,7 +21,7 @@ def beyond_noise(members: Sequence[RankTrace], ranks: Sequence[RankTrace]) -> Di
     Compared are the losses, one by one against the largest spread so far, and the final weights. Runs that do
     not make the same steps are different, whatever the noise.
     """
-    disorder = out_of_order(ranks)
+    disorder = out_of_order(ranks) or trained_otherwise(members[0], ranks[0], step_by_step=False)
     if disorder:
         return disorder
     losses = [[event.values[0] for event in member.events if event.kind == "loss"] for member in members]

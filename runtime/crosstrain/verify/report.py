@@ -47,8 +47,8 @@ class Difference:
     """The first thing that differs.
 
     quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
-    "order" (of backward passes and steps), "batch" (what a loader gave), "files" (written by several ranks) or
-    "ranks" (they disagree among themselves). step: the optimizer
+    "order" (of backward passes and steps), "batch" (what a loader gave), "files" (written by several ranks),
+    "gradient" (which parameters have one) or "ranks" (they disagree among themselves). step: the optimizer
     step it belongs to, from 1; None for weights and lines. original, migrated: the two values, as text.
     """
 
@@ -63,6 +63,8 @@ class Difference:
         if self.quantity == "ranks":
             what = self.detail or "they differ"
             return f"ranks disagree{where}: {what}: {self.original}; {self.migrated}"
+        if self.quantity == "gradient":
+            return f"{self.detail}: a gradient {self.original} of the original, {self.migrated} of the result"
         if self.quantity == "files":
             return f"{self.migrated}, in the original {self.original}"
         detail = f" ({self.detail})" if self.detail else ""

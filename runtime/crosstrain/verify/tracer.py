@@ -12,6 +12,7 @@ import itertools
 import math
 import random
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -47,6 +48,9 @@ class Tracer:
         self._optimizers: list[Optimizer] = []
         self._first: dict[Tensor, Tensor] = {}
         self._signal: dict[Tensor, float] = {}
+        self._trained: Counter[tuple[int, Tensor]] = (
+            Counter()
+        )  # by optimizer: steps in which it had a gradient
         self._late = Late()
         self.watch.handed_out = self._late.batch
 
@@ -173,6 +177,7 @@ class Tracer:
             size = math.sqrt(math.fsum(float(square_norm(parameter)) for parameter in parameters))
             self._saw(parameters, squares)
         index = self._optimizers.index(optimizer)
+        self._trained.update((index, parameter) for parameter in parameters if parameter.grad is not None)
         self._events.append(Event("step", index, (norm, size, *rates), place()))
         self.steps_done(self._steps)
 
@@ -192,6 +197,7 @@ class Tracer:
         weights: list[NDArray[np.float64]] = []
         names = parameter_names(list(self._first)) if self._first else {}
         for index, optimizer in enumerate(self._optimizers):
+            steps = sum(event.kind == "step" and event.index == index for event in self._events)
             for position, parameter in enumerate(parameters_of(optimizer)):
                 final = _flat(parameter)
                 first = _flat(self._first[parameter]) if parameter in self._first else np.zeros_like(final)
@@ -202,6 +208,8 @@ class Tracer:
                         epsilon=epsilon(parameter),
                         moved=float(np.linalg.norm(final - first)),
                         signal=self._signal.get(parameter, 0.0),
+                        trained=self._trained[index, parameter],
+                        steps=steps,
                     )
                 )
                 weights.append(final)

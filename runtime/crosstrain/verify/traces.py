@@ -74,7 +74,8 @@ class Parameter:
     """One parameter of one optimizer at the end of the run.
 
     moved: the 2-norm of final minus first value. signal: the largest share, over the steps, that its gradient
-    had in the norm of all gradients (0.0: it never had one). epsilon: the machine epsilon of its dtype.
+    had in the norm of all gradients (0.0: it never had one). epsilon: the machine epsilon of its dtype. steps: those
+    of its optimizer, and trained: in how many of them it had a gradient, be it zero.
     """
 
     name: str
@@ -82,6 +83,8 @@ class Parameter:
     epsilon: float
     moved: float
     signal: float
+    trained: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True)

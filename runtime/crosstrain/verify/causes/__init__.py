@@ -16,6 +16,7 @@ from crosstrain.verify.causes.gradients import (
     drawn_apart,
     gradient_only,
     local_count,
+    not_trained,
     scaled_loss,
 )
 from crosstrain.verify.causes.printing import printed, shared_file
@@ -29,6 +30,7 @@ RULES: tuple[Callable[[Evidence], Cause | None], ...] = (
     waits_for_others,
     shared_file,
     ranks_apart,
+    not_trained,
     schedule,
     whole_batches,
     other_rows,

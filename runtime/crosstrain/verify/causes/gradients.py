@@ -6,6 +6,21 @@ from crosstrain.verify.causes.evidence import Evidence, factor_of, places, steps
 from crosstrain.verify.report import Cause
 
 
+def not_trained(evidence: Evidence) -> Cause | None:
+    """Some parameters have gradients in only one of the two."""
+    if evidence.quantity != "gradient" or evidence.difference is None:
+        return None
+    place = places(evidence.ranks[0], "loss")
+    if evidence.difference.migrated.startswith("in 0 "):
+        return Cause(
+            "not-trained",
+            "the loss no longer reaches these parameters: a term of it is gathered, reduced or detached before backward "
+            "(gather what is printed, and only that)",
+            place,
+        )
+    return Cause("other-parameters", "the loss reaches other parameters than in the original", place)
+
+
 def scaled_loss(evidence: Evidence) -> Cause | None:
     if evidence.quantity not in ("loss", "gradient norm"):
         return None

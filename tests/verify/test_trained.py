@@ -1,0 +1,99 @@
+"""What has a gradient in the original must have one in the result, whatever the weights come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crosstrain.verify import verify
+from crosstrain.verify.compare import trained_otherwise
+from crosstrain.verify.traces import Parameter, RankTrace
+
+
+def trace(*trained: int, steps: int = 4) -> RankTrace:
+    names = ("body.weight", "head.weight", "head.bias", "a", "b")
+    return RankTrace(
+        "finished",
+        parameters=tuple(
+            Parameter(name, (2,), 0.0, 1.0, 1.0, number, steps)
+            for name, number in zip(names, trained, strict=False)
+        ),
+    )
+
+
+def test_what_is_trained_in_one_of_two_runs_is_named() -> None:
+    said = str(trained_otherwise(trace(4, 4, 4), trace(4, 0, 0), step_by_step=True))
+    assert (
+        said
+        == "head.weight, head.bias: a gradient in 4 of 4 steps of the original, in 0 of 4 steps of the result"
+    )
+    found = trained_otherwise(trace(0, 0, 0, 0), trace(4, 4, 4, 4), step_by_step=True)
+    assert found is not None
+    assert found.detail == "body.weight, head.weight, head.bias and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "exactly", "usually"),
+    [
+        ((4, 0), (4, 0), False, False),
+        ((4, 3), (4, 2), True, False),  # a part that is left out at random
+        ((4, 4), (4, 2), True, False),  # frozen after so many passes, which are shorter in another launch
+        ((4, 0), (4, 2), True, False),
+        ((4, 4), (4, 0), True, True),
+    ],
+)
+def test_other_steps_are_compared_by_what_is_always_so(
+    ours: tuple[int, ...], theirs: tuple[int, ...], exactly: bool, usually: bool
+) -> None:
+    assert (trained_otherwise(trace(*ours), trace(*theirs), step_by_step=True) is not None) is exactly
+    assert (trained_otherwise(trace(*ours), trace(*theirs), step_by_step=False) is not None) is usually
+
+
+def test_other_parameters_are_left_to_those_who_compare_weights() -> None:
+    assert trained_otherwise(trace(4), trace(4, 0), step_by_step=True) is None
+
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+{start}
+torch.manual_seed(3)
+body, head, aux, idle = (torch.nn.Linear(4, 4) for _ in range(4))
+model = torch.nn.ModuleList([body, head, aux, idle])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=4)
+{prepare}
+for number, (x,) in enumerate(loader):
+    h = model[0](x)
+    losses = {{"main": model[1](h).square().mean(), "aux": model[2](h).square().mean()}}
+    losses["aux"] = {aux}
+    optimizer.zero_grad()
+    {backward}(sum(losses.values()))
+    optimizer.step()
+"""
+BEFORE = SCRIPT.format(start="", prepare="", aux="losses['aux']", backward="torch.autograd.backward")
+
+
+def after(aux: str) -> str:
+    return SCRIPT.format(
+        start="from crosstrain import Accelerator\naccelerator = Accelerator()",
+        prepare="model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        aux=aux,
+        backward="accelerator.backward",
+    )
+
+
+def test_a_head_that_is_silently_not_trained_is_a_difference_in_every_run(tmp_path: Path) -> None:
+    """A parameter that has no gradient in either run is none."""
+    (tmp_path / "before.py").write_text(BEFORE)
+    (tmp_path / "after.py").write_text(after("losses['aux']"))
+    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=60)
+    assert [run.verdict.value for run in report.runs] == ["identical", "equal", "agree"], report
+    (tmp_path / "after.py").write_text(after("accelerator.gather(losses['aux'].detach()).mean()"))
+    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=60)
+    assert [run.verdict.value for run in report.runs] == ["different"] * 3, report
+    for run in report.runs:
+        assert run.difference is not None and run.difference.quantity == "gradient", run
+        assert run.difference.detail == "2.weight, 2.bias"
+        assert run.cause is not None and run.cause.rule == "not-trained"
+        assert run.cause.lines == ("after.py:17",)

@@ -70,7 +70,10 @@ FAULTS = [
             "data": "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))",
             "epoch": "train_loader = DataLoader(train_set, batch_size=8)",
         },
-        refused="CT201",
+        holds=(
+            "DataLoader(train_set, batch_size=8)\n    train_loader = accelerator.prepare(train_loader)",
+            "model, optimizer = accelerator.prepare(model, optimizer)\n\nfor epoch",
+        ),
     ),
     Fault(
         "a sum set as the reduction later",

@@ -7,6 +7,7 @@ from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, refuse
 PREPARE, SHARED = "CT201", "CT605"
 SET = "train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))"
 MADE = "DataLoader(train_set, batch_size=8, shuffle=True)"
+DRAWN = "DataLoader(TensorDataset(torch.randn(48, 8), torch.zeros(48).long()), batch_size=8)"
 EVEN = "DataLoader(train_set, batch_size=8, drop_last=True)"
 CYCLE = """\
 def cycle(loader):
@@ -182,14 +183,12 @@ NEGATIVE = [
         at="loader = DataLoader",
         main=True,
     ),
-    refuses(
+    leaves(
         PREPARE,
-        "a loader of each epoch over data that is drawn for it",
-        {
-            "data": "",
-            "loop": "for x, y in DataLoader(TensorDataset(torch.randn(48, 8), torch.zeros(48).long()), batch_size=8):",
-        },
-        at="for x, y in DataLoader",
+        "a loader of each epoch over data that is drawn for it, alike on all processes",
+        {"data": "", "loop": f"for x, y in {DRAWN}:"},
+        {"prepare": STEPPED["prepare"], "loop": f"for x, y in {prepared(DRAWN)}:"},
+        findings=(("CT904", "torch.randn(48, 8)"),),
     ),
     refuses(
         "CT205",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import Case, converts, each, leaves, refuses
+from .support import Case, converts, each, leaves
 
 RULE = "CT104"
 MOVE = """\
@@ -29,6 +29,7 @@ class DeviceDataLoader:
     def __len__(self):
         return len(self.dl)
 '''
+GIVES = "            yield to_device(b, self.device)\n"
 PARTS = WRAPPER.replace(
     "        for b in self.dl:\n            yield to_device(b, self.device)\n",
     "        for x, y in self.dl:\n            yield x.to(self.device), y.to(self.device)\n",
@@ -58,6 +59,21 @@ def unwrapped(name: str, data: str, definitions: str = MOVE + WRAPPER) -> Case:
     )
 
 
+def kept(name: str, definition: str, after: str, helper: str = "\n") -> Case:
+    """A class that does more than to move: it stays, and is made of the loader as prepared."""
+    after = after.replace("dl, device", "dl").replace("        self.device = device\n", "")
+    return leaves(
+        RULE,
+        name,
+        {"definitions": MOVE + definition, "data": WRAPPED},
+        {
+            "definitions": helper + after,
+            "data": f"{DATA}\ntrain_loader = accelerator.prepare(train_loader)\ntrain_loader = DeviceDataLoader(train_loader)",
+            "prepare": "model, optimizer = accelerator.prepare(model, optimizer)",
+        },
+    )
+
+
 POSITIVE = [
     unwrapped("by a line of its own", WRAPPED),
     unwrapped("where the loader is made", INLINE),
@@ -76,32 +92,21 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
-    refuses(
-        "CT902",
+    kept(
         "a class that changes its batches",
-        {
-            "definitions": MOVE + WRAPPER.replace("to_device(b, self.device)", "[2 * t for t in b]"),
-            "data": WRAPPED,
-        },
-        at="loss.backward()",
+        WRAPPER.replace("to_device(b, self.device)", "[2 * t for t in b]"),
+        WRAPPER.replace("to_device(b, self.device)", "[2 * t for t in b]"),
+        helper=MOVE,
     ),
-    refuses(
-        "CT902",
-        "a class that leaves out batches",
-        {
-            "definitions": MOVE
-            + WRAPPER.replace(
-                "            yield to_device", "            if b:\n                yield to_device"
-            ),
-            "data": WRAPPED,
-        },
-        at="loss.backward()",
+    kept(
+        "a class that gives batches twice",
+        WRAPPER.replace(GIVES, GIVES * 2),
+        WRAPPER.replace(GIVES, "            yield b\n" * 2),
     ),
-    refuses(
-        "CT902",
+    kept(
         "a class with a length of its own",
-        {"definitions": MOVE + WRAPPER.replace("len(self.dl)", "3"), "data": WRAPPED},
-        at="loss.backward()",
+        WRAPPER.replace("len(self.dl)", "3"),
+        WRAPPER.replace("len(self.dl)", "3").replace("to_device(b, self.device)", "b"),
     ),
     leaves(
         RULE,

@@ -109,6 +109,7 @@ class Interpreter:
         self.iterations: Cells[ast.AST] = Cells(self.watch)
         self.call_sites: dict[ast.AST, set[ast.Call]] = defaultdict(set)
         self.escaped: set[ast.AST] = set()  # functions used as values, not only called
+        self.iterated: set[ast.AST] = set()  # `__iter__` of objects that loops go over
         self.changed = False
         self.run_orphans = False
 

@@ -57,6 +57,7 @@ def _over_instance(interp: Interpreter, value: Instance, node: ast.AST) -> Value
     method = interp.method(value.cls, "__iter__")
     if method is None:
         return UNKNOWN
+    interp.iterated.add(method)
     if method in interp.generators:
         return _of_its_own(interp, value, frozenset(interp.yields[method]), node)
     found: set[Value] = set()

@@ -124,13 +124,13 @@ class SinkFinder:
         return self.facts.enclosing_function(node) in self.facts.search_closures
 
     def _is_followed(self, node: ast.Yield) -> bool:
-        """Whether who gets what is yielded is known: a generator function that is only called."""
+        """Whether who gets what is yielded is known: a generator function that is only called, or that loops go over."""
         function = self.facts.enclosing_function(node)
         interp = self.facts.interp
         return (
             function in interp.generators
             and function not in interp.escaped | interp.touching
-            and bool(interp.call_sites.get(function))
+            and bool(interp.call_sites.get(function) or function in interp.iterated)
         )
 
     def _add(self, node: ast.expr, how: str, at: ast.AST) -> None:

@@ -44,6 +44,9 @@ Follow = Annotated[
     bool | None, _option("Rewrite local modules that need it, too (default).", "--follow/--no-follow")
 ]
 Strict = Annotated[bool | None, _option("Refuse where anything would be assumed.", "--strict/--no-strict")]
+Todo = Annotated[
+    bool, _option("Where a script is refused: do what stands alone, and say in it what is left.", "--todo")
+]
 ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config")]
 Fail = Annotated[
     list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
@@ -126,6 +129,7 @@ def migrate(
     runtime: RuntimeName = None,
     follow: Follow = None,
     strict: Strict = None,
+    todo: Todo = False,
     config_file: ConfigFile = None,
     fail_on: Fail = None,
     no_cache: NoCache = False,
@@ -170,6 +174,7 @@ def migrate(
         runtime=runtime,
         follow=follow,
         strict=strict,
+        todo=todo,
         select=console.codes(select),
         ignore=console.codes(ignore),
         extend=console.codes(extend_select),

@@ -7,6 +7,7 @@ TITLES: dict[str, str] = {
     "CT002": "a suppression comment that does nothing, or is not understood",
     "CT003": "a part of the conversion is kept away",
     "CT004": "files that several scripts share",
+    "CT005": "what `--todo` leaves to a person",
     "CT101": "import the Accelerator",
     "CT102": "make the one Accelerator",
     "CT103": "the prepared model is not moved by hand",
@@ -85,5 +86,14 @@ Why:    A function that now takes the accelerator breaks every caller that was n
 Before: `migrate train.py` (and `finetune.py` calls the same `run_epoch`)
 After:  `migrate train.py finetune.py`
 Leaves: every file of the script as it was.
+""",
+    "CT005": """\
+What:   With `--todo` a script that is refused gets what stands alone (prints, progress bars, directories and files that
+        one process writes), and above each place that needs a person a line that says what to write. The core
+        (accelerator, prepare, backward, device) stays as it was.
+Why:    Half a conversion must not train: such a script stops at its start under several processes, and `--check` fails,
+        until these lines are gone.
+Before: `count = pred.eq(queue).sum()`
+After:  `# TODO(crosstrain CT602): compute it from tensors that keep one row per sample: ...` above it
 """,
 }

@@ -32,6 +32,7 @@ class Asked:
     runtime: Runtime | None
     follow: bool | None
     strict: bool | None
+    todo: bool
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     extend: tuple[str, ...]
@@ -112,6 +113,7 @@ def configured(
         ignore=(*config.ignore, *asked.ignore),
         follow=asked.follow if asked.follow is not None else config.follow is not False,
         strict=config.strict if asked.strict is None else asked.strict,
+        todo=asked.todo,
         advice=True,
     )
     _check_codes((*chosen, *extended, *options.ignore))

@@ -17,14 +17,13 @@ from .plainly import left_over
 from .policy import ALWAYS, Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
-from .roles.nodes import line_of
 from .roles.program import parse
 from .rules import Plan, plan, unwind
-from .rules.base import Allows, Refusal
+from .rules.base import Refusal
 from .rules.distribution.wish import Wish
 from .rules.xla import advise, one_of_each
 from .sources import UNPARSABLE, may_train, syntax_problem
-from .suppress import skips_file, suppressions
+from .suppress import TODO, remaining_todo, skips_file, suppressions
 
 if TYPE_CHECKING:
     from .rules.distribution.plain import Plain
@@ -41,6 +40,9 @@ class Options:
     ignore: tuple[str, ...] = ()
     follow: bool = True
     strict: bool = False  # what would be assumed is refused
+    todo: bool = (
+        False  # where a script is refused: what stands alone, and a line for each thing left to a person
+    )
     advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
@@ -52,7 +54,17 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
             from .notebooks.convert import migrate_cells
 
             return _settled(migrate_cells(path, text, options, _migrate_text), options)
-        return _settled(_migrate_text(path, text, options), options)
+        result = _settled(_migrate_text(path, text, options), options)
+        return _with_todo(result, options) if options.todo and result.refused else result
+
+
+def _with_todo(result: FileResult, options: Options) -> FileResult:
+    from .todo import left_to_you
+
+    if any(one.rule == TODO for one in result.findings):
+        return result  # those of an earlier run come first
+    policy = Policy(suppressions(result.before), options.select, options.ignore)
+    return left_to_you(result, policy, options.runtime)
 
 
 def _settled(result: FileResult, options: Options) -> FileResult:
@@ -81,6 +93,8 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     comments = suppressions(text)
     if comments.whole_file:
         return FileResult(path, text, text)
+    if remaining := remaining_todo(text):
+        return FileResult(path, text, text, findings=remaining, trains=True)
     facts = understand(tree)
     policy = Policy(comments, options.select, options.ignore)
     # Before the conversion, which reports the comments that kept nothing away.
@@ -185,9 +199,9 @@ def _planned(
     """The new text and what to say of it, as far as the selection and the file's comments allow."""
 
     def left(after: str) -> list[str]:
-        return left_over(after, runtime, _allows(replace(policy, comments=suppressions(after))), wish)
+        return left_over(after, runtime, replace(policy, comments=suppressions(after)).allows_at, wish)
 
-    planned = plan(facts, text, runtime, _allows(policy), wish)
+    planned = plan(facts, text, runtime, policy.allows_at, wish)
     findings = policy.allowed(planned.findings)
     wanted = planned.edits if policy.converts else ()
     refusals = policy.refusals(wanted)
@@ -195,10 +209,6 @@ def _planned(
     # What was planned to the end has asked every rule; otherwise a comment may be needed by one that was not asked.
     complete = policy.is_everything and bool(planned.edits)
     return after, Plan(planned.edits, planned.findings + policy.comments.reports(unused=complete))
-
-
-def _allows(policy: Policy) -> Allows:
-    return lambda rule, node: policy.allows(rule, max(line_of(node), 1))
 
 
 def _rewritten(text: str, planned: Plan, left: Callable[[str], list[str]]) -> tuple[str, Plan]:

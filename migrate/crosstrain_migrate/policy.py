@@ -7,6 +7,7 @@ refusal (CT003) and leaves the script as it was; it never gives a script that is
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -38,6 +39,10 @@ class Policy:
     def allows(self, code: str, line: int) -> bool:
         """May rule `code` say or do something that nothing else relies on in line `line` (1-based)?"""
         return self.selected(code) and self.comments.allows(line, code)
+
+    def allows_at(self, code: str, node: ast.AST) -> bool:
+        """The same where a node stands; what is about a whole file stands in its first line."""
+        return self.allows(code, getattr(node, "lineno", 1))
 
     @property
     def converts(self) -> bool:

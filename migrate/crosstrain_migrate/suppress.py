@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 
 from crosstrain_migrate.results import Finding, Severity
 
-UNUSED = "CT002"
+UNUSED, TODO = "CT002", "CT005"
+MARK = "# TODO(crosstrain "  # begins a line that `migrate --todo` has put above what it leaves to a person
 
 _COMMENT = re.compile(
     r"#\s*migrate:\s*(?P<verb>[\w-]+)(?:\s+(?P<codes>CT\d*(?:\s*,\s*CT\d*)*)(?![\w,]))?(?P<rest>.*)",
@@ -133,6 +134,16 @@ def suppressions(text: str) -> Suppressions:
         else:
             problems.append(_not_understood(line, column, comment))
     return Suppressions((*regions, *off), tuple(problems))
+
+
+def remaining_todo(text: str) -> tuple[Finding, ...]:
+    """That lines of an earlier ``--todo`` are left."""
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if line.lstrip().startswith(MARK)]
+    if not lines:
+        return ()
+    reason = f"{len(lines)} line{'' if len(lines) == 1 else 's'} TODO(crosstrain ...) left to be done, this is the first"
+    remedy = "do what each says, take them out together with the test of WORLD_SIZE, and run migrate again"
+    return (Finding(TODO, lines[0], 1, reason, remedy, Severity.REFUSED),)
 
 
 def _not_understood(line: int, column: int, comment: str) -> Finding:

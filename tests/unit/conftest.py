@@ -19,6 +19,7 @@ class Options:
     ignore: tuple[str, ...] = ()
     follow: bool = True
     strict: bool = False
+    todo: bool = False
     advice: bool = False
 
 

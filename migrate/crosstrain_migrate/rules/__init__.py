@@ -16,7 +16,7 @@ from crosstrain_migrate.results import Finding
 from crosstrain_migrate.roles.facts import Facts
 
 from . import gate
-from .base import Allows, Context, Reasons, Refusal, everywhere
+from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
 from .distribution import marks
 from .distribution.wish import Wish
 from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training
@@ -78,6 +78,23 @@ def plan(
     if reasons.found:
         return Plan(findings=_in_order(reasons.found))
     return Plan(tuple(context.edits), _in_order([*findings, *context.findings]))
+
+
+def independent(facts: Facts, text: str, runtime: str, allows: Allows) -> tuple[e.Edit, ...]:
+    """What stands alone of a conversion whose core is not made: it asks the state of the processes, not an accelerator."""
+    if not facts.trains:
+        return ()
+    try:
+        context = Apart(**vars(_context(facts, text, runtime, allows, Wish())))
+    except Refusal:
+        return ()
+    reasons = Reasons()
+    for rule in (downloads.plan, files.plan, speak.plan):
+        reasons.agrees(rule, context)
+    edits = [] if reasons.found else context.edits
+    own = {facts.table.of_node[one.node].file for one in edits if not isinstance(one, e.AddImport)}
+    imported = f"from {runtime} import {STATE}"
+    return (*edits, *(e.AddImport(file, "CT101", imported, code=imported) for file in own))
 
 
 def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -21,6 +21,7 @@ from crosstrain_migrate.roles.values import Instance, Value
 from .distribution.wish import Wish
 
 Allows = Callable[[str, ast.AST], bool]
+STATE = "PartialState"  # of both runtimes: what a process knows of the others without an accelerator
 P = ParamSpec("P")
 
 
@@ -323,3 +324,13 @@ class Context:
 
     def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
         self.edits.append(e.RemoveStatement(node, rule, reason))
+
+
+class Apart(Context):
+    """For rules that make their edits without an accelerator."""
+
+    def accelerator(self, node: ast.AST) -> str:
+        return f"{STATE}()"
+
+    def reachable(self, node: ast.AST) -> bool:
+        return True

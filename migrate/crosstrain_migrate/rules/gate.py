@@ -62,7 +62,10 @@ def imports(tree: ast.Module) -> dict[str, ast.AST]:
 
 
 def already_migrated(tree: ast.Module) -> bool:
-    return any(path.split(".")[0] in MIGRATED for path in imports(tree))
+    """Whether a script has been converted; the state that `--todo` asks is no conversion."""
+    return any(
+        path.split(".")[0] in MIGRATED and not path.endswith(".PartialState") for path in imports(tree)
+    )
 
 
 def hand_made(facts: Facts) -> bool:

@@ -28,6 +28,7 @@ TITLES: dict[str, str] = {
     "CT307": "NVIDIA apex",
     "CT308": "a device chosen by hand",
     "CT309": "barriers, ranks and regions become the accelerator's",
+    "CT310": "all processes take the same branch",
     "CT401": "one process prints",
     "CT402": "directories may exist already",
     "CT403": "one process writes files",

@@ -17,7 +17,8 @@ from crosstrain_migrate.roles.facts import Facts
 
 from . import gate
 from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
-from .distribution import marks
+from .distribution import apart, marks
+from .distribution.launched import asks_launcher
 from .distribution.wish import Wish
 from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training
 from .output import checkpoints, downloads, files, speak
@@ -40,7 +41,7 @@ def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
     """The plain script inside one that distributes itself; None when there is nothing to take out. Raises Refusal."""
     if (
         not facts.trains
-        or not gate.hand_made(facts)
+        or not (gate.hand_made(facts) or asks_launcher(facts))
         or gate.already_migrated(facts.tree)
         or gate.foreign(facts)
     ):
@@ -134,3 +135,5 @@ def _core(context: Context, reasons: Reasons) -> None:
     reasons.agrees(prepare.plan, context)
     if placed:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
+    if not reasons.found:
+        reasons.agrees(apart.plan, context)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.notebooks import launch
 
 from . import gate, unseen, xla
-from .distribution import apex, marks, precision, processes, replicas
+from .distribution import apart, apex, marks, precision, processes, replicas
 from .numbers import alike, batches, evaluation, metrics, training
 from .output import checkpoints, downloads, files, speak
 from .placement import device, home, plumbing
@@ -39,6 +39,7 @@ PAGES = (
     precision,
     apex,
     marks,
+    apart,
     xla,
     launch,
 )

@@ -6,6 +6,8 @@ import ast
 import re
 from dataclasses import dataclass
 
+from crosstrain_migrate.roles.facts import Facts
+
 DIST = "torch.distributed."
 
 
@@ -65,6 +67,12 @@ SETUP = frozenset(
         "torch.distributed.monitored_barrier",
     }
 )
+
+
+def asks_launcher(facts: Facts) -> bool:
+    """Whether the script asks for a rank that a launcher gives to it."""
+    texts = (n.value for n in facts.each(ast.Constant) if isinstance(n.value, str))
+    return any(text in RANKS for text in texts)
 
 
 def copied_variables(node: ast.DictComp) -> frozenset[str]:

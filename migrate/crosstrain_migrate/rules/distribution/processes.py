@@ -22,7 +22,7 @@ from crosstrain_migrate.rules.harmless import effectless
 from . import branches, layers, own_draws, ranks, replicas, samplers, silence, sizes
 from .dispensable import shares_weights
 from .guards import asks_rank
-from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK
+from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK, asks_launcher
 from .plain import Stage
 from .reductions import REDUCERS, reduction
 from .samplers import SAMPLERS, is_sampler
@@ -63,7 +63,8 @@ def _distributes(stage: Stage) -> bool:
         "torch.utils.data.distributed.",
         "apex.",
     )
-    return any(p.startswith(wanted) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
+    found = any(p.startswith(wanted) or p in SAMPLERS | SPAWN | {"torch.cuda.set_device"} for p in used)
+    return found or asks_launcher(stage.facts)
 
 
 def _own_data(stage: Stage) -> None:

@@ -179,8 +179,29 @@ def _saving_above(context: Context, node: ast.AST, saves: list[ast.Call]) -> lis
     return [
         call
         for call in above
-        if call in saves or any(_saves_inside(context, t, saves, frozenset()) for t in _called(context, call))
+        if not _instead(context, call, node)
+        and (
+            call in saves
+            or any(_saves_inside(context, t, saves, frozenset()) for t in _called(context, call))
+        )
     ]
+
+
+def _instead(context: Context, call: ast.Call, node: ast.AST) -> bool:
+    """Whether `call` stands in one branch of an `if`, and `node` in the other: one run takes one of them."""
+    table = context.facts.table
+    around = set(table.ancestors(node))
+    child: ast.AST = call
+    for ancestor in table.ancestors(call):
+        if ancestor in around:
+            parts = set(ast.walk(child))
+            apart = isinstance(ancestor, ast.If) and child is not ancestor.test and node not in parts
+            first = isinstance(ancestor, ast.If) and child in ancestor.body
+            others = ancestor.orelse if first else getattr(ancestor, "body", [])
+            loops = any(isinstance(a, ast.For | ast.While) for a in table.ancestors(ancestor))
+            return apart and not loops and any(s in around or s is node for s in others)
+        child = ancestor
+    return False
 
 
 def _saves_inside(

@@ -183,7 +183,8 @@ FAULTS = [
     Fault(
         "an index of rows, a value of all ranks' rows",
         {"setup": "seen = torch.zeros(3)", "after_step": "seen[y] += 1"},
-        refused="CT602",
+        holds=("seen[y] += 1",),
+        says="CT602",
     ),
     Fault(
         "counted row by row",
@@ -227,7 +228,7 @@ FAULTS = [
     Fault(
         "the largest batch so far",
         {"setup": "largest = 0", "after_step": "largest = max(largest, len(x))\nprint(largest)"},
-        lacks=("largest = max(largest, len(x))\n        accelerator.print(largest)",),
+        says="CT602",
     ),
     Fault(
         "a mean over batches that divides by a number computed by hand",

@@ -265,7 +265,7 @@ TRAINED = [
         {"loss": COUNTED, "after_step": "print(used)"},
         "for b in range(x.size(0))",
     ),
-    refuses(  # the positions are those of one share, and would be looked up among the rows of all
+    leaves(  # the positions are those of one share, and would be looked up among the rows of all
         NUMBERS,
         "positions found in one share",
         {
@@ -273,7 +273,8 @@ TRAINED = [
             "after_step": "hard = (out[:, 0] - y).abs().topk(2).indices\nfor i in hard:\n    kept.append(x[i])",
             "after_epoch": "print(torch.stack(kept).mean().item())",
         },
-        "for i in hard",
+        {"after_epoch": "accelerator.print(torch.stack(kept).mean().item())"},
+        findings=[(NUMBERS, "for i in hard")],
     ),
     refuses(
         NUMBERS,

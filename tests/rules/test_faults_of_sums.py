@@ -124,7 +124,8 @@ FAULTS = [
             "after_step": "total = torch.add(total, loss.detach() * len(x))",
             "after_epoch": "print(total.item())",
         },
-        refused="CT602",
+        holds=("total = torch.add(total, loss.detach() * len(x))",),
+        says="CT602",
     ),
     evaluated(
         "an entry by get, in evaluation",

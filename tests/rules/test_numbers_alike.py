@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .numbers import DEVICE, ENUMERATED, METER, RULE
-from .support import Case, each, leaves, refuses
+from .support import Case, each, leaves
 
 NEGATIVE = [
     leaves(
@@ -165,11 +165,16 @@ NEGATIVE = [
         {"options": 'words = ["a"]', "after_epoch": "print(words)"},
         {"after_epoch": "accelerator.print(words)"},
     ),
-    refuses(
+    leaves(
         RULE,
         "sorted over the batch, then decided by",
         {"after_step": "order = out.t().sort(dim=1)[0]\nif order[0, 0].item() > 9:\n    break"},
-        at="order = ",
+        {
+            "accelerator": "from crosstrain import Accelerator\nfrom crosstrain.utils import broadcast_object_list",
+            "after_step": "order = out.t().sort(dim=1)[0]\n"
+            "if broadcast_object_list([bool(order[0, 0].item() > 9)])[0]:\n    break",
+        },
+        findings=[(RULE, "if order")],
     ),
     leaves(
         RULE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, refuses, script, unbroken
+from .support import SLOTS, Case, Slots, converts, each, leaves, migrate, script, unbroken
 
 NUMBERS, BACKWARD = "CT602", "CT202"
 PAD = """\
@@ -119,13 +119,13 @@ NEGATIVE = [
         {"after_step": "accelerator.print(len(accelerator.gather_for_metrics(y)))"},
         findings=SEEN,
     ),
-    refuses(
+    leaves(
         NUMBERS,
         "padded rows are kept",
         padding(setup="seen = []", after_step="seen.extend(x.tolist())"),
-        at="seen.extend",
+        findings=[(NUMBERS, "seen.extend"), *SEEN],
     ),
-    refuses(
+    leaves(
         NUMBERS,
         "gradients by the rows of a share are measured",
         {
@@ -133,7 +133,8 @@ NEGATIVE = [
             "loss": "x.requires_grad_()\nout = model(x)\nextra = out * 2\nloss = F.cross_entropy(out, y)",
             "after_step": "print(slope(extra, x))",
         },
-        at="print(slope",
+        {"after_step": "accelerator.print(slope(extra, x))"},
+        findings=[(NUMBERS, "print(slope")],
     ),
 ]
 

@@ -77,7 +77,8 @@ FAULTS = [
             "after_step": "for row in x:\n    total += model(row[None]).sum().item()",
             "after_epoch": "print(total)",
         },
-        refused="CT602",
+        holds=("for row in x:", "total += model(row[None]).sum().item()"),
+        says="CT602",
     ),
     Fault(
         "rows that are kept for later steps of training",
@@ -134,7 +135,8 @@ FAULTS = [
             "loss": "out = model(x)\nfar = spread(out)\nloss = F.cross_entropy(out, y) / far",
             "after_step": "print(far.item())",
         },
-        refused="CT602",
+        holds=("accelerator.print(far.item())",),
+        says="CT602",
     ),
     Fault(
         "rows that training needs as they are afterwards",
@@ -143,7 +145,8 @@ FAULTS = [
             "batch": "x, y = x.to(device), y.to(device)\nfor row in x:\n    kept.append(row.sum().item())",
             "after_epoch": "print(sum(kept))",
         },
-        refused="CT602",
+        lacks=("gather",),
+        says="CT602",
     ),
 ]
 

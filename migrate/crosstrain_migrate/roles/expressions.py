@@ -10,6 +10,7 @@ from . import calls, containers, tensors
 from . import torch_api as api
 from .assignment import assign
 from .attributes import attribute, chosen
+from .evidence import beside
 from .iteration import iterate
 from .memory import ANY, key_of
 from .values import (
@@ -243,7 +244,10 @@ def _comparison(interp: Interpreter, node: ast.Compare) -> Values:
             interp.eval(comparator)
         return UNKNOWN
     for op, comparator in zip(node.ops, node.comparators, strict=True):
-        found = combine(op, found, interp.eval(comparator), node)
+        right = interp.eval(comparator)
+        if isinstance(op, ast.Eq | ast.NotEq):
+            found, right = beside(interp, found, right), beside(interp, right, found)
+        found = combine(op, found, right, node)
     return found
 
 

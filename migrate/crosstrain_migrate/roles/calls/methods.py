@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.roles.evidence import COMPARES
 from crosstrain_migrate.roles.lifetimes import as_kept, kept
 from crosstrain_migrate.roles.memory import ANY, key_of
 from crosstrain_migrate.roles.values import (
@@ -55,6 +56,10 @@ def call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values
             return found
     if isinstance(owner, Sequence):
         return _call_container_method(interp, owner, name, node)
+    if name in COMPARES and node.args:  # of the rows that it is compared with
+        rows = frozenset(v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind == "rows")
+        if rows:
+            return rows
     return of_unknown(interp, node)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crosstrain_migrate.roles import containers, tensors
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import arguments_of, keywords_of, shards_of
+from crosstrain_migrate.roles.evidence import is_open
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import UNKNOWN, External, Sequence, Shard, Value, Values
 
@@ -75,6 +76,8 @@ def loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], name
     shards = shards_of(interp, arguments_of(node))
     if not shards:
         return UNKNOWN
+    if any(s.kind == "rows" for s in shards):  # and so have the predictions beside them
+        shards = [s for s in shards if not is_open(interp, s)]
     reduction = options.get("reduction")
     kind = "mean"
     if reduction is not None:

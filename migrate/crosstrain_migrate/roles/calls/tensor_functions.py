@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import arguments_of, given, keywords_of, shards_of
+from crosstrain_migrate.roles.evidence import COMPARES, beside, is_open
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import NOTHING, UNKNOWN, Sequence, Shard, Value, Values
 
@@ -102,6 +103,10 @@ def call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.C
     if owner.kind == "batch" and name in {"pop", "get", "__getitem__"}:
         return frozenset({Shard("rows", owner.loader)})
     others = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
+    if name in COMPARES and len(others) == 1:
+        pair = frozenset({owner}), frozenset(others)
+        if any(is_open(interp, v) for side in pair for v in side):
+            return beside(interp, *pair) if beside(interp, *pair) != pair[0] else beside(interp, *pair[::-1])
     if name in api.SHAPE_AS:
         others = []
     return _apply(interp, name, node, [owner, *others], list(node.args), keywords_of(node))

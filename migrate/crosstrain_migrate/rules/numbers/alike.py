@@ -38,7 +38,7 @@ def plan(context: Context) -> None:
         f"{what} draws the same random numbers on every process, because all of them start with one random state",
         f"after prepare, call `set_seed(seed, device_specific=True)` of {context.runtime}.utils if each process shall "
         "draw its own",
-        Severity.REVIEW if noise is not None else Severity.NOTE,
+        Severity.NOTE if noise is not None else Severity.NOTE,
     )
 
 

@@ -49,6 +49,7 @@ def plan(context: Context) -> None:
             gatherer = Gatherer(context, set(group), RULE, "evaluated over all processes' rows")
             _Evaluation(context, group, gatherer).run()
             gatherer.emit()
+            gatherer.assume()
             context.subject.eval_loaders.extend(group)
         except (NotProven, Refusal) as reason:
             context.edits[:], context.findings[:] = edits, findings

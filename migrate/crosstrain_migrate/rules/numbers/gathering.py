@@ -8,19 +8,23 @@ the code reads as before; or in place, where a statement would take rows away fr
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import tensors
+from crosstrain_migrate.roles.evidence import is_assumed
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.nodes import last_name, line_of
 from crosstrain_migrate.roles.values import Shard, Unknown, Value
-from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.base import Context, Refusal, finding, refuse
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 
 from .ragged import is_padded
-from .shares import differentiates, shards
+from .shares import Sink, differentiates, shards
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})
@@ -48,12 +52,20 @@ class _Cut:
     replaced: list[tuple[ast.expr, str]] = field(default_factory=list)
 
 
+class Ungathered(Refusal):
+    """A number that cannot be made global. In training it stays each process's own."""
+
+    def __init__(self, rule: str, node: ast.expr, why: str, remedy: str) -> None:
+        reason = f"`{ast.unparse(node)}` depends on this process's share of the batch, and {why}"
+        super().__init__(finding(rule, node, reason, remedy, Severity.REFUSED))
+        self.node, self.why, self.remedy = node, why, remedy
+
+
 def inside_module(rule: str, node: ast.expr) -> Exception:
-    return refuse(
+    return Ungathered(
         rule,
         node,
-        f"`{ast.unparse(node)}` is computed inside a module from this process's share of the batch, and a module "
-        "cannot communicate in the middle of its forward",
+        "it is computed inside a module, which cannot communicate in the middle of its forward",
         "return the rows from the module, and read or print the number outside",
     )
 
@@ -66,28 +78,31 @@ class Gatherer:
         self.rule = rule
         self.reason = reason
         self.collapses: dict[ast.expr, Collapse] = {}
+        self.read: Sink | None = None  # the read at hand, and by node the reads for which it is gathered
+        self.asked_by: dict[ast.AST, list[Sink]] = defaultdict(list)
 
     def add(self, collapse: Collapse) -> None:
         if self.facts.in_module(collapse.node):
             raise inside_module(self.rule, collapse.node)
         if differentiates(self.facts, collapse.node):
-            raise refuse(
+            raise Ungathered(
                 self.rule,
                 collapse.node,
-                f"`{ast.unparse(collapse.node)}` asks for gradients by the rows of this process's share, and rows that are "
-                "gathered have none",
+                "it asks for gradients by the rows of this process's share, and rows that are gathered have none",
                 "let it return one value a row, and read or print a number of those",
             )
         padded = next((o for o in collapse.operands if is_padded(self.context, o)), None)
         if padded is not None:
-            raise refuse(
+            raise Ungathered(
                 self.rule,
                 padded,
-                f"every process pads `{ast.unparse(padded)}` to the longest row of its own share, so the rows of all processes "
-                "do not fit together",
+                "every process pads it to the longest row of its own share, so the rows of all processes do not fit together",
                 "pad to a fixed length in the collate function, or add up a number per batch",
             )
         self.collapses.setdefault(collapse.node, collapse)
+        if self.read is not None:
+            for node in (collapse.node, *collapse.operands):
+                self.asked_by[node].append(self.read)
 
     def emit(self) -> None:
         """Plans the gathers of all collapses, grouped by the batch loop (or function) they stand in."""
@@ -105,7 +120,7 @@ class Gatherer:
                 self._emit_cut(cut)
                 self.context.gathered.update(c.node for c in group)
             elif above is not None:
-                raise refuse(
+                raise Ungathered(
                     self.rule,
                     above.node,
                     "a loop goes over the rows of this process's share one by one and keeps something of them, and they "
@@ -121,6 +136,32 @@ class Gatherer:
                 )
             else:
                 self._emit_inline(group)
+
+    def assume(self) -> None:
+        """Says of what is gathered where only the code around it tells that it has rows."""
+        said: set[ast.AST] = set()
+        for collapse in self.collapses.values():
+            for node in self._computed_from(collapse):
+                if node not in said and is_assumed(self.facts.interp, node):
+                    said.add(node)
+                    claim = f"`{ast.unparse(node)}` has one row for each of the labels it is compared with"
+                    self.context.assume("rows", self.rule, node, claim)
+
+    def _computed_from(self, collapse: Collapse) -> Iterator[ast.AST]:
+        """What stands in an expression, and in the definitions of its variables."""
+        seen: set[ast.AST] = set()
+        work: list[ast.AST] = [collapse.node, *collapse.operands]
+        while work:
+            for node in ast.walk(work.pop()):
+                if node in seen:
+                    continue
+                seen.add(node)
+                yield node
+                for definition in (
+                    self.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
+                ):
+                    statement = self.facts.table.statement_of(definition)
+                    work += [statement.value] if isinstance(statement, ast.Assign) else []
 
     @staticmethod
     def _reads_better_inline(group: list[Collapse]) -> bool:
@@ -149,10 +190,10 @@ class Gatherer:
             for operand in (o for o in collapse.operands if o not in gathered):
                 gathered.add(operand)
                 if any(n in self.facts.loss_slice for n in ast.walk(operand)):
-                    raise refuse(
+                    raise Ungathered(
                         self.rule,
                         operand,
-                        f"the loss that is trained is computed from `{ast.unparse(operand)}`, so its rows cannot be gathered here",
+                        "the loss that is trained is computed from it, so its rows cannot be gathered here",
                         "compute the number that is read from a tensor of its own",
                     )
                 accelerator = self.context.accelerator(operand)

@@ -11,7 +11,7 @@ from crosstrain_migrate.roles.values import Sequence, Shard, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 
-from .gathering import MIXED, Collapse, Gatherer, inside_module
+from .gathering import MIXED, Collapse, Gatherer, Ungathered, inside_module
 from .ragged import is_padded
 from .shares import inside_opaque, is_opaque, local_shards
 from .terms import is_trained, terms
@@ -320,14 +320,8 @@ class Globaliser:
             isinstance(self.facts.table.statement_of(d), ast.AugAssign) for d in self._definitions(node)
         )
 
-    def cannot(self, node: ast.AST, why: str, remedy: str = ROW_BY_ROW) -> Exception:
-        text = ast.unparse(node)
-        return refuse(
-            RULE,
-            node,
-            f"`{text}` depends on this process's share of the batch, and {why}",
-            remedy,
-        )
+    def cannot(self, node: ast.expr, why: str, remedy: str = ROW_BY_ROW) -> Exception:
+        return Ungathered(RULE, node, why, remedy)
 
 
 def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:

@@ -82,5 +82,5 @@ def _report(context: Context, call: ast.Call, why: str) -> None:
         f"every process updates this metric with the rows of all, and `compute()` adds up the processes' states unless "
         f"it is told not to; `{ast.unparse(call.func)}` {why}",
         f"see that the metric is made with {OPTION}=False",
-        Severity.REVIEW,
+        Severity.NOTE,
     )

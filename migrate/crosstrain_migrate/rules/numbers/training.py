@@ -18,12 +18,14 @@ from crosstrain_migrate.rules.base import Context, refuse
 
 from . import own_gradients
 from .collate import changes_rows, number_of_batch
-from .gathering import Collapse, Gatherer
-from .globaliser import ROW_BY_ROW, Globaliser
+from .gathering import Collapse, Gatherer, Ungathered
+from .globaliser import Globaliser
 from .once import reduce_once
+from .own_numbers import OwnNumbers
 from .pools import pool_around
 from .row_loops import in_row_loops, rows_read
 from .shares import Sink, SinkFinder, inside_opaque, is_term, local_shards, shards
+from .transactions import Transaction
 
 RULE = "CT602"
 KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` of the Accelerator, before they are stored"
@@ -42,14 +44,34 @@ HOOKS = frozenset(
 def plan(context: Context) -> None:
     own_gradients.check(context)
     loaders = set(context.subject.train_loaders)
-    gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
-    _Training(context, loaders, gatherer).run()
-    gatherer.emit()
+    own = OwnNumbers(context)
+    gatherer = _gathered(context, loaders, own)
+    gatherer.assume()
+    own.plan()
     reduce_once(context)
     for loader in loaders if gatherer.collapses else ():
         _check_collate(context, loader)
     _report_hooks(context)
     _report_divisors(context, loaders)
+
+
+def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gatherer:
+    """Makes the reads global, each whole or not at all: after one that cannot be, the others are planned anew."""
+    while True:
+        before = Transaction(context)
+        gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
+        try:
+            _Training(context, loaders, gatherer, own).run()
+            gatherer.emit()
+        except Ungathered as reason:
+            reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
+            reads += [gatherer.read] if gatherer.read is not None else []
+            assert reads, "what could not be gathered was gathered for a read"
+            own.reads.update(dict.fromkeys(reads, reason))
+        else:
+            if not own.join([r for reads in gatherer.asked_by.values() for r in reads]):
+                return gatherer
+        before.roll_back()
 
 
 def _report_divisors(context: Context, loaders: set[Value]) -> None:
@@ -164,6 +186,10 @@ def _keeps_something(context: Context, call: ast.Call) -> bool:
 
 
 class _Training(Globaliser):
+    def __init__(self, context: Context, loaders: set[Value], gatherer: Gatherer, own: OwnNumbers) -> None:
+        super().__init__(context, loaders, gatherer)
+        self.own = own
+
     def run(self) -> None:
         evaluated = set(self.context.subject.eval_loaders)
         found = SinkFinder(self.facts, self.loaders).run()
@@ -172,15 +198,23 @@ class _Training(Globaliser):
         sinks = in_row_loops(self.facts, found, self.loaders)
         done = [*self._pools(sinks), *self._row_loops(sinks)]
         for sink in sinks:
-            if any(self.facts.table.is_inside(sink.node, part) for part in done):
+            if sink in self.own.reads or any(self.facts.table.is_inside(sink.node, part) for part in done):
                 continue
+            self.gatherer.read = sink
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
             if sink.how in UNGATHERED:
-                remedy = KEPT_BY_ALL if sink.how == "state" else ROW_BY_ROW
-                raise self.cannot(sink.node, UNGATHERED[sink.how], remedy)
+                raise self._kept_apart(sink)
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
+        self.gatherer.read = None
+
+    def _kept_apart(self, sink: Sink) -> Exception:
+        """What each process keeps of its own rows: known to be wrong where training goes on with it."""
+        if sink.how == "state" or self.own.flows_back(sink):
+            reason = self.cannot(sink.node, UNGATHERED[sink.how])
+            return refuse(RULE, sink.node, str(reason), KEPT_BY_ALL)
+        return self.cannot(sink.node, UNGATHERED[sink.how])
 
     def _pools(self, sinks: list[Sink]) -> list[ast.AST]:
         """The methods that keep rows for later training steps, and for nothing else."""
@@ -201,8 +235,9 @@ class _Training(Globaliser):
         """The loops over rows before which all that they read is gathered."""
         loops: list[ast.AST] = []
         for sink in (s for s in sinks if s.how == "rows" and s.at not in loops):
-            if pool_around(self.facts, sink.at) is not None:
+            if sink in self.own.reads or pool_around(self.facts, sink.at) is not None:
                 continue
+            self.gatherer.read = sink
             rows = rows_read(self.facts, sink, self.loaders)
             if rows is not None:
                 self.gatherer.add(Collapse(sink.node, rows, above=True))

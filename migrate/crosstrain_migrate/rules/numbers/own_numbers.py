@@ -1,0 +1,109 @@
+"""CT602: numbers of training that stay each process's own, and the decisions that all processes then take together.
+
+What:   A number that cannot be made global is left as it is, with a note. Where it decides (an early stop, the best
+        model, a plateau), every process takes the main process's answer.
+Why:    A number that is only shown harms nobody; processes that decide for themselves part ways.
+Before: `if entropy(out) > limit: break`
+After:  `if broadcast_object_list([bool(entropy(out) > limit)])[0]: break`
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.rules.base import Context
+
+from .flow import Flow
+from .gathering import Ungathered
+from .shares import Sink, shards
+
+RULE = "CT602"
+
+
+class OwnNumbers:
+    """The reads that are left as they are, and why."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.facts: Facts = context.facts
+        self.reads: dict[Sink, Ungathered] = {}
+        self._flows: dict[Sink, Flow] = {}
+
+    def flow(self, read: Sink) -> Flow:
+        if read not in self._flows:
+            self._flows[read] = Flow(self.facts, read.node)
+        return self._flows[read]
+
+    def flows_back(self, read: Sink) -> bool:
+        """Whether training goes on with what is kept of it."""
+        return bool(self.flow(read).uses & self.facts.loss_slice)
+
+    def join(self, gathered: list[Sink]) -> bool:
+        """Leaves those of the gathered reads that are used together with one that is left: hits of all processes by
+        rows of one are no accuracy. Whether there were any."""
+        joined = {}
+        for read in gathered:
+            for other, why in self.reads.items():
+                if read not in self.reads and self._are_used_together(read, other):
+                    shown = ast.unparse(other.node)
+                    joined[read] = Ungathered(
+                        RULE, read.node, f"it is used together with `{shown}`", why.remedy
+                    )
+        self.reads.update(joined)
+        return bool(joined)
+
+    def _are_used_together(self, one: Sink, other: Sink) -> bool:
+        if self.flow(one).statements & self.flow(other).statements:
+            return True
+        return bool(self._origins(one) & self._origins(other))
+
+    def _origins(self, read: Sink) -> set[ast.AST]:
+        found = {o for s in shards(self.facts, read.node) for o in s.origins}
+        return found - self.facts.loss_origins
+
+    def plan(self) -> None:
+        """The notes, one for each statement, and one answer for all processes where such a number decides."""
+        statements: dict[ast.stmt, list[Sink]] = defaultdict(list)
+        for read in sorted(self.reads, key=lambda r: (r.node.lineno, r.node.col_offset)):
+            statements[self.facts.table.statement_of(read.node)].append(read)
+        decisions: dict[ast.expr, None] = {}
+        for reads in statements.values():
+            self._note(reads)
+            decisions |= dict.fromkeys(d for read in reads for d in self.flow(read).decisions)
+        inner = {n for d in decisions for n in ast.walk(d) if n is not d}
+        for decision in decisions:
+            if decision not in inner:
+                self._decide_once(decision)
+
+    def _note(self, reads: list[Sink]) -> None:
+        why = self.reads[reads[0]]
+        numbers = list(dict.fromkeys(f"`{ast.unparse(read.node)}`" for read in reads))
+        verb = "stays" if len(numbers) == 1 else "stay"
+        self.context.note(
+            RULE,
+            reads[0].node,
+            f"{', '.join(numbers)} {verb} each process's own number: {why.why}{self._decided(reads)}",
+            f"nothing to do where one process's number will do; otherwise {why.remedy}",
+        )
+
+    def _decided(self, reads: list[Sink]) -> str:
+        decides = any(self.flow(read).decisions for read in reads)
+        return "; where it decides, every process takes the main process's answer" if decides else ""
+
+    def _decide_once(self, decision: ast.expr) -> None:
+        kind = "float" if self._is_number(decision) else "bool"
+        code = "broadcast_object_list([" + kind + "({x})])[0]"
+        self.context.replace(decision, RULE, "all processes decide alike", code, x=decision)
+        self.context.collective.add(decision)
+        self.context.averaged.add(decision)
+        file = self.facts.table.of_node[decision].file
+        code = f"from {self.context.runtime}.utils import broadcast_object_list"
+        self.context.edits.append(e.AddImport(file, RULE, code=code))
+
+    def _is_number(self, decision: ast.expr) -> bool:
+        """What a call is given is a number; what a test asks is not."""
+        given = isinstance(self.facts.table.parents.get(decision), ast.Call | ast.keyword)
+        return given and not isinstance(decision, ast.Compare | ast.BoolOp)

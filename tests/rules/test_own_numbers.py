@@ -1,0 +1,118 @@
+"""CT602: what cannot be made global in training stays each process's own, and is no reason to refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from .faults import Fault
+from .support import SLOTS, migrate, script
+
+FAR = "out.t().cumsum(1).max()"  # the sum over the rows that were seen so far, of the share at hand
+DECIDED = f"broadcast_object_list([bool({FAR} > 9)])[0]"
+IMPORTED = "from crosstrain.utils import broadcast_object_list"
+
+FAULTS = [
+    Fault(
+        "shown",
+        {"after_step": f"print({FAR}.item())"},
+        holds=(f"accelerator.print({FAR}.item())",),
+        lacks=("gather", "broadcast"),
+        says="CT602",
+    ),
+    Fault(
+        "it ends the loop",
+        {"after_step": f"if {FAR} > 9:\n    break"},
+        holds=(f"if {DECIDED}:", IMPORTED),
+        says="CT602",
+    ),
+    Fault(
+        "it ends the loop, if anything else does not",
+        {"after_step": f"if epoch > 0 and {FAR} > 9:\n    break"},
+        holds=(f"if epoch > 0 and {DECIDED}:", IMPORTED),
+    ),
+    Fault(
+        "a comparison that is kept",
+        {
+            "after_step": f"far = {FAR}.item() > 9\nif far:\n    break",
+        },
+        holds=(f"far = broadcast_object_list([bool({FAR}.item() > 9)])[0]", "if far:"),
+    ),
+    Fault(
+        "the best of them is saved",
+        {
+            "setup": "best = 0.0",
+            "after_step": f"now = {FAR}.item()\nif now > best:\n    best = now\n    torch.save(model.state_dict(), 'best.pt')",
+        },
+        holds=("if broadcast_object_list([bool(now > best)])[0]:",),
+    ),
+    Fault(
+        "a plateau",
+        {
+            "setup": "scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)",
+            "after_step": f"seen = {FAR}",
+            "after_epoch": "scheduler.step(seen)",
+        },
+        holds=("scheduler.step(broadcast_object_list([float(seen)])[0])",),
+    ),
+    Fault(
+        "a function that decides",
+        {
+            "definitions": "class Stopper:\n    def __init__(self):\n        self.best, self.over = 0.0, False\n\n"
+            "    def see(self, value):\n        if value < self.best:\n            self.over = True\n        self.best = value\n",
+            "setup": "stopper = Stopper()",
+            "after_step": f"stopper.see({FAR}.item())\nif stopper.over:\n    break",
+        },
+        holds=(f"stopper.see(broadcast_object_list([float({FAR}.item())])[0])", "if stopper.over:"),
+    ),
+    Fault(
+        "it only decides what is shown",
+        {"after_step": f"if {FAR} > 9:\n    print('far')"},
+        holds=(f"if {FAR} > 9:",),
+        lacks=("broadcast",),
+    ),
+    Fault(
+        "hits beside rows that cannot be counted together stay one process's, too",
+        {
+            "epoch": "hits, far = 0, 0.0",
+            "after_step": f"hits += (out.argmax(1) == y).sum().item()\nfar += {FAR}.item()",
+            "after_epoch": "print(hits / far)",
+        },
+        holds=("hits += (out.argmax(1) == y).sum().item()",),
+        lacks=("gather",),
+        says="CT602",
+    ),
+    Fault(
+        "hits that have nothing to do with it are gathered",
+        {
+            "epoch": "hits, far = 0, 0.0",
+            "after_step": f"hits += (out.argmax(1) == y).sum().item()\nfar += {FAR}.item()",
+            "after_epoch": "print(hits)\nprint(far)",
+        },
+        holds=(
+            "hits += accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()",
+            f"far += {FAR}.item()",
+        ),
+        says="CT602",
+    ),
+    Fault(
+        "what training goes on with is refused",
+        {
+            "setup": "bank = torch.zeros(48, 3, device=device)",
+            "loss": "out = model(x)\nloss = F.cross_entropy(out, y) + (out - bank[y]).pow(2).mean()\nbank[y] = out.detach()",
+        },
+        refused="CT602",
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_numbers_that_cannot_be_made_global(fault: Fault) -> None:
+    fault.check()
+
+
+def test_one_note_for_a_statement() -> None:
+    slots = {"after_step": f"print({FAR}.item(), {FAR.replace('out', 'x')}.item())"}
+    result = migrate(script({**SLOTS, **slots}))
+    said = [f for f in result.findings if "each process's own" in f.reason]
+    assert len(said) == 1
+    assert said[0].reason.startswith(f"`{FAR}`, `{FAR.replace('out', 'x')}` stay each process's own number: ")

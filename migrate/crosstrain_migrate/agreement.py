@@ -112,7 +112,7 @@ def _with_readers(files: Files, known: set[Path]) -> Files:
             names = _used_names(user, file)
             if names:
                 reason = f"{display_name(user.path)} uses `{min(names)}` of {file.name}, which is called in another way now"
-                said.append(Finding(RULE, 1, 1, reason, "adapt it", Severity.REVIEW))
+                said.append(Finding(RULE, 1, 1, reason, "adapt it", Severity.NOTE))
     script = files[-1]
     result = replace(script.result, findings=(*said, *script.result.findings))
     return [*files[:-1], replace(script, result=result)]

@@ -13,7 +13,6 @@ class Severity(str, Enum):
     REFUSED = "refused"  # the conversion was not made because of this
     ASSUMED = "assumed"  # converted on the assumption that this is so; the runtime checks it
     NOTE = "note"  # worth knowing
-    REVIEW = "note"  # the same, by its old name
 
 
 # What needs a person first.

@@ -148,7 +148,7 @@ def remaining_todo(text: str) -> tuple[Finding, ...]:
 
 def _not_understood(line: int, column: int, comment: str) -> Finding:
     remedy = "Write # migrate: skip, off, on or skip-file, then codes, then a reason after --."
-    return Finding(UNUSED, line, column, f"`{comment}` is not understood", remedy, Severity.REVIEW)
+    return Finding(UNUSED, line, column, f"`{comment}` is not understood", remedy, Severity.NOTE)
 
 
 def _comments(text: str) -> Iterator[tuple[int, int, str, int, int]]:

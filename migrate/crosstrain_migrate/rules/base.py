@@ -153,7 +153,7 @@ class Context:
         return self._places.source(node)
 
     def note(
-        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW
+        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.NOTE
     ) -> None:
         self.findings.append(finding(rule, node, reason, remedy, severity))
 

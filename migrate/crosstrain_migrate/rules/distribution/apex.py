@@ -76,7 +76,7 @@ def _initialize(stage: Stage, call: ast.Call) -> None:
         "apex chose the operations that run in half precision by its own lists, and O2 kept the weights in it; "
         "torch's autocast has lists of its own and keeps weights in full precision",
         "compare the first epochs on a GPU",
-        Severity.REVIEW,
+        Severity.NOTE,
     )
 
 

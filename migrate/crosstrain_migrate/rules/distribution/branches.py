@@ -188,7 +188,7 @@ def _demands(stage: Stage, node: ast.If) -> None:
         node,
         "the script ended here where it found too few devices or processes; now it runs on as many as it is given",
         "choose their number with `crosstrain launch --num-processes`",
-        Severity.REVIEW,
+        Severity.NOTE,
     )
 
 

@@ -209,7 +209,7 @@ def _report(stage: Stage, calls: list[ast.Call]) -> None:
             calls[0],
             f"`{ast.unparse(calls[0].func)}` was called by one process alone, beside work that all processes must do",
             "see that it stands under `if accelerator.is_main_process:` in the result",
-            Severity.REVIEW,
+            Severity.NOTE,
         )
 
 

@@ -68,5 +68,5 @@ def _said_by_all(context: Context, node: ast.expr) -> None:
         node,
         "every process counts as the main one here: the accelerator cannot be reached from here",
         "move this behind the place where the Accelerator is made",
-        Severity.REVIEW,
+        Severity.NOTE,
     )

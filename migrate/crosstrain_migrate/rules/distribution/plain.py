@@ -70,7 +70,7 @@ class Stage:
         return node in self.gone or any(a in self.gone for a in self.facts.table.ancestors(node))
 
     def note(
-        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.REVIEW
+        self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.NOTE
     ) -> None:
         found = finding(rule, node, reason, remedy, severity)
         if found not in self.findings:

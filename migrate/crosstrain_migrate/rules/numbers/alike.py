@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.values import External, Shard, Symbol
 from crosstrain_migrate.rules.base import Context
@@ -38,7 +37,6 @@ def plan(context: Context) -> None:
         f"{what} draws the same random numbers on every process, because all of them start with one random state",
         f"after prepare, call `set_seed(seed, device_specific=True)` of {context.runtime}.utils if each process shall "
         "draw its own",
-        Severity.NOTE if noise is not None else Severity.NOTE,
     )
 
 

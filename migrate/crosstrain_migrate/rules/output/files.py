@@ -263,7 +263,7 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
             statement,
             f"every process writes this file: it cannot be left to the main process, because {blocked}",
             "compute first, then write under `if accelerator.is_main_process:`",
-            Severity.REVIEW,
+            Severity.NOTE,
         )
         return
     try:

@@ -288,5 +288,5 @@ def _report_lost(context: Context, place: ast.expr) -> None:
         place,
         f"`{ast.unparse(place)}` chose the device by a switch that the Accelerator is not told of: it does nothing any more",
         "use `crosstrain launch --cpu` (or --gpu-ids) in its place",
-        Severity.REVIEW,
+        Severity.NOTE,
     )

@@ -205,7 +205,7 @@ class Leftovers:
             place,
             "what chose the device here had options of its own, which do nothing any more: the launcher chooses",
             "use `crosstrain launch --cpu` (or --gpu-ids) in their place",
-            Severity.REVIEW,
+            Severity.NOTE,
         )
 
     # -- imports ---------------------------------------------------------------------------------------------

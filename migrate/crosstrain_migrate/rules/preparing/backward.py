@@ -130,7 +130,7 @@ def _loss_reduction(context: Context) -> None:
             "pairs or statistics of the batch count, it is another loss, of fewer of them; and with --split-batches a "
             "constant divisor such as the batch size counts rows that other processes have",
             "check it with `crosstrain verify`; divide by the rows there are (`x.size(0)`); a mean over rows needs no change",
-            Severity.REVIEW,
+            Severity.NOTE,
         )
 
 
@@ -159,6 +159,6 @@ def _averages_padding(context: Context) -> None:
                 "the collate function pads a batch to its longest row, and every process its own share of it: where this mean "
                 "counts the padding, or is one over all positions, it is close to, not equal to, the loss of the global batch",
                 "mask the padding and divide by what is left, or pad to a fixed length; one label a row needs no change",
-                Severity.REVIEW,
+                Severity.NOTE,
             )
             return

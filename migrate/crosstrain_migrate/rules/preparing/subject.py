@@ -219,7 +219,7 @@ def _same_work(node: ast.AST, reason: str) -> Finding:
         node,
         f"{reason}: on several processes every rank repeats the same work",
         "launch it with one process, or give the data to a DataLoader",
-        Severity.REVIEW,
+        Severity.NOTE,
     )
 
 

@@ -7,7 +7,8 @@ not ours look like (CT9) is in `gate`, what XLA does slowly (CT7) in `xla`; what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def plan(
     if not facts.trains:
         return Plan(findings=tuple(unseen_training(facts)))
     wish = wish or Wish()
-    obstacles = gate.obstacles(facts, wish.settled)
+    obstacles = gate.obstacles(facts, wish.settled, _kept(facts, wish))
     if obstacles:
         return Plan(findings=tuple(obstacles))
     reasons = Reasons()
@@ -100,6 +101,15 @@ def independent(facts: Facts, text: str, runtime: str, allows: Allows) -> tuple[
 
 def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda f: (f.line, f.column, f.rule)))
+
+
+def _kept(facts: Facts, wish: Wish) -> Collection[ast.AST]:
+    """Code with collectives of the author's that stays as it is."""
+    if not wish.keeps_collectives:
+        return ()
+    from .distribution.own_collectives import left_alone
+
+    return left_alone(facts)
 
 
 def _loader(facts: Facts, wish: Wish, findings: list[Finding]) -> None:

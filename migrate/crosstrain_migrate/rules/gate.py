@@ -78,12 +78,16 @@ def foreign(facts: Facts) -> bool:
     return any(found.rule == "CT901" for found in obstacles(facts))
 
 
-def obstacles(facts: Facts, settled: Collection[str] = ()) -> list[Finding]:
+def obstacles(
+    facts: Facts, settled: Collection[str] = (), kept: Collection[ast.AST] = ()
+) -> list[Finding]:
     """Findings for everything this conversion does not handle; empty when the way is free.
 
-    settled: names of torch that other rules have decided may stay.
+    settled: names of torch that other rules have decided may stay. kept: code that stays as the author has it.
     """
-    imported, used = imports(facts.tree), dict(uses(facts))
+    imported = imports(facts.tree)
+    inside = facts.table.is_inside
+    used = dict(u for u in uses(facts) if not any(inside(u[1], code) for code in kept))
     others = [(framework_of(path), node, Severity.NOTE) for path, node in imported.items()]
     others += [(named(path, TRAINERS), node, Severity.NOTE) for path, node in {**imported, **used}.items()]
     others += [(named(path, NOT_OURS), node, Severity.REFUSED) for path, node in {**imported, **used}.items()]

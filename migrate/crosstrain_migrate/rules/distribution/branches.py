@@ -28,7 +28,7 @@ EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 
 def plan(stage: Stage) -> None:
     for node in stage.facts.nodes:
-        if stage.alone.dead(node) or stage.is_gone(node):
+        if stage.alone.dead(node) or stage.is_settled(node):
             continue
         if isinstance(node, ast.If) and not is_elif(stage, node):
             _chain(stage, node)

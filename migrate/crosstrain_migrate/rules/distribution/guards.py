@@ -86,7 +86,7 @@ def _guard_foreign(stage: Stage, test: ast.expr, calls: list[ast.Call]) -> None:
     left: list[ast.Call] = []
     for call in calls:
         statement = stage.statement(call)
-        if stage.is_gone(statement) or _is_guarded(stage, statement):
+        if stage.is_settled(statement) or _is_guarded(stage, statement):
             continue
         alone = isinstance(statement, ast.Expr) and statement.value is call and _speaks(stage, call)
         local = _local_parts(stage, [statement])

@@ -37,6 +37,7 @@ class Stage:
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that leave with an edit
+    kept: set[ast.AST] = field(default_factory=set)  # functions and classes that stay as the author has them
     lost: list[str] = field(default_factory=list)  # comments in branches that are never taken
     unused: set[str] = field(default_factory=set)  # names that may have become useless
 
@@ -61,13 +62,14 @@ class Stage:
         self.edits.append(e.Replace(node, rule, reason, template=template, holes=holes))
 
     def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
-        if not self.is_gone(node):
+        if not self.is_settled(node):
             self.edits.append(e.RemoveStatement(node, rule, reason))
             self.gone.add(node)
 
-    def is_gone(self, node: ast.AST) -> bool:
-        """Whether an edit takes `node`, or what is around it, away."""
-        return node in self.gone or any(a in self.gone for a in self.facts.table.ancestors(node))
+    def is_settled(self, node: ast.AST) -> bool:
+        """Whether an edit takes `node`, or what is around it, away, or it stays as it is: nothing more to plan."""
+        settled = self.gone | self.kept if self.kept else self.gone
+        return node in settled or any(a in settled for a in self.facts.table.ancestors(node))
 
     def note(
         self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.NOTE

@@ -19,7 +19,7 @@ from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.harmless import effectless
 
-from . import branches, layers, own_draws, ranks, replicas, samplers, silence, sizes
+from . import branches, layers, own_collectives, own_draws, ranks, replicas, samplers, silence, sizes
 from .dispensable import shares_weights
 from .guards import asks_rank
 from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK, asks_launcher
@@ -42,6 +42,7 @@ def plan(stage: Stage) -> None:
     """Everything else: the wrappers, branches, statements, samplers and ranks."""
     if not _distributes(stage):
         return
+    own_collectives.plan(stage)
     own_draws.find(stage)
     replicas.plan(stage)
     branches.plan(stage)
@@ -109,7 +110,7 @@ def _spawn(stage: Stage, call: ast.Call) -> None:
 
 def _statements(stage: Stage) -> None:
     for node in stage.facts.each(ast.stmt):
-        if stage.alone.dead(node) or stage.is_gone(node):
+        if stage.alone.dead(node) or stage.is_settled(node):
             continue
         if isinstance(node, ast.Assign) and _sets_environment(node):
             stage.remove(node, GROUP, "the launcher sets it")

@@ -18,13 +18,13 @@ GROUP, DEVICE = "CT303", "CT308"
 def plan(stage: Stage) -> None:
     """Uses of a rank or a size outside tests: devices become the process's own, numbers are asked for."""
     for call in stage.facts.each(ast.Call):
-        if not stage.alone.dead(call) and not stage.is_gone(call):
+        if not stage.alone.dead(call) and not stage.is_settled(call):
             _told_to_others(stage, call)
             _backend(stage, call)
     for node in stage.facts.each(ast.Name, ast.Attribute, ast.Call):
         if not _is_load(node):
             continue
-        if node in stage.gone or stage.alone.dead(node) or stage.is_gone(node):
+        if node in stage.gone or stage.alone.dead(node) or stage.is_settled(node):
             continue
         known = stage.alone.by_hand(node)
         if known is None or not isinstance(known.value, int) or isinstance(known.value, bool):
@@ -78,7 +78,7 @@ def _asks_for_number(stage: Stage, node: ast.Call) -> bool:
 def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
     device = _device_around(stage, node)
     if device is not None:
-        if not stage.is_gone(device):
+        if not stage.is_settled(device):
             stage.gone.update(ast.walk(device))
             if isinstance(device, ast.keyword):
                 return

@@ -48,7 +48,7 @@ IGNORED = frozenset(
 def plan(stage: Stage) -> None:
     wrapped = stage.facts.calls_to(*WRAPPERS)
     for call in wrapped:
-        if not stage.alone.dead(call) and not stage.is_gone(call):
+        if not stage.alone.dead(call) and not stage.is_settled(call):
             _unwrap(stage, call)
     for node in stage.facts.nodes:
         if (
@@ -56,7 +56,7 @@ def plan(stage: Stage) -> None:
             and node.attr == "module"
             and _is_wrapped(stage, node.value)
             and not stage.alone.dead(node)
-            and not stage.is_gone(node)
+            and not stage.is_settled(node)
         ):
             stage.replace(
                 node,
@@ -123,7 +123,7 @@ def _methods(stage: Stage) -> None:
     for call in stage.facts.calls:
         if not isinstance(call.func, ast.Attribute) or not _is_wrapped(stage, call.func.value):
             continue
-        if stage.alone.dead(call) or stage.is_gone(call):
+        if stage.alone.dead(call) or stage.is_settled(call):
             continue
         name = call.func.attr
         if name == "no_sync":
@@ -213,7 +213,7 @@ def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
 def _inputs(stage: Stage) -> None:
     """The wrapper moves what it is called with; the model itself does not, and prepared loaders move batches only."""
     for call in stage.facts.calls:
-        if not _is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_gone(call):
+        if not _is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_settled(call):
             continue
         for value in (*call.args, *(k.value for k in call.keywords)):
             if _made_on_the_cpu(stage, value):

@@ -30,7 +30,7 @@ def is_sampler(stage: Stage, node: ast.expr) -> bool:
 
 def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*api.LOADERS):
-        if stage.alone.dead(call) or stage.is_gone(call):
+        if stage.alone.dead(call) or stage.is_settled(call):
             continue
         sampler = next((k for k in call.keywords if k.arg == "sampler"), None)
         shuffle = next((k for k in call.keywords if k.arg == "shuffle"), None)

@@ -125,7 +125,7 @@ class Scaler:
             if (
                 isinstance(call.func, ast.Attribute)
                 and self.holds(call.func.value)
-                and not self.stage.is_gone(call)
+                and not self.stage.is_settled(call)
             ):
                 self._method(call)
         self._tests()
@@ -265,7 +265,7 @@ class Scaler:
     def _twins(self) -> None:
         """`if use_amp: (scaled) else: (the same, plain)`: one of them is enough."""
         for node in self.facts.each(ast.If):
-            if not node.orelse or self.stage.is_gone(node):
+            if not node.orelse or self.stage.is_settled(node):
                 continue
             scaled, plain = self._about(node.body), self._about(node.orelse)
             if scaled == plain:
@@ -332,14 +332,14 @@ class Scaler:
             asked = self.tests(node.test) if isinstance(node, ast.If) else None
             if not isinstance(node, ast.If) or asked is None or node.test in self.used:
                 continue
-            if all(self.stage.is_gone(s) for s in node.body) and not node.orelse:
+            if all(self.stage.is_settled(s) for s in node.body) and not node.orelse:
                 self.stage.remove(node, RULE)
                 self._take(node.test)
             else:
                 self._ask(node.test, asked)
         for node in self.facts.nodes:  # `enabled=scaler is not None`
             asked = self.tests(node) if isinstance(node, ast.Compare) and node not in self.used else None
-            if isinstance(node, ast.Compare) and asked is not None and not self.stage.is_gone(node):
+            if isinstance(node, ast.Compare) and asked is not None and not self.stage.is_settled(node):
                 self._ask(node, asked)
 
     def _ask(self, test: ast.expr, asked: bool) -> None:
@@ -351,7 +351,7 @@ class Scaler:
 
     def _definitions(self) -> None:
         for node in self.facts.each(ast.Assign):
-            if self.stage.is_gone(node):
+            if self.stage.is_settled(node):
                 continue
             targets = node.targets
             if self.holds(node.value):
@@ -369,8 +369,8 @@ class Scaler:
                 self.stage.remove(node, RULE)
         for choice in self.facts.each(ast.If):
             if (
-                not self.stage.is_gone(choice)
-                and all(self.stage.is_gone(s) for s in (*choice.body, *choice.orelse))
+                not self.stage.is_settled(choice)
+                and all(self.stage.is_settled(s) for s in (*choice.body, *choice.orelse))
                 and self.tests(choice.test) is None
                 and may_be_switch(self.stage, choice.test)
             ):
@@ -422,7 +422,7 @@ class Scaler:
         for node in self.facts.each(ast.Name, ast.Attribute):
             if not isinstance(node.ctx, ast.Load):
                 continue
-            if node in self.used or self.stage.is_gone(node) or not self.holds(node):
+            if node in self.used or self.stage.is_settled(node) or not self.holds(node):
                 continue
             raise refuse(
                 RULE,
@@ -430,7 +430,7 @@ class Scaler:
                 f"`{ast.unparse(node)}` (the gradient scaler) is used in a way that has no counterpart",
                 "take this use out and run migrate again",
             )
-        if self.created not in self.used and not self.stage.is_gone(self.created):
+        if self.created not in self.used and not self.stage.is_settled(self.created):
             raise refuse(RULE, self.created, "this scaler is held by no variable", "give it a name")
 
 

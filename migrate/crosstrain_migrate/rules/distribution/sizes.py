@@ -22,7 +22,7 @@ ACCUMULATED = "the number of batches in a step"
 
 def plan(stage: Stage) -> None:
     for node in stage.facts.nodes:
-        if stage.alone.dead(node) or stage.is_gone(node):
+        if stage.alone.dead(node) or stage.is_settled(node):
             continue
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv):
             size = stage.alone.by_hand(node.value)

@@ -31,4 +31,5 @@ class Wish:
     precision: Precision | None = None
     split_batches: bool = False
     draws_apart: bool = False  # without a loader, each process draws its own data from its own seed
+    keeps_collectives: bool = False  # the loss goes through collectives of the author's
     settled: set[str] = field(default_factory=set)  # names of torch that may stay in the script

@@ -1,0 +1,108 @@
+"""Collectives of the author's that the loss goes through: the code around them is left as it is.
+
+Such a loss is written for several processes already: what it divides by, and what it adds up, belong together. The
+default group is the run's own, so the calls go on meaning what they mean.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.rules.base import finding
+
+from .launched import DIST
+from .plain import Stage
+
+RULE = "CT303"
+COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "broadcast", "reduce_scatter", "all_to_all")
+IN_PLACE = frozenset({f"{DIST}all_reduce"})
+_FUNCTIONS = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
+
+
+def plan(stage: Stage) -> None:
+    """Keeps every other planner away from such code, and says so."""
+    kept = left_alone(stage.facts)
+    if not kept:
+        return
+    stage.kept.update(kept)
+    said, stage.wish.keeps_collectives = stage.wish.keeps_collectives, True
+    for call in [] if said else _collectives(stage.facts):
+        if any(a in kept for a in stage.facts.table.ancestors(call)):
+            _say(stage, call)
+
+
+def left_alone(facts: Facts) -> set[ast.AST]:
+    """The functions, and the classes of modules and of functions with gradients, that hold such a collective."""
+    found: set[ast.AST] = set()
+    for call in _collectives(facts):
+        function = facts.enclosing_function(call)
+        if function is None or _trains(facts, function):
+            continue
+        cls = facts.table.parents.get(function)
+        own = isinstance(cls, ast.ClassDef) and not _trains(facts, cls)
+        if own and (facts.in_module(call) or facts.interp.inherits(cls, _FUNCTIONS)):
+            found.add(cls)
+        elif any(n in facts.loss_slice for r in facts.returned(function) for n in ast.walk(r)):
+            found.add(function)
+    return found | _callers_in_modules(facts, found)
+
+
+def _collectives(facts: Facts) -> list[ast.Call]:
+    return [
+        c
+        for c in facts.calls
+        if any(
+            p.startswith(DIST) and p.rsplit(".", 1)[-1].startswith(COLLECTIVES) for p in facts.paths(c.func)
+        )
+    ]
+
+
+def _trains(facts: Facts, code: ast.AST) -> bool:
+    return any(facts.table.is_inside(call, code) for call, _ in facts.backward_calls)
+
+
+def _callers_in_modules(facts: Facts, kept: set[ast.AST]) -> set[ast.AST]:
+    """A module that calls such a function asks ranks and sizes for it."""
+    sites = [site for function in kept for site in facts.callers.get(function, ()) if facts.in_module(site)]
+    classes = (next(a for a in facts.table.ancestors(s) if isinstance(a, ast.ClassDef)) for s in sites)
+    return {cls for cls in classes if not _trains(facts, cls)}
+
+
+def _say(stage: Stage, call: ast.Call) -> None:
+    statement = stage.statement(call)
+    shown = ast.unparse(call.func)
+    if not stage.alone.dead(call) and _is_unguarded(stage, call):
+        whole = isinstance(statement, ast.Expr) and statement.value is call
+        if whole and stage.facts.paths(call.func) & IN_PLACE and isinstance(call.func, ast.Attribute):
+            test = f"{stage.source(call.func.value)}.is_initialized()"
+            reason = "one process that nothing launched has no group, and nothing to add up"
+            stage.edits.append(e.Guard(statement, RULE, reason, last=statement, test=test))
+        else:
+            claim = f"`{shown}` finds the run's process group: the script is launched, on one process too"
+            assumed = finding(
+                RULE, call, claim, "start it with `crosstrain launch --num-processes 1`", Severity.ASSUMED
+            )
+            stage.findings.append(replace(assumed, kind="group"))
+    stage.note(
+        RULE,
+        call,
+        f"`{shown}` is part of the loss, and stays as it is with all of the code around it",
+        "nothing to do: it acts on the processes of the run",
+        Severity.NOTE,
+    )
+
+
+def _is_unguarded(stage: Stage, call: ast.Call) -> bool:
+    """Whether no test around it, or above it, asks about distribution."""
+    tests = [a.test for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If | ast.IfExp)]
+    return not any(
+        p.startswith(DIST)
+        for test in tests
+        for n in ast.walk(test)
+        if isinstance(n, ast.Call)
+        for p in stage.facts.paths(n.func)
+    )

@@ -55,6 +55,7 @@ def _program(imports: str, run: str, decorator: str = "") -> FileResult:
     ("imports", "run", "decorator"),
     [
         ("", "train()", ""),
+        ("import sys", "globals()[sys.argv[1]]()", ""),
         ("import fire", "fire.Fire()", ""),
         ("import fire", "fire.Fire(train)", ""),
         ("import fire", 'fire.Fire({"train": train})', ""),
@@ -89,7 +90,6 @@ def test_a_loop_that_nothing_runs_is_named() -> None:
 @pytest.mark.parametrize(
     ("imports", "run"),
     [
-        ("import sys", "globals()[sys.argv[1]]()"),
         ("import sys", "getattr(sys.modules[__name__], sys.argv[1])()"),
         ("import importlib", 'importlib.import_module("jobs").main()'),
     ],

@@ -18,7 +18,7 @@ from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles.evidence import is_assumed
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.nodes import last_name, line_of
-from crosstrain_migrate.roles.values import Shard, Unknown, Value
+from crosstrain_migrate.roles.values import Sequence, Shard, Unknown, Value
 from crosstrain_migrate.rules.base import Context, Refusal, finding, refuse
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
@@ -292,7 +292,7 @@ class Gatherer:
         for name in [n for n in ast.walk(operand) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]:
             kinds = {s.kind for s in shards(self.facts, name) if s.loader in self.loaders and not s.host}
             if not kinds:
-                if self._unknown_of_batch(name):
+                if self._unknown_of_batch(name) or self._holds_rows(name):
                     return False
                 continue
             if not kinds <= {"rows"}:
@@ -313,6 +313,12 @@ class Gatherer:
                 if not self._add_names(cut, statement.value, seen | {definition}):
                     return False
         return True
+
+    def _holds_rows(self, name: ast.Name) -> bool:
+        """A dictionary or a list of rows: `outputs` of `outputs["out"].argmax(1)`."""
+        held = (v for v in self.facts.of(name) if isinstance(v, Sequence))
+        inner = (e for v in held for e in self.facts.interp.element(v))
+        return any(isinstance(e, Shard) and e.loader in self.loaders and not e.host for e in inner)
 
     def _unknown_of_batch(self, name: ast.Name) -> bool:
         """A variable bound anew for every batch to something that could not be followed: it may be rows."""

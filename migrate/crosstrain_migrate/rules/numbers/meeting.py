@@ -41,31 +41,33 @@ def check(context: Context) -> None:
 
 
 def _rows_are_shared(context: Context, node: ast.AST) -> None:
+    why = whole_beside(context, node)
+    if why is not None:
+        raise refuse(
+            RULE,
+            node,
+            f"{why}: gathered, those rows would count once for each process",
+            "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
+        )
+
+
+def whole_beside(context: Context, node: ast.AST) -> str | None:
+    """What else comes to a place where rows of shared loaders would be gathered: rows that every process has."""
     facts = context.facts
     loaders = {
         v.loader for part in ast.walk(node) for v in facts.of(part) if isinstance(v, Shard) and not v.host
     }
     loaders = {loader for loader in loaders if facts.comes_to(node, {loader})}
+    if not loaders & context.subject.loaders:
+        return None
     whole = [loader for loader in loaders - context.subject.loaders if facts.interp.is_loader(loader)]
-    shared = loaders & context.subject.loaders
-    if shared and whole:
+    if whole:
         line = line_of(site_of(whole[0]))
-        raise refuse(
-            RULE,
-            node,
-            f"this gets batches of loaders that are shared among the processes and of one that is not (line {line}): gathered, "
-            "the rows of the latter would count once for each process",
-            "use variables, or a function, of its own for each, or make the other loader one that is proven to be shared",
-        )
+        return f"this also gets batches of a loader that every process goes over whole (line {line})"
     loop = facts.batch_loop_around(node)
-    if shared and isinstance(loop, ast.For) and any(_is_list(v) for v in facts.of(loop.iter)):
-        raise refuse(
-            RULE,
-            node,
-            f"this loop goes over a loader that is shared among the processes, and elsewhere over a list that every process "
-            f"has (`{ast.unparse(loop.iter)}`)",
-            "use one function for each",
-        )
+    if isinstance(loop, ast.For) and any(_is_list(v) for v in facts.of(loop.iter)):
+        return f"this loop also goes over a list that every process has (`{ast.unparse(loop.iter)}`)"
+    return None
 
 
 def _is_list(value: Value) -> bool:

@@ -16,7 +16,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.values import Length, Shard, Value, code_of
 from crosstrain_migrate.rules.base import Context, refuse
 
-from . import own_gradients
+from . import meeting, own_gradients
 from .collate import changes_rows, number_of_batch
 from .gathering import Collapse, Gatherer, Ungathered
 from .globaliser import Globaliser
@@ -63,6 +63,7 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
         try:
             _Training(context, loaders, gatherer, own).run()
             gatherer.emit()
+            _check_shared(context, gatherer)
         except Ungathered as reason:
             reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
             reads += [gatherer.read] if gatherer.read is not None else []
@@ -72,6 +73,14 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
             if not own.join([r for reads in gatherer.asked_by.values() for r in reads]):
                 return gatherer
         before.roll_back()
+
+
+def _check_shared(context: Context, gatherer: Gatherer) -> None:
+    """A helper that measures whole loaders, too, gathers nothing."""
+    for collapse in gatherer.collapses.values():
+        why = meeting.whole_beside(context, collapse.node)
+        if why is not None:
+            raise Ungathered(RULE, collapse.node, why, "use a function of its own for each loader")
 
 
 def _report_divisors(context: Context, loaders: set[Value]) -> None:

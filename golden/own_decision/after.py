@@ -1,0 +1,43 @@
+"""Training that stops when its outputs spread too far: a number of the batch as it lies, not of its rows."""
+
+import torch
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from crosstrain.utils import broadcast_object_list
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+EPOCHS, LIMIT = 6, 120.0
+
+
+def main():
+    torch.manual_seed(11)
+    accelerator = Accelerator()
+    digits = load_digits()
+    images = torch.tensor(digits.data, dtype=torch.float32) / 16
+    loader = DataLoader(TensorDataset(images, torch.tensor(digits.target)), batch_size=96, shuffle=True)
+    model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+    stopped = False
+    for epoch in range(EPOCHS):
+        for step, (x, y) in enumerate(loader):
+            out = model(x)
+            loss = F.cross_entropy(out, y)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+            # how far a walk along the rows of the batch gets
+            reach = out.detach().t().cumsum(1).abs().max()
+            if broadcast_object_list([bool(reach > LIMIT)])[0]:
+                stopped = True
+                break
+        if stopped:
+            break
+    accelerator.print("stopped early" if stopped else "ran to the end")
+
+
+if __name__ == "__main__":
+    main()

@@ -68,11 +68,20 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
         proof = prove(outcome, request.paths[0], settings, quiet=not text)
     except Unusable as problem:
         return max(_failed(problem), 0 if text else _show(outcome, showing))
-    if not text:
-        code = _show(replace(outcome, proof=proof.report), showing)
+    if text:
+        _say_what_is_proven(proof.outcome)
+    else:
+        code = _show(proof.outcome, showing)
     if proof.code == 0 and request.mode is Mode.WRITE:
         return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
     return max(code, proof.code)
+
+
+def _say_what_is_proven(outcome: Outcome) -> None:
+    from crosstrain_migrate.reports.text import statuses
+
+    for message in statuses(outcome):
+        _say(message)
 
 
 _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {

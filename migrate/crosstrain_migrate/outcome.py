@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ class Outcome:
         """ "3 files would be changed (2 assumptions), 1 refused, 12 untouched"."""
         changed = len(self.changed)
         verb = "changed" if self.mode is Mode.WRITE else "would be changed"
-        rests = f" ({_count(self.assumptions, 'assumption')})" if self.assumptions else ""
+        rests = f" ({self._rests_on()})" if self.assumptions else ""
         parts = [f"{_count(changed, 'file')} {verb}{rests}"]
         if self.refused:
             parts.append(f"{len(self.refused)} refused")
@@ -104,6 +105,12 @@ class Outcome:
         if self.errors:
             parts.append(f"{len(self.errors)} not usable")
         return ", ".join(parts)
+
+    def _rests_on(self) -> str:
+        """ "3 assumptions", and after --verify "3 assumptions: 2 proven, 1 not reached"."""
+        found = Counter(one.status for file in self.files for one in file.result.assumptions)
+        statuses = ", ".join(f"{number} {status}" for status, number in sorted(found.items()) if status)
+        return _count(self.assumptions, "assumption") + (f": {statuses}" if statuses else "")
 
 
 def _count(number: int, noun: str) -> str:

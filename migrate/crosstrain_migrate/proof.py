@@ -11,15 +11,23 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from crosstrain_migrate.outcome import Migrated, Outcome
-from crosstrain_migrate.results import InputError
+from crosstrain_migrate.reaching import Program
+from crosstrain_migrate.results import Finding, InputError, Severity
 from crosstrain_migrate.sources import NOTEBOOK, Unusable
 
 NOT_EQUAL, UNUSABLE = 1, 2
+PROVEN, NOT_REACHED, FAILED = "proven", "not reached", "failed"
+# About the run as a whole: the runtime's check of them stands at no line of theirs.
+OF_THE_RUN = frozenset({"alike", "group", "seeds"})
+# A check at one line proves nothing while something of its kind is in doubt at another: a loss that was made of no
+# prepared loader's batch.
+IN_DOUBT = frozenset({"loader", "module"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +44,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The engine's answer: its exit code (0 the same, 1 not, 2 could not be run) and its report as JSON."""
+    """The engine's answer: its exit code (0 the same, 1 not, 2 could not be run) and its report as JSON.
+
+    outcome: what was verified, with the report and with the status of every assumption.
+    """
 
     code: int
     report: dict[str, Any] | None
+    outcome: Outcome
 
 
 def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> Proof:
@@ -52,9 +64,7 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
         raise _unusable(script, "is a notebook, and --verify runs scripts", remedy)
     chosen = _migrated(outcome, script)
     path = chosen.source.target.resolve()
-    folder = Path.cwd().resolve()
-    if not path.is_relative_to(folder):
-        folder = path.parent
+    folder = _folder(path)
     with tempfile.TemporaryDirectory(prefix="crosstrain-migrated-") as place:
         overlay = Path(place).resolve() / "overlay"
         overlay.mkdir()
@@ -62,7 +72,57 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
         answer = Path(place) / "report.json"
         code = _run(_command(path, folder, overlay, answer, settings), folder, quiet=quiet)
         report = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else None
-    return Proof(code if report is not None else UNUSABLE, report)
+    if report is None:
+        return Proof(UNUSABLE, None, outcome)
+    outcome = replace(judged(outcome, folder, report.get("checks", ())), proof=report)
+    return Proof(code, report, outcome)
+
+
+def _folder(path: Path) -> Path:
+    """The project: the working directory, or the script's own folder where that lies elsewhere."""
+    folder = Path.cwd().resolve()
+    return folder if path.is_relative_to(folder) else path.parent
+
+
+def judged(outcome: Outcome, folder: Path, checks: Sequence[Mapping[str, Any]]) -> Outcome:
+    """The outcome with the status of every assumption.
+
+    checks: what the runtime checked in the runs of several processes, as the report has it: kind, file (below
+    `folder`), line (of the text after) and status.
+    """
+    scripts = [file for file in outcome.files if not file.source.is_cells]
+    program = Program({_name(file, folder): (file.result.before, file.result.after) for file in scripts})
+
+    def verified(file: Migrated) -> Migrated:
+        name = _name(file, folder)
+        findings = tuple(
+            replace(one, status=_status(one, name, program, checks))
+            if one.severity is Severity.ASSUMED
+            else one
+            for one in file.result.findings
+        )
+        return replace(file, result=replace(file.result, findings=findings))
+
+    return replace(outcome, files=tuple(map(verified, scripts)))
+
+
+def _name(file: Migrated, folder: Path) -> str:
+    path = file.source.target.resolve()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def _status(assumed: Finding, name: str, program: Program, checks: Sequence[Mapping[str, Any]]) -> str:
+    """Proven where a check that its value came to held; the checks that are not reached prove nothing."""
+    kind = [check for check in checks if check["kind"] == assumed.kind]
+    mine = kind
+    if assumed.kind not in OF_THE_RUN:
+        reached = program.reached(name, assumed.line, [(check["file"], check["line"]) for check in kind])
+        mine = [check for check in kind if (check["file"], check["line"]) in reached]
+    found = {check["status"] for check in mine}
+    doubtful = assumed.kind in IN_DOUBT and any(check["status"] != "held" for check in kind)
+    if "failed" in found:
+        return FAILED
+    return PROVEN if "held" in found and not doubtful else NOT_REACHED
 
 
 def _migrated(outcome: Outcome, script: Path) -> Migrated:

@@ -29,7 +29,8 @@ class Finding:
     """Something the tool did not, or could not, convert: where, why and what to do.
 
     `line` and `column` are 1-based (column counts characters); `remedy` is one imperative sentence, for an
-    assumption how it is checked. `kind`: of an assumption (see `assumptions`), else "".
+    assumption how it is checked. `kind`: of an assumption (see `assumptions`), else "". `status`: what --verify found
+    out about it: "proven", "not reached" or "failed".
     """
 
     rule: str
@@ -39,6 +40,7 @@ class Finding:
     remedy: str
     severity: Severity
     kind: str = ""
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ A check has a kind ("rows", "mean", ...) and a place: the line of the user's scr
 the data is checked at a place's first use and wherever it can fail, not in every step; `first_use` tells.
 
 With CROSSTRAIN_CHECKS=FILE every process appends to FILE one line of JSON for each place and kind: whether the check
-held, failed, or was not reached (the line ran, but never with anything that could have been checked). ``migrate
---verify`` reads it to say which assumptions were proven.
+held, failed, or was not reached (the line ran, but never with anything that could have been checked). Of two lines
+about one place the later counts, but a failure stays. ``migrate --verify`` reads it to say which assumptions were
+proven.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from crosstrain.frames import is_users
 
 JOURNAL = "CROSSTRAIN_CHECKS"
 HELD, FAILED, NOT_REACHED = "held", "failed", "not reached"
+_DOUBTED = "doubted"  # written as not reached
 
 
 class Place(NamedTuple):
@@ -75,8 +77,15 @@ def expect(kind: str, place: Place | None = None) -> None:
     _status.setdefault((kind, place or here()), NOT_REACHED)
 
 
+def doubt(kind: str, place: Place | None = None) -> None:
+    """Something at the place cannot be checked: it counts as not reached, whatever else holds there."""
+    key = (kind, place or here())
+    if _status.get(key) != FAILED:
+        _status[key] = _DOUBTED
+
+
 def held(kind: str, place: Place | None = None) -> None:
-    """The check was made and held. A failure that was recorded before stays."""
+    """The check was made and held. A failure or a doubt that was recorded before stays."""
     key = (kind, place or here())
     if _status.get(key, NOT_REACHED) == NOT_REACHED:
         _status[key] = HELD
@@ -121,5 +130,5 @@ def _write(key: tuple[str, Place], status: str, message: str = "") -> None:
 @atexit.register
 def _write_what_was_not_reached() -> None:
     for key, status in _status.items():
-        if status == NOT_REACHED:
-            _write(key, status)
+        if status in (NOT_REACHED, _DOUBTED):
+            _write(key, NOT_REACHED)

@@ -64,7 +64,7 @@ def note_feeders(given: Iterable[Any], is_main: bool) -> Place | None:
     if not feeders:
         return None
     place = checks.here()
-    checks.expect("loader", place)
+    checks.doubt("loader", place)
     for obj in feeders if is_main else ():
         held = isinstance(obj, (Mapping, Sequence)) and not _holds_tensors(next(iter(obj), None))
         remedy = (
@@ -96,7 +96,9 @@ def check_optimizer(optimizer: Optimizer, models: Sequence[nn.Module], told: boo
     loose = [param for param in held if param.requires_grad and id(param) not in known]
     if not loose:
         checks.held("module")
-    elif told:
+        return
+    checks.doubt("module")
+    if told:
         warnings.warn(
             f"{checks.here()}: {len(loose)} of the {len(held)} parameters of the {name} belong to no prepared "
             f"model (the first has the shape {tuple(loose[0].shape)}), so nothing averages their gradients. Pass "

@@ -17,6 +17,10 @@ for step in range(3):
 checks.expect("mean")
 checks.expect("alike")
 checks.failed("loader", "no loader"); checks.held("loader")
+for step in range(2):
+    checks.held("module") if step == 0 else checks.doubt("module")
+checks.held("module", checks.Place(__file__, 99)); checks.failed("module", "fails", checks.Place(__file__, 99))
+checks.doubt("module", checks.Place(__file__, 99))
 """
 
 
@@ -33,11 +37,13 @@ def test_every_place_and_kind_is_written_once(tmp_path: Path) -> None:
     assert {entry["file"] for entry in entries} == {str(tmp_path / "script.py")}
     assert {entry["rank"] for entry in entries} == {1}
     found = {(entry["kind"], entry["line"]): entry["status"] for entry in entries}
-    assert len(found) == len(entries)
+    assert len(found) == len(entries) - 2, "a later line about the same place counts"
     assert found == {
         ("rows", 5): "held",
         ("mean", 6): "not reached",
         ("alike", 7): "not reached",
         ("loader", 8): "failed",
+        ("module", 10): "not reached",
+        ("module", 99): "failed",
     }
-    assert [entry["message"] for entry in entries if "message" in entry] == ["no loader"]
+    assert [entry["message"] for entry in entries if "message" in entry] == ["no loader", "fails"]

@@ -86,6 +86,7 @@ def test_json_says_everything_once(outcome: Outcome) -> None:
             "column": 2,
             "claim": "rows\nof `x`",
             "check": "Rows are counted.",
+            "status": None,
         }
     ]
     assert [file["outcome"] for file in report["files"]] == [

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
@@ -19,9 +22,12 @@ from tests.golden.cases import GOLDEN
 ARGUMENTS = ("--epochs", "2", "--batch-size", "400", "--test-batch-size", "32", "--log-interval", "2")
 
 
-def migrate(place: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def migrate(
+    place: Path, *options: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "crosstrain_migrate.cli", *options]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    environ = {**os.environ, **(env or {})}
+    return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=environ)
 
 
 def contents(place: Path) -> dict[str, bytes]:
@@ -69,6 +75,54 @@ def test_what_cannot_be_proven_is_said(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "was not converted" in refused.stderr
     several = migrate(tmp_path, "plain.py", "refused.py", "--verify")
     assert several.returncode == 2 and "one script" in several.stderr
+
+
+LIBRARY = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+def get_data(kind):
+    data = TensorDataset(torch.randn(40, 8), torch.arange(40) % 3)
+    if kind == "loader":
+        return DataLoader(data, batch_size=8, shuffle=True), DataLoader(data, batch_size=8)
+    batches = [data[at:at + 8] for at in range(0, 40, 8)]
+    return batches, batches
+"""
+ON_A_LIBRARY = """
+import sys
+import torch
+import torch.nn.functional as F
+from library import get_data
+
+torch.manual_seed(0)
+train, test = get_data(sys.argv[1])
+model = torch.nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in train:
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+print("done")
+"""
+
+
+@pytest.mark.parametrize(("kind", "status"), [("loader", "proven"), ("batches", "failed")])
+def test_assumptions_are_proven_by_what_the_runtime_checked(tmp_path: Path, kind: str, status: str) -> None:
+    """Nothing in the script says what the library returns. The same batches on all processes stop the training."""
+    library, project = tmp_path / "library", tmp_path / "project"
+    for folder in (library, project):
+        folder.mkdir()
+    (library / "library.py").write_text(LIBRARY)
+    (project / "train.py").write_text(ON_A_LIBRARY)
+    options = ("train.py", "--verify", "--verify-processes", "2", "--output-format", "json", "--", kind)
+    done = migrate(project, *options, env={"PYTHONPATH": str(library)})
+    report = json.loads(done.stdout)
+    first = report["files"][0]["assumptions"][0]
+    assert (first["kind"], first["line"], first["status"]) == ("loader", 8, status), done.stderr
+    checks = {check["status"] for check in report["verify"]["checks"] if check["kind"] == "loader"}
+    assert checks == ({"held"} if kind == "loader" else {"failed", "not reached"})
+    assert done.returncode == (0 if kind == "loader" else 1), done.stderr
+    assert f" {status}" in done.stderr.splitlines()[-1]
 
 
 def test_arguments_after_the_dashes_are_paths_without_verify(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@
                 "changes":  [{"rule": str, "line": int, "reason": str, "confidence": str}],
                 "findings": [{"rule": str, "line": int, "column": int, "reason": str, "remedy": str,
                               "severity": "refused" | "note"}],
-                "assumptions": [{"kind": str, "rule": str, "line": int, "column": int,
-                                 "claim": str, "check": str}],   what the conversion takes for granted
+                "assumptions": [{"kind": str, "rule": str, "line": int, "column": int, "claim": str, "check": str,
+                                 "status": null | "proven" | "not reached" | "failed"}],  by --verify
                 "roles":    [{"name": str, "role": str, "line": int, "evidence": str}],
                 "facts": {str: str},  what else the migration found out
                 "diff": str}],        unified, cell by cell for a notebook; empty when not changed
@@ -84,13 +84,14 @@ def _file(file: Migrated) -> dict[str, Any]:
 
 def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     found = _placed(file, finding)
-    del found["kind"]  # of assumptions only
+    del found["kind"], found["status"]  # of assumptions only
     return found
 
 
 def _assumption(file: Migrated, finding: Finding) -> dict[str, Any]:
     placed = _placed(file, finding)
     about = {"kind": finding.kind, "claim": finding.reason, "check": finding.remedy}
+    about["status"] = finding.status or None
     return {**about, **{key: placed[key] for key in ("rule", "line", "column", "cell") if key in placed}}
 
 

@@ -69,7 +69,7 @@ def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     }
     if finding.severity is Severity.ASSUMED:
         about = {"kind": finding.kind, "claim": finding.reason, "check": finding.remedy}
-        result["properties"] = {"assumption": about}
+        result["properties"] = {"assumption": about | ({"status": finding.status} if finding.status else {})}
     return result
 
 

@@ -24,7 +24,17 @@ def messages(outcome: Outcome) -> Iterator[str]:
             yield f"{verb} {file.name}" + (f" ({rules})" if rules else "")
         for finding in file.result.by_urgency:
             place = f"{file.name}:{file.source.place(finding.line, finding.column)}"
-            said = f"{finding.severity.value}: {finding.reason}  -> {finding.remedy}"
+            status = f", {finding.status}" if finding.status else ""
+            said = f"{finding.severity.value}{status}: {finding.reason}  -> {finding.remedy}"
             yield f"{place}: {finding.rule} {said}"
     yield from (f"error: {error}" for error in outcome.errors)
+    yield outcome.summary()
+
+
+def statuses(outcome: Outcome) -> Iterator[str]:
+    """After --verify, which assumptions it proved, and the summary."""
+    for file in outcome.files:
+        for finding in file.result.assumptions:
+            place = f"{file.name}:{file.source.place(finding.line, finding.column)}"
+            yield f"{place}: {finding.rule} {finding.status}: {finding.reason}"
     yield outcome.summary()

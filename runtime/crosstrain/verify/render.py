@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from crosstrain.verify.curves import bounds, curves, sparkline
+from crosstrain.verify.journal import summary
 from crosstrain.verify.report import Report, Run, meaning_of
 from crosstrain.verify.runs import Progress as Told
 
@@ -87,6 +88,10 @@ def _conclude(report: Report, console: Console) -> None:
         if meaning and meaning not in said:
             said.add(meaning)
             console.print(f"  {meaning}", highlight=False, soft_wrap=True)
+    if report.checks:
+        console.print(f"checks at run time: {summary(report.checks)}", highlight=False, soft_wrap=True)
+    for check in report.checks:
+        console.print(f"  {escape(str(check))}", highlight=False, soft_wrap=True)
     for note in report.notes:
         console.print(escape(note), highlight=False, soft_wrap=True)
 

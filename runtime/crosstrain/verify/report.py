@@ -8,6 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from crosstrain.verify.journal import Check, merged
+
 
 class Verdict(str, Enum):
     """What a run turned out to be."""
@@ -91,7 +93,8 @@ class Run:
     that is not simply the original, and compared: the losses of that. frozen: every step was undone. losses: the
     global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative
     error seen (weights: relative to the way they moved). error: the traceback, or where each rank hung. seconds:
-    wall time of the run. compiled: graphs that XLA compiled in each optimizer step.
+    wall time of the run. compiled: graphs that XLA compiled in each optimizer step. checks: those that the runtime
+    made at lines of the script, with several processes.
     """
 
     processes: int
@@ -110,6 +113,7 @@ class Run:
     losses: tuple[float, ...] = ()
     compared: tuple[float, ...] = ()
     compiled: tuple[int, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 FROZEN = (
@@ -144,6 +148,11 @@ class Report:
         return self.original.verdict.ok and bool(self.runs) and all(run.verdict.ok for run in self.runs)
 
     @property
+    def checks(self) -> tuple[Check, ...]:
+        """Those that the runtime made in any run."""
+        return merged(run.checks for run in self.runs)
+
+    @property
     def exit_code(self) -> int:
         """0 where `ok`, else 1."""
         return 0 if self.ok else 1
@@ -158,6 +167,7 @@ class Report:
             "migrated_script": str(self.migrated_path),
             "original": _plain(self.original),
             "runs": [_plain(run) for run in self.runs],
+            "checks": [asdict(check) for check in self.checks],
             "notes": list(self.notes),
             "figure": svg(self),
         }

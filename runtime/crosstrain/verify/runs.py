@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from crosstrain.verify import traces
+from crosstrain.verify import journal, traces
 from crosstrain.verify.client import Job, JobResult, Server
 from crosstrain.verify.report import Run, Verdict
 from crosstrain.verify.scratch import TooLargeError, copy_project, large_folders
@@ -144,7 +144,7 @@ class Runner:
             without_place(traces.read(out / str(rank)), cwd, script) for rank in range(variant.world)
         )
         shutil.rmtree(room, ignore_errors=True)
-        run = outcome(ranks, result, self.request.timeout)
+        run = checked(outcome(ranks, result, self.request.timeout), ranks)
         return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
@@ -211,6 +211,9 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
+        checks=tuple(
+            replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
+        ),
         events=tuple(replace(event, place=short(event.place)) for event in trace.events),
         batches=tuple(replace(batch, place=short(batch.place)) for batch in trace.batches),
         printed=tuple(replace(line, place=short(line.place)) for line in trace.printed),
@@ -241,6 +244,15 @@ def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Ru
         if number and trace.lines
     )
     return Run(world, Verdict.RAN, steps, notes=notes)
+
+
+def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
+    """The run with what the runtime checked. A check that failed fails the run, even if the script went on."""
+    checks = journal.merged(rank.checks for rank in ranks)
+    failed = [check for check in checks if check.status == "failed"]
+    if failed and run.verdict.ok:
+        return replace(run, checks=checks, verdict=Verdict.FAILED, error=failed[0].message)
+    return replace(run, checks=checks)
 
 
 def _short(text: str) -> str:

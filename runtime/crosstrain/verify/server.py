@@ -172,10 +172,14 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
 
 def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
     """Own session, own working directory, own output files, the environment of this rank."""
+    from crosstrain import checks
+
     os.setsid()
     die_with_parent()
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
+    if job["world"] > 1:
+        os.environ[checks.JOURNAL] = str(folder / traces.CHECKS_FILE)
     if job["world"] > 1 or job["launched"]:
         os.environ.update(
             RANK=str(rank),
@@ -251,7 +255,7 @@ class Stage:
             frozen.install()
             if job["cut_short"]:
                 self._tracer.go_on_to_evaluation(job["cut_short"])
-        self._tracer.install()
+        self._tracer.install(several=job["world"] > 1)
         if job["confined"]:
             self._confined.install()
         if job["data"] == "synthetic":
@@ -297,8 +301,11 @@ class Recorder:
         self.leave()
 
     def leave(self) -> NoReturn:
+        from crosstrain import checks
+
         sys.stdout.flush()
         sys.stderr.flush()
+        checks.reset()  # which writes what was not reached: nothing runs after this
         trace = self.tracer.trace(self._ending, self._error, self._time)
         printed = tuple(self._output.printed)
         written = dict(self.stage.written) if self.stage else {}

@@ -23,6 +23,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from crosstrain import checks
+from crosstrain.state import RUN
 from crosstrain.verify.batches import Watch
 from crosstrain.verify.late import Late, on_xla, square_norm
 from crosstrain.verify.places import place
@@ -39,6 +41,7 @@ class Tracer:
         self._statistics = False
         self._random = 0  # what the random streams looked like when the batch in hand was handed out
         self._scale = 0.0
+        self._several = False
         self._limit = limit
         self._stop = stop
         self._events: list[Event] = []
@@ -54,8 +57,9 @@ class Tracer:
         self._late = Late()
         self.watch.handed_out = self._late.batch
 
-    def install(self) -> None:
-        """Hook every backward pass and every optimizer of this process."""
+    def install(self, *, several: bool = False) -> None:
+        """Hook every backward pass and every optimizer of this process, which may be one of several."""
+        self._several = several
         # A suppressed step (gradient accumulation, a scaler that found infinities) never reaches this hook.
         register_optimizer_step_pre_hook(self._before_step)
         original = torch.autograd.backward
@@ -149,6 +153,8 @@ class Tracer:
     def _record_loss(self, tensors: Any) -> None:
         if self.watch.batches and not self._draws:
             self._draws = random_state() != self._random
+        if self._several and RUN.gradients.active.current is None:
+            checks.doubt("loader")  # this loss is made of no prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
         sums = [root.detach().double().sum() for root in roots]

@@ -11,11 +11,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstrain.verify import journal
+
 TRACE_FILE = "trace.json"
 WEIGHTS_FILE = "weights.npy"
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 STACK_FILE = "stack.txt"
+CHECKS_FILE = "checks.jsonl"  # the runtime's journal
 # Some versions of torch greet on standard output when processes meet.
 OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks")
 STEPS_FILE = "steps"  # optimizer steps so far, 8 bytes, while the run goes on
@@ -106,7 +109,7 @@ class RankTrace:
     printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
     it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
     redrew: a run that draws share by share drew again in a backward pass, where it cannot.
-    scale: the largest loss scale of mixed precision, 0.0 without. xla: None where it trained without.
+    scale: the largest loss scale of mixed precision, 0.0 without. checks: those that the runtime made. xla: None where it trained without.
     """
 
     ending: Ending
@@ -126,6 +129,7 @@ class RankTrace:
     statistics: bool = False
     redrew: bool = False
     scale: float = 0.0
+    checks: tuple[journal.Check, ...] = ()
     xla: XlaCounts | None = None
 
     @property
@@ -143,7 +147,7 @@ def write(folder: Path, trace: RankTrace) -> None:
     """Write a rank's trace; the file `trace.json` appears last and whole."""
     np.save(folder / WEIGHTS_FILE, trace.weights)
     data = asdict(trace)
-    for name in ("weights", "lines", "stderr", "stack"):
+    for name in ("weights", "lines", "stderr", "stack", "checks"):
         del data[name]
     partial = folder / (TRACE_FILE + ".part")
     partial.write_text(json.dumps(data), encoding="utf-8")
@@ -156,6 +160,7 @@ def read(folder: Path) -> RankTrace:
         "lines": tuple(line for line in _text(folder / STDOUT_FILE).splitlines() if not OF_GLOO.match(line)),
         "stderr": _text(folder / STDERR_FILE),
         "stack": _text(folder / STACK_FILE),
+        "checks": journal.read(folder / CHECKS_FILE),
     }
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)

@@ -43,6 +43,15 @@ DISTRIBUTED = [
 REFUSED = [
     refuses(
         FOREIGN,
+        "GraphBolt's pipeline",
+        {
+            "imports": "import dgl.graphbolt as gb",
+            "data": "train_loader = gb.DataLoader(gb.ItemSampler(range(48), batch_size=8))",
+        },
+        at="gb.DataLoader",
+    ),
+    refuses(
+        FOREIGN,
         "Hogwild",
         {"imports": "import torch.multiprocessing as mp", "end": "mp.Process(target=print).start()"},
         at="mp.Process",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from . import torch_api as api
-from .arguments import arguments_of
+from .arguments import arguments_of, shards_of
 from .values import (
     Class,
     External,
@@ -110,7 +110,7 @@ def _open_draws(facts: Facts) -> Iterator[ast.expr]:
     """What the loops around each backward pass, callers included, go over where that is no known loader; and what
     `next` draws the batch from that the loss is computed from."""
     for call, loss in facts.backward_calls:
-        if any(isinstance(v, Shard) for v in facts.of(loss)):
+        if shards_of(facts.interp, [loss]):
             continue
         for node in facts.loss_slice:
             drawn = node.args[:1] if isinstance(node, ast.Call) and _is_next(facts, node) else []
@@ -312,7 +312,7 @@ def _losses(facts: Facts) -> Assumed:
     """What goes backward in a loop over a loader, and was not found to be computed from its batches."""
     found: Assumed = {}
     for call, loss in facts.backward_calls:
-        if any(isinstance(v, Shard) for v in facts.of(loss)):
+        if shards_of(facts.interp, [loss]):
             continue
         loop = _loop_around(facts, call)
         over = facts.loops.get(loop, set()) if loop is not None else set()

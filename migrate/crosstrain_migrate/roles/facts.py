@@ -21,6 +21,7 @@ from .infer import Interpreter
 from .nodes import line_of, place_of
 from .optimizers import handed, inner_optimizers
 from .program import modules_of
+from .reached import reached
 from .regions import batch_loop_around, in_module
 from .scopes import Scope, ScopeTable
 from .slices import attributes_of, slice_of
@@ -165,7 +166,17 @@ class Facts:
 
     @cached_property
     def backward_calls(self) -> list[tuple[ast.Call, ast.expr]]:
-        """(call, loss expression) of every `loss.backward()` and `torch.autograd.backward(loss)`."""
+        """(call, loss expression) of every `loss.backward()` and `torch.autograd.backward(loss)` that the script reaches;
+        of all, where it reaches none and is a module for others."""
+        return [pair for pair in self._backward_calls if self.is_reached(pair[0])]
+
+    @cached_property
+    def idle_backward_calls(self) -> list[ast.Call]:
+        """Those in functions that nothing calls."""
+        return [call for call, _ in self._backward_calls if not self.is_reached(call)]
+
+    @cached_property
+    def _backward_calls(self) -> list[tuple[ast.Call, ast.expr]]:
         found: list[tuple[ast.Call, ast.expr]] = []
         for call in self.method_calls("backward"):
             assert isinstance(call.func, ast.Attribute)
@@ -178,8 +189,11 @@ class Facts:
 
     @staticmethod
     def _goes_backward(value: Value, call: ast.Call) -> bool:
-        """Whether an object goes backward by a method of its own: an engine, which is given the loss."""
-        return isinstance(value, Instance) or (isinstance(value, External) and bool(call.args))
+        """Whether an object goes backward by a method of its own: an engine, which is given the loss, or what is made of
+        nothing, as no loss is."""
+        if not isinstance(value, External):
+            return isinstance(value, Instance)
+        return bool(call.args) or (isinstance(value.site, ast.Call) and not arguments_of(value.site))
 
     @cached_property
     def steps_with_closure(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
@@ -223,19 +237,23 @@ class Facts:
     def trains(self) -> bool:
         """Whether there is a backward pass; in a program, one that running the script may come to."""
         program = len(modules_of(self.tree)) > 1
-        return any(not program or self._is_run(call) for call, _ in self.backward_calls)
+        return any(not program or self._is_run(call) for call, _ in self._backward_calls)
+
+    def is_reached(self, node: ast.AST) -> bool:
+        """Whether running the script may come to `node`. Of one that trains in no code of its own, others reach all."""
+        return self._is_run(node) or not self._runs_training
 
     def _is_run(self, node: ast.AST) -> bool:
-        """Whether the top level of some file leads to `node`, as far as calls can be followed."""
-        work, seen = [node], set[ast.AST]()
-        while work:
-            function = self.enclosing_function(work.pop())
-            if function is None or function in self.interp.escaped or function in self.entries:
-                return True
-            if function not in seen:
-                seen.add(function)
-                work.extend(self.callers.get(function, ()))
-        return False
+        function = self.enclosing_function(node)
+        return function is None or function in self._run
+
+    @cached_property
+    def _run(self) -> frozenset[ast.AST]:
+        return reached(self)
+
+    @cached_property
+    def _runs_training(self) -> bool:
+        return any(self._is_run(call) for call, _ in self._backward_calls)
 
     @cached_property
     def entries(self) -> set[ast.AST]:
@@ -323,7 +341,8 @@ class Facts:
             elif isinstance(value, External) and self._steps_parameters(value):
                 self.evidence[value] = "gets a module's parameters and is stepped"
                 found.add(value)
-        return self.in_order(found - inner_optimizers(self, found))
+        counted = {value for value in found if self.is_reached(site_of(value))}
+        return self.in_order(counted - inner_optimizers(self, found))
 
     def _steps_parameters(self, value: External) -> bool:
         if not isinstance(value.site, ast.Call) or not parameters_in(self.interp, value.site):
@@ -395,7 +414,7 @@ class Facts:
                 if given & optimizers and Member(value, "step") in self.all_values:
                     self.evidence[value] = "made from an optimizer and stepped"
                     found.add(value)
-        return self.in_order(found - self._inner_schedulers)
+        return self.in_order({v for v in found - self._inner_schedulers if self.is_reached(site_of(v))})
 
     @cached_property
     def _inner_schedulers(self) -> set[Value]:

@@ -155,7 +155,9 @@ class Context:
     def note(
         self, rule: str, node: ast.AST, reason: str, remedy: str, severity: Severity = Severity.NOTE
     ) -> None:
-        self.findings.append(finding(rule, node, reason, remedy, severity))
+        """Say something of code that the script reaches."""
+        if self.facts.is_reached(node):
+            self.findings.append(finding(rule, node, reason, remedy, severity))
 
     def assume(self, kind: str, rule: str, node: ast.AST, claim: str) -> None:
         """Record what the conversion takes for granted at a node; `kind` is a key of `assumptions.CHECKS`."""

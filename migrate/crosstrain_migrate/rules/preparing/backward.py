@@ -13,7 +13,7 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.nodes import place_of
-from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.base import Context, finding, refuse
 from crosstrain_migrate.rules.numbers.ragged import is_padded, padded_parts
 
 RULE = "CT202"
@@ -47,6 +47,18 @@ def plan(context: Context) -> None:
             context.assume("mean", RULE, call, claim)
     _loss_reduction(context)
     _report_caught(context)
+    _report_idle(context)
+
+
+def _report_idle(context: Context) -> None:
+    """Training that the script never comes to: one word for each function."""
+    facts = context.facts
+    idle = {facts.enclosing_function(call): call for call in reversed(facts.idle_backward_calls)}
+    for function, call in idle.items():
+        name = function.name if function is not None else "it"
+        reason = f"nothing in this script calls `{name}`, so its backward pass was left as it is"
+        remedy = "nothing to do, unless another script calls it: migrate that one, too"
+        context.findings.append(finding(RULE, call, reason, remedy, Severity.NOTE))
 
 
 def _report_caught(context: Context) -> None:

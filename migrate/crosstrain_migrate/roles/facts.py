@@ -385,7 +385,9 @@ class Facts:
             return {
                 v
                 for v in self.all_values
-                if isinstance(v, External) and v.site is module.site and v.path != api.SUBMODULE
+                if isinstance(v, External | Instance)
+                and v.site is module.site
+                and getattr(v, "path", "") != api.SUBMODULE
             }
         classes = {
             cls for cls, _ in self.attribute_holders(module) if self.interp.inherits(cls, api.MODULE_BASES)

@@ -158,7 +158,7 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     atexit.register(recorder.leave)
     target = Target(job["script"], is_module=False, arguments=tuple(job["args"]))
     # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch.
-    seed(job["seed"] + 1000 * rank)
+    seed(job["seed"], rank)
     stage = Stage(job, recorder.tracer)
     recorder.stage = stage
     try:
@@ -205,14 +205,17 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
     sys.dont_write_bytecode = True
 
 
-def seed(value: int) -> None:
-    """The same start for every run and rank, also for scripts that seed nothing."""
+def seed(value: int, rank: int) -> None:
+    """The same start for every run, and another for every rank, also for scripts that seed nothing.
+
+    torch's seeds are as far apart as random ones: nearer ones would pass for the script's own choice.
+    """
     import numpy
     import torch
 
-    random.seed(value)
-    numpy.random.seed(value)
-    torch.manual_seed(value)
+    random.seed(value + 1000 * rank)
+    numpy.random.seed(value + 1000 * rank)
+    torch.manual_seed(value + (rank << 40))
 
 
 class Stage:

@@ -189,7 +189,7 @@ model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for x in DataLoader(torch.ones(8, 4), batch_size=2):
     optimizer.zero_grad()
-    loss = contrast(model(x))
+    loss = contrast(model)
     <backward>
     optimizer.step()
 """

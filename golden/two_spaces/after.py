@@ -24,7 +24,7 @@ train_loader, test_loader = DataLoader(TensorDataset(X[:1440], Y[:1440]), batch_
 accelerator = Accelerator()
 net = Net()
 opt = torch.optim.SGD(net.parameters(), lr=LR)
-net, opt, train_loader = accelerator.prepare(net, opt, train_loader)
+net, opt, train_loader, test_loader = accelerator.prepare(net, opt, train_loader, test_loader)
 
 def run(epoch):
   net.train()
@@ -38,8 +38,7 @@ def check():
   net.eval(); right = 0
   with torch.no_grad():
     for x, y in test_loader:
-      x, y = x.to(accelerator.device), y.to(accelerator.device)
-      right += net(x).max(1)[1].eq(y).sum().item()
+      right += accelerator.gather_for_metrics(net(x).max(1)[1].eq(y)).sum().item()
   return 100. * right / len(test_loader.dataset)
 
 for epoch in range(EPOCHS):

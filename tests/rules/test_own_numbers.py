@@ -104,6 +104,52 @@ FAULTS = [
     ),
 ]
 
+MEASURED = """\
+def accuracy(model, loader, device, batches):
+    hits, rows = 0, 0
+    for i, (x, y) in enumerate(loader):
+        if i == batches:
+            break
+        guess = model(x.to(device)).argmax(1)
+        hits += (guess == y.to(device)).sum().item()
+        rows += len(guess)
+    return hits / rows
+"""
+PHASES = f"""\
+for phase, loader in (("train", train_loader), ("test", test_loader)):
+    model.train(phase == "train")
+    for x, y in loader:
+        out = model(x.to(device))
+        loss = F.cross_entropy(out, y.to(device))
+        if phase == "train":
+            loss.backward()
+            optimizer.step()
+        print({FAR}.item())"""
+FAULTS += [
+    Fault(
+        "a helper that measures a loader that is shared and one that is whole gathers nothing",
+        {
+            "definitions": MEASURED,
+            "test_data": "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)",
+            "after_epoch": "print(accuracy(model, train_loader, device, 3), accuracy(model, test_loader, device, 3))",
+        },
+        holds=("hits += (guess ==", "rows += len(guess)"),
+        lacks=("gather", "test_loader)  # prepared", ", test_loader = accelerator"),
+        says="CT602",
+    ),
+    Fault(
+        "where one loop trains and evaluates, it may be a number of the evaluation",
+        {
+            "test_data": "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)",
+            "epoch": PHASES,
+            "loop": "if True:",
+            "batch": "continue",
+            **dict.fromkeys(("loss", "backward", "step"), ""),
+        },
+        refused="CT604",
+    ),
+]
+
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_numbers_that_cannot_be_made_global(fault: Fault) -> None:

@@ -18,7 +18,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 
 from . import meeting, own_gradients
 from .collate import changes_rows, number_of_batch
-from .gathering import Collapse, Gatherer, Ungathered
+from .gathering import MIXED, Collapse, Gatherer, Ungathered
 from .globaliser import Globaliser
 from .once import reduce_once
 from .own_numbers import OwnNumbers
@@ -28,6 +28,7 @@ from .shares import Sink, SinkFinder, inside_opaque, is_term, local_shards, shar
 from .transactions import Transaction
 
 RULE = "CT602"
+SPLIT = "split training and evaluation into two loops"
 KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` of the Accelerator, before they are stored"
 # Ways in which rows leave their batch that no gather of one expression makes global.
 UNGATHERED = {
@@ -68,11 +69,24 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
             reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
             reads += [gatherer.read] if gatherer.read is not None else []
             assert reads, "what could not be gathered was gathered for a read"
+            _check_trained_alone(context, loaders, reason)
             own.reads.update(dict.fromkeys(reads, reason))
         else:
             if not own.join([r for reads in gatherer.asked_by.values() for r in reads]):
                 return gatherer
         before.roll_back()
+
+
+def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungathered) -> None:
+    """Raises the reason where the number may be one of evaluation: of one share, it would be wrong."""
+    facts = context.facts
+    over = {s.loader for s in shards(facts, reason.node)} & loaders or loaders
+    for loop, iterated in facts.interp.iterations.items():
+        gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
+        calls = [n for n in ast.walk(gone_over) if isinstance(n, ast.Call)]
+        zipped = any("builtins.zip" in facts.paths(call.func) for call in calls)
+        if len(iterated & over) > 1 and not zipped and facts.comes_to(reason.node, set(iterated)):
+            raise refuse(MIXED, reason.node, f"one loop trains and evaluates, and {reason}", SPLIT)
 
 
 def _check_shared(context: Context, gatherer: Gatherer) -> None:

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Where an order, and the seed of a pass over a loader, are drawn: (end of the file's name, function or any).
-ORDER = (("torch/utils/data/sampler.py", None), ("torch/utils/data/dataloader.py", "__init__"))
+# Where an order is drawn, and where iter() draws the seed of a loader's workers.
+SAMPLERS, LOADERS = "torch/utils/data/sampler.py", "torch/utils/data/dataloader.py"
 NEAR = 12  # frames between a draw and what asked for it
 
 
@@ -219,9 +219,12 @@ def _for_an_order() -> bool:
     for _ in range(NEAR):
         if frame is None:
             return False
-        code = frame.f_code
-        if any(code.co_filename.endswith(file) and name in (None, code.co_name) for file, name in ORDER):
+        file = frame.f_code.co_filename
+        if file.endswith(SAMPLERS):
             return True
+        if file.endswith(LOADERS) and frame.f_code.co_name == "__init__":
+            # Only workers need the first process's seed; without them each process draws one, and has no use for it.
+            return bool(frame.f_locals["loader"].num_workers)
         frame = frame.f_back
     return False
 

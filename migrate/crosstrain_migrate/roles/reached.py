@@ -42,10 +42,10 @@ def reached(facts: Facts) -> frozenset[ast.AST]:
     work += [f for f in functions if hidden.may_be_called(f)]
     found: set[ast.AST | None] = set()
     while work:
-        function = work.pop()
-        if function not in found:
-            found.add(function)
-            work.extend(follows[function])
+        current = work.pop()
+        if current not in found:
+            found.add(current)
+            work.extend(follows[current])
     return frozenset(f for f in found if f is not None)
 
 

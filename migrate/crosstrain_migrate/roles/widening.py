@@ -42,7 +42,7 @@ def is_attribute(value: Value) -> bool:
     """Whether `value` may be one of ever more attributes of attributes."""
     if isinstance(value, Symbol):
         return value.path.count(".") >= (2 if value.path.startswith("builtins.") else LONGEST)
-    return isinstance(value, Member)
+    return isinstance(value, Member) and isinstance(value.receiver, Member)
 
 
 def may_have(owner: Value, name: str) -> bool:

@@ -15,7 +15,7 @@ import ast
 
 from crosstrain_migrate.roles.values import Instance
 from crosstrain_migrate.rules.base import Context, refuse
-from crosstrain_migrate.rules.numbers.shares import shards
+from crosstrain_migrate.rules.numbers.shard_values import shards
 
 RULE = "CT903"
 

@@ -11,6 +11,7 @@ Refuses: a model that runs, or a loader that is iterated, before all of them exi
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.layout import width_of
@@ -435,7 +436,7 @@ def _uses(context: Context, function: ast.AST, values: set[Value], entered: froz
     return False
 
 
-def _is_global(context: Context, node: ast.expr, values: set[Value] | frozenset[Value]) -> bool:
+def _is_global(context: Context, node: ast.expr, values: Set[Value]) -> bool:
     """Whether an expression reads one of the values from a variable of a file's top level."""
     facts = context.facts
     names = (n for n in walk(node) if isinstance(n, ast.Name) and facts.of(n) & values)

@@ -191,7 +191,9 @@ def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
 def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
     """The suite of a statement. What stands under `if __name__ == "__main__":` runs as the rest of the file does."""
     parent = facts.table.parents[statement]
-    return _block(facts, parent) if is_main_test(parent) else suite_of(facts, statement)
+    if isinstance(parent, ast.stmt) and is_main_test(parent):
+        return _block(facts, parent)
+    return suite_of(facts, statement)
 
 
 def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:

@@ -26,6 +26,7 @@ NOT_OURS = {
     "torch.distributed.device_mesh": "a device mesh",
     "torch.distributed._composable": "composable parallelism",
     "torch.multiprocessing.Process": "processes of its own (Hogwild)",
+    "dgl.graphbolt.DataLoader": "GraphBolt, whose pipeline samples, places and shares batches (DistributedItemSampler)",
 }
 HAND_MADE = {
     "torch.nn.DataParallel": ("CT301", "DataParallel"),
@@ -78,9 +79,7 @@ def foreign(facts: Facts) -> bool:
     return any(found.rule == "CT901" for found in obstacles(facts))
 
 
-def obstacles(
-    facts: Facts, settled: Collection[str] = (), kept: Collection[ast.AST] = ()
-) -> list[Finding]:
+def obstacles(facts: Facts, settled: Collection[str] = (), kept: Collection[ast.AST] = ()) -> list[Finding]:
     """Findings for everything this conversion does not handle; empty when the way is free.
 
     settled: names of torch that other rules have decided may stay. kept: code that stays as the author has it.

@@ -24,9 +24,11 @@ from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .globaliser import Globaliser
 from .metrics import is_updated
+from .opaque import inside_opaque
 from .replays import kept_by
 from .row_loops import in_row_loops
-from .shares import SinkFinder, inside_opaque, shards
+from .shard_values import shards
+from .shares import SinkFinder
 
 RULE = "CT601"
 UNPREPARED = "CT603"

@@ -23,8 +23,11 @@ from crosstrain_migrate.rules.base import Context, Refusal, finding, refuse
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 
+from .leaves import Leaves
+from .opaque import differentiates
 from .ragged import is_padded
-from .shares import Sink, differentiates, shards
+from .shard_values import shards
+from .shares import Sink
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})
@@ -77,6 +80,7 @@ class Gatherer:
         self.loaders = loaders
         self.rule = rule
         self.reason = reason
+        self.leaves = Leaves(context.facts)
         self.collapses: dict[ast.expr, Collapse] = {}
         self.read: Sink | None = None  # the read at hand, and by node the reads for which it is gathered
         self.asked_by: dict[ast.AST, list[Sink]] = defaultdict(list)
@@ -387,72 +391,11 @@ class Gatherer:
         )
 
     def cheaper_leaf(self, operand: ast.expr) -> str | None:
-        """The last leaf of the batch, which has as many rows and is usually the smallest (the labels)."""
-        if not isinstance(operand, ast.Name):
-            return None
-        loaders = {shard.loader for shard in shards(self.facts, operand)}
-        if any(self._has_collate(loader) for loader in loaders):
-            return None
-        leaves = [
-            name
-            for name in self._leaves_around(operand)
-            if (name.strip("_") or name == operand.id) and self._keeps_rows(name, operand, loaders)
-        ]
-        if operand.id not in leaves or len(leaves) < 2:
-            return None
-        return leaves[-1]
-
-    def _region(self, node: ast.AST) -> ast.AST | None:
-        """The loop over batches around `node`, or else its function."""
-        return self.facts.batch_loop_around(node) or self.facts.enclosing_function(node)
-
-    def _leaves_around(self, node: ast.AST) -> list[str]:
-        """The names that the loop or function around `node` gives the parts of a batch, at once or in a statement."""
-        region = self._region(node)
-        targets = [region.target] if isinstance(region, ast.For | ast.AsyncFor) else []
-        targets += [
-            target
-            for statement in getattr(region, "body", ())
-            if isinstance(statement, ast.Assign) and self._is_whole_batch(statement)
-            for target in statement.targets
-            if isinstance(target, ast.Tuple)
-        ]
-        names = (n for target in targets for n in ast.walk(target))
-        return [n.id for n in names if isinstance(n, ast.Name) and self._is_leaf(n)]
-
-    def _keeps_rows(self, name: str, operand: ast.expr, loaders: set[Value]) -> bool:
-        """Whether whatever a leaf is bound to around `operand` has the rows of one batch of these loaders."""
-        region = self._region(operand)
-        assert region is not None  # it is where the leaf was found
-        bound = [
-            n
-            for n in ast.walk(region)
-            if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
-        ]
-        held = [shards(self.facts, n) for n in bound]
-        return all(found and all(s.kind == "rows" and s.loader in loaders for s in found) for found in held)
-
-    def _is_whole_batch(self, statement: ast.stmt) -> bool:
-        """Whether a statement binds what the loader gave, and not the several outputs of a call on rows (`x.max(1)`)."""
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        found = shards(self.facts, value) if value is not None else []
-        if isinstance(value, ast.Call):
-            receiver = [value.func.value] if isinstance(value.func, ast.Attribute) else []
-            found += [s for operand in (*receiver, *value.args) for s in shards(self.facts, operand)]
-        return bool(found) and all(s.kind == "batch" for s in found)
-
-    @staticmethod
-    def _has_collate(loader: Value) -> bool:
-        """A collate function of the script's own may return leaves of different lengths."""
-        site = getattr(loader, "site", None)
-        return not isinstance(site, ast.Call) or any(k.arg == "collate_fn" for k in site.keywords)
-
-    def _is_leaf(self, name: ast.Name) -> bool:
-        return any(isinstance(s, Shard) and s.kind == "rows" for s in self.facts.of(name))
+        return self.leaves.cheaper(operand)
 
     def _emit_cut(self, cut: _Cut) -> None:
         accelerator = self.context.accelerator(cut.before)
-        leaves = self._leaves_around(cut.before)
+        leaves = self.leaves.around(cut.before)
         targets = sorted(cut.names, key=lambda name: leaves.index(name) + 1 if name in leaves else 0)
         sources = [cut.names[t] for t in targets]
         if len(targets) == 1:

@@ -12,8 +12,9 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 
 from .gathering import MIXED, Collapse, Gatherer, Ungathered, inside_module
+from .opaque import inside_opaque, is_opaque
 from .ragged import is_padded
-from .shares import inside_opaque, is_opaque, local_shards
+from .shard_values import local_shards
 from .terms import is_trained, terms
 
 RULE = "CT602"

@@ -16,7 +16,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.rules.base import Context, refuse
 
-from .shares import is_trained_from
+from .opaque import is_trained_from
 
 RULE = "CT602"
 

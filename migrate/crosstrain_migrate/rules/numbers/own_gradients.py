@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from crosstrain_migrate.rules.base import Context, refuse
 
-from .shares import shards
+from .shard_values import shards
 
 RULE = "CT202"
 

@@ -18,7 +18,8 @@ from crosstrain_migrate.rules.base import Context
 
 from .flow import Flow
 from .gathering import Ungathered
-from .shares import Sink, shards
+from .shard_values import shards
+from .shares import Sink
 
 RULE = "CT602"
 

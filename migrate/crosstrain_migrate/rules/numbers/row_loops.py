@@ -17,7 +17,9 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Shard, Value
 
 from .kept import COLLECTS
-from .shares import Sink, inside_opaque, local_shards, looped_over
+from .opaque import inside_opaque
+from .shard_values import local_shards
+from .shares import Sink, looped_over
 
 RowLoop = ast.For | ast.AsyncFor | Comprehension
 

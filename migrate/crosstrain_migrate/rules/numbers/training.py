@@ -21,10 +21,12 @@ from .collate import changes_rows, number_of_batch
 from .gathering import MIXED, Collapse, Gatherer, Ungathered
 from .globaliser import Globaliser
 from .once import reduce_once
+from .opaque import inside_opaque, is_term
 from .own_numbers import OwnNumbers
 from .pools import pool_around
 from .row_loops import in_row_loops, rows_read
-from .shares import Sink, SinkFinder, inside_opaque, is_term, local_shards, shards
+from .shard_values import local_shards, shards
+from .shares import Sink, SinkFinder
 from .transactions import Transaction
 
 RULE = "CT602"

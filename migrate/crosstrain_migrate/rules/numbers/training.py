@@ -5,7 +5,9 @@ What:   A loss that is read becomes `accelerator.reduce(loss, reduction="mean")`
 Why:    A rank's own loss is the loss of its share. Printed it is wrong; deciding by it, ranks part ways.
 Before: `running_loss += loss.item()`
 After:  `running_loss += accelerator.reduce(loss, reduction="mean").item()`
-Refuses: a number computed from a share in a way that has no global form (a decision on one sample, a product of losses).
+Leaves: a number that has no global form stays each process's own, with a note; where it decides, every process takes the
+        main process's answer.
+Refuses: rows that are kept and trained on later, and numbers that may be those of an evaluation.
 """
 
 from __future__ import annotations

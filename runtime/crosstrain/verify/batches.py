@@ -71,6 +71,7 @@ class Watched:
         if self._first:
             self._around = self._watch.rows, self._watch.last
         self._watch.saw(self._loader, batch, self._first)
+        batch = self._watch.alter(batch, self._first)
         self._first = False
         return batch
 
@@ -89,6 +90,7 @@ class Watch:
         self.source: int | None = None  # the loader whose next batch is being read
         self.last: int | None = None  # the loader that gave the batch in hand
         self.reading = reading
+        self.alter: Callable[[Any, bool], Any] = lambda batch, first: batch  # what the script gets instead
         self.handed_out: Callable[[], object] = lambda: None  # told of every batch
         self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
         self.enough: Callable[[], bool] = lambda: False

@@ -49,7 +49,8 @@ class Job:
     devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
     launched: a launcher's variables also for one process. shares: draw random numbers as so many processes
     would, of which each reads the loaders `whole` by itself. frozen: undo every step; after `steps`,
-    end the passes over the loaders `cut_short` and go on until another one begins. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
+    end the passes over the loaders `cut_short` and go on until another one begins. rows: keep what is gathered for the first batch of each pass, and permute that batch
+    (`rows.py`). double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
     parent of `out` only. imports: modules that the server may load first, once for all runs.
     data: whether torchvision's data sets are replaced by small synthetic ones where their files are missing.
     """
@@ -69,6 +70,7 @@ class Job:
     whole: tuple[int, ...] = ()
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
+    rows: Literal["", "kept", "permuted"] = ""
     double: bool = False
     leave_out: dict[int, int] = field(default_factory=dict)
     confined: bool = True

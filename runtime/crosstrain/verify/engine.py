@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from crosstrain.verify import xla
+from crosstrain.verify import rows, xla
 from crosstrain.verify.client import Server, shared_server
 from crosstrain.verify.comparing import Comparing, Expectation, losses_of
 from crosstrain.verify.defaults import DefaultLaunch
 from crosstrain.verify.originals import Originals
+from crosstrain.verify.passes import training_loaders
 from crosstrain.verify.report import Report
 from crosstrain.verify.runs import Data, Devices, Progress, Request, Runner, VerifyInputError
 
@@ -92,6 +93,8 @@ def verify(
         runs = [comparing.judged(number, expect) for number in processes] if originals.trains else []
         if runs and default_launch and max(processes) > 1:
             runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judged(paths[1]))
+        misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace)) if runs else None
+        runs += [misplaced] if misplaced is not None else []
         if runs and backend == "xla":
             runs.append(xla.judged(runner, originals, comparing, paths[1]))
         losses = losses_of(originals.done.ranks) if originals.trains else ()

@@ -50,8 +50,8 @@ class Difference:
 
     quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
     "order" (of backward passes and steps), "batch" (what a loader gave), "files" (written by several ranks),
-    "gradient" (which parameters have one) or "ranks" (they disagree among themselves). step: the optimizer
-    step it belongs to, from 1; None for weights and lines. original, migrated: the two values, as text.
+    "gradient" (which parameters have one), "rows" (which dimension has them) or "ranks" (they disagree among
+    themselves). step: the optimizer step it belongs to, from 1; None for weights and lines. original, migrated: the two values, as text.
     """
 
     quantity: str
@@ -67,6 +67,10 @@ class Difference:
             return f"ranks disagree{where}: {what}: {self.original}; {self.migrated}"
         if self.quantity == "gradient":
             return f"{self.detail}: a gradient {self.original} of the original, {self.migrated} of the result"
+        if self.quantity == "rows":
+            return (
+                f"{self.detail}: the rows of what is gathered are in {self.migrated}, not in {self.original}"
+            )
         if self.quantity == "files":
             return f"{self.migrated}, in the original {self.original}"
         detail = f" ({self.detail})" if self.detail else ""

@@ -62,9 +62,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is particular about one run. `shares`, `whole`, `frozen`, `double`, `leave_out`: see `client.Job`.
+    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `double`, `leave_out`: see `client.Job`.
 
-    migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
+    steps: fewer than the request's. migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
     CPU client.
     """
 
@@ -76,6 +76,8 @@ class Variant:
     whole: tuple[int, ...] = ()
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
+    rows: Literal["", "kept", "permuted"] = ""
+    steps: int | None = None
     double: bool = False
     leave_out: tuple[tuple[int, int], ...] = ()
     xla: bool = False
@@ -172,7 +174,7 @@ class Runner:
             out=str(out),
             world=variant.world,
             seed=request.seed,
-            steps=request.steps,
+            steps=variant.steps or request.steps,
             timeout=request.timeout,
             env=ON_XLA
             if variant.xla
@@ -183,6 +185,7 @@ class Runner:
             whole=variant.whole,
             frozen=variant.frozen,
             cut_short=variant.cut_short,
+            rows=variant.rows,
             double=variant.double,
             leave_out=dict(variant.leave_out),
             confined=request.confined,
@@ -211,6 +214,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
+        gathered=tuple(replace(operand, file=short(operand.file)) for operand in trace.gathered),
         checks=tuple(
             replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
         ),

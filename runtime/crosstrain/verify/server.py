@@ -229,12 +229,14 @@ class Stage:
         self._confined = Confined(Path(job["out"]).parent)
         self.written = self._confined.written
         self.redrew: Callable[[], bool] = lambda: False
+        self.permuting: Any = None
 
     @contextlib.contextmanager
     def set(self) -> Iterator[None]:
         """Everything in place, the hooks last: they see what the script would compute without them."""
         from crosstrain.verify import alone, devices, double, fetching, frozen, synthetic
         from crosstrain.verify.draws import SharedDraws, share_statistics
+        from crosstrain.verify.permuting import Permuting
 
         job = self._job
         alone.install({int(number): rows for number, rows in job["leave_out"].items()})
@@ -259,6 +261,9 @@ class Stage:
             if job["cut_short"]:
                 self._tracer.go_on_to_evaluation(job["cut_short"])
         self._tracer.install(several=job["world"] > 1)
+        if job["rows"]:
+            self.permuting = Permuting(permute=job["rows"] == "permuted")
+            self.permuting.install(self._tracer.watch)
         if job["confined"]:
             self._confined.install()
         if job["data"] == "synthetic":
@@ -314,6 +319,8 @@ class Recorder:
         written = dict(self.stage.written) if self.stage else {}
         redrew = self.stage is not None and self.stage.redrew()
         trace = dataclasses.replace(trace, printed=printed, written=written, redrew=redrew)
+        if self.stage is not None and self.stage.permuting is not None:
+            trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
         traces.write(self._folder, trace)
         if self._ending == "crashed":
             os._exit(1)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstrain.verify import journal
+from crosstrain.verify import journal, operands
 
 TRACE_FILE = "trace.json"
 WEIGHTS_FILE = "weights.npy"
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 STACK_FILE = "stack.txt"
+ROWS_FILE = "rows.npz"
 CHECKS_FILE = "checks.jsonl"  # the runtime's journal
 # Some versions of torch greet on standard output when processes meet.
 OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks")
@@ -109,7 +110,8 @@ class RankTrace:
     printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
     it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
     redrew: a run that draws share by share drew again in a backward pass, where it cannot.
-    scale: the largest loss scale of mixed precision, 0.0 without. checks: those that the runtime made. xla: None where it trained without.
+    scale: the largest loss scale of mixed precision, 0.0 without. checks: those that the runtime made.
+    gathered: where a run is looked at for its rows, the tensors that may have them elsewhere. xla: None where it trained without.
     """
 
     ending: Ending
@@ -130,6 +132,7 @@ class RankTrace:
     redrew: bool = False
     scale: float = 0.0
     checks: tuple[journal.Check, ...] = ()
+    gathered: tuple[operands.Operand, ...] = ()
     xla: XlaCounts | None = None
 
     @property
@@ -146,8 +149,10 @@ class RankTrace:
 def write(folder: Path, trace: RankTrace) -> None:
     """Write a rank's trace; the file `trace.json` appears last and whole."""
     np.save(folder / WEIGHTS_FILE, trace.weights)
-    data = asdict(trace)
-    for name in ("weights", "lines", "stderr", "stack", "checks"):
+    if trace.gathered:
+        operands.write(folder / ROWS_FILE, trace.gathered)
+    data = asdict(replace(trace, gathered=()))
+    for name in ("weights", "lines", "stderr", "stack", "checks", "gathered"):
         del data[name]
     partial = folder / (TRACE_FILE + ".part")
     partial.write_text(json.dumps(data), encoding="utf-8")
@@ -161,6 +166,7 @@ def read(folder: Path) -> RankTrace:
         "stderr": _text(folder / STDERR_FILE),
         "stack": _text(folder / STACK_FILE),
         "checks": journal.read(folder / CHECKS_FILE),
+        "gathered": operands.read(folder / ROWS_FILE),
     }
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)

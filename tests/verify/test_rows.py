@@ -1,0 +1,110 @@
+"""The permutation test: a tensor that has as many rows as the batch only by chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crosstrain.verify import verify
+from crosstrain.verify.operands import Operand, misplaced, permutation, read, write
+
+
+def test_a_permutation_moves_something_and_is_always_the_same() -> None:
+    for rows in range(2, 40):
+        order = permutation(rows)
+        assert sorted(order) == list(range(rows)) and order != tuple(range(rows))
+        assert order == permutation(rows)
+
+
+ROWS = 4
+ORDER = list(permutation(ROWS))
+SQUARE = np.random.default_rng(0).normal(size=(ROWS, ROWS))
+
+
+@pytest.mark.parametrize(
+    ("plain", "permuted", "dimension"),
+    [
+        pytest.param(SQUARE, SQUARE[ORDER], None, id="rows"),
+        pytest.param(SQUARE, SQUARE[:, ORDER], 1, id="columns"),
+        pytest.param(SQUARE[:2], SQUARE[:2, ORDER], 1, id="fewer-rows-than-columns"),
+        pytest.param(SQUARE[None], SQUARE[None, :, ORDER], 2, id="a-third-dimension"),
+        pytest.param(SQUARE, SQUARE[ORDER][:, ORDER], None, id="pairs-of-rows"),
+        pytest.param(SQUARE, SQUARE + 1, None, id="other-random-numbers"),
+        pytest.param(SQUARE, SQUARE, None, id="nothing-of-the-batch"),
+        pytest.param(SQUARE * 0, SQUARE * 0, None, id="all-the-same"),
+        pytest.param(SQUARE, SQUARE[:, ORDER] * (1 + 1e-6), 1, id="rounding"),
+        pytest.param(SQUARE, SQUARE[:, :2], None, id="another-shape"),
+    ],
+)
+def test_where_the_rows_are(plain: np.ndarray, permuted: np.ndarray, dimension: int | None) -> None:
+    a, b = (Operand("train.py", 3, ROWS, values) for values in (plain, permuted))
+    assert misplaced(a, b) == dimension
+
+
+def test_what_was_gathered_is_kept(tmp_path: Path) -> None:
+    operand = Operand("train.py", 3, ROWS, SQUARE)
+    write(tmp_path / "rows.npz", [operand])
+    (found,) = read(tmp_path / "rows.npz")
+    assert (found.file, found.line, found.rows) == ("train.py", 3, ROWS)
+    assert (found.values == SQUARE).all()
+    assert read(tmp_path / "none.npz") == ()
+
+
+SCRIPT = """
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+{start}
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(24, 6), torch.arange(24) % 4)
+model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train, valid = DataLoader(data, batch_size=8, shuffle=True), DataLoader(data, batch_size=8)
+{prepare}
+for epoch in range(2):
+    model.train()
+    for x, y in train:
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+        optimizer.zero_grad(); {backward}; optimizer.step()
+        seen = {gather}(out.detach())
+    model.eval()
+    best = []
+    with torch.no_grad():
+        for x, y in valid:
+            best.append({gather}({operand}))
+    {say}(f"{{float({number}):.3f}}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("operand", "number", "verdicts"),
+    [
+        # 4 classes, and each of two processes has 4 rows of the batch.
+        ("model(x)", "torch.cat(best).max(0).values.sum()", ["identical", "equal", "agree"]),
+        ("model(x).t()", "torch.cat(best).mean()", ["identical", "equal", "failed", "different"]),
+    ],
+    ids=["rows", "transposed"],
+)
+def test_rows_by_coincidence(tmp_path: Path, operand: str, number: str, verdicts: list[str]) -> None:
+    plain = {"start": "", "prepare": "", "backward": "loss.backward()", "say": "print", "gather": ""}
+    converted = {
+        "start": "from crosstrain import Accelerator\naccelerator = Accelerator()",
+        "prepare": "model, optimizer, train, valid = accelerator.prepare(model, optimizer, train, valid)",
+        "backward": "accelerator.backward(loss)",
+        "say": "accelerator.print",
+        "gather": "accelerator.gather_for_metrics",
+    }
+    for name, parts in (("before.py", plain), ("after.py", converted)):
+        (tmp_path / name).write_text(SCRIPT.format(operand=operand, number=number, **parts))
+    report = verify(tmp_path / "before.py", tmp_path / "after.py", default_launch=True, timeout=60)
+    assert [run.verdict.value for run in report.runs] == verdicts, report
+    if len(verdicts) > 3:
+        run = report.runs[-1]
+        place = f"after.py:{run.checks[0].line}"
+        said = f"{place}: the rows of what is gathered are in dimension 1 of shape [4, 8], not in dimension 0"
+        assert str(run.difference) == said
+        assert run.cause is not None and run.cause.rule == "rows-elsewhere"
+    rows = {check.line: check.status for check in report.checks if check.kind == "rows"}
+    assert sorted(rows.values()) == (["failed", "held"] if len(verdicts) > 3 else ["held", "held"])

@@ -14,9 +14,11 @@ from torch.utils.data import DataLoader
 from crosstrain import elsewhere
 from crosstrain.comm import Comm
 from crosstrain.data import skip_first_batches
+from crosstrain.drift import Drift
 from crosstrain.forgotten import FirstStep
 from crosstrain.join import join
-from crosstrain.model import is_sharded, sync_of
+from crosstrain.model import ModelSync, is_sharded, sync_of
+from crosstrain.optimizer import Gate
 from crosstrain.options import Handlers
 from crosstrain.precision import Precision
 from crosstrain.state import RUN, AcceleratorState, Gradients
@@ -41,6 +43,9 @@ class Extras:
     handlers: Handlers
     flag_tensor: torch.Tensor | None
     _comm: Comm
+    _drift: Drift
+    _gates: list[Gate]
+    _syncs: list[ModelSync]
     _gradients: Gradients
     _precision: Precision
     _models: list[nn.Module]
@@ -132,7 +137,7 @@ class Extras:
     def __getstate__(self) -> dict[str, Any]:
         """A pickled Accelerator keeps its options; what was prepared stays behind."""
         state = dict(self.__dict__)
-        for name in ("_comm", "_gradients", "_first_step", "_save_hooks", "_load_hooks"):
+        for name in ("_comm", "_gradients", "_first_step", "_drift", "_save_hooks", "_load_hooks"):
             del state[name]
         for name in _PREPARED:
             state[name] = []
@@ -144,6 +149,7 @@ class Extras:
         self._comm = RUN.start()
         self._gradients = RUN.gradients
         self._first_step = FirstStep(self._comm)
+        self._drift = Drift(self._comm, self._gates, self._syncs)
         RUN.settle_precision(self._precision.name)
 
     def __getattr__(self, name: str) -> Any:

@@ -29,6 +29,7 @@ from torch.autograd.function import BackwardCFunction
 
 from crosstrain.buckets import BUCKET_BYTES, CommHook, Slot, lay_out, sparse_parameters
 from crosstrain.comm import Comm
+from crosstrain.comm_types import HOST
 from crosstrain.ops import broadcast_tensors
 
 logger = logging.getLogger(__name__)
@@ -312,7 +313,7 @@ class GradientSync:
 
     def _waits_for_flags(self) -> bool:
         """Whether reading the flags stops the host until the device has come there."""
-        return self._flags.device.type != "cpu"
+        return self._flags.device != HOST
 
     def _read_flags(self, needed: bool) -> list[float]:
         """What share of the ranks raised each flag; empty if nobody has to know.

@@ -17,7 +17,7 @@ from crosstrain_migrate.cli import app
 from .notebooks import FLAT, with_module
 from .support import KERNEL, cells, notebook
 
-REFUSED = FLAT + "# %%\nmodel(points).sum().backward()\n"
+REFUSED = FLAT.replace("loss.backward()", "loss.backward()  # migrate: skip")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def test_check_write_and_undo(migrate: Run) -> None:
     old, new = (json.loads(notebook(FLAT))["cells"], written["cells"])
     assert new[5]["outputs"] == []
     assert new[5]["execution_count"] is None
-    assert [n for n, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b] == [2, 5, 6, 7]
+    assert [n for n, (a, b) in enumerate(zip(old, new, strict=True), 1) if a != b] == [2, 5, 6]
     assert {**written, "cells": old} == json.loads(notebook(FLAT))
     again = migrate("train.ipynb", "--check")
     assert (again.code, again.err) == (0, "0 files would be changed, 1 untouched\n")
@@ -86,7 +86,7 @@ def test_a_refusal_names_cell_line_and_column(migrate: Run) -> None:
     Path("train.ipynb").write_bytes(notebook(REFUSED))
     ran = migrate("train.ipynb", "--write")
     assert ran.code == 1
-    assert re.search(r"^train\.ipynb:cell 8:1:\d+: CT\d+ ", ran.err, re.MULTILINE), ran.err
+    assert re.search(r"^train\.ipynb:cell 6:8:\d+: CT003 refused", ran.err, re.MULTILINE), ran.err
     assert Path("train.ipynb").read_bytes() == notebook(REFUSED)
 
 
@@ -98,7 +98,7 @@ def test_comments_keep_it_away(migrate: Run) -> None:
     )
     ran = migrate("train.ipynb", "--check")
     assert ran.code == 1
-    assert "train.ipynb:cell 6:8:9: CT003 `# migrate: skip` (cell 6, line 8) keeps CT202 away" in ran.err
+    assert "train.ipynb:cell 6:8:9: CT003 refused: `# migrate: skip` (cell 6, line 8) keeps CT202" in ran.err
 
 
 def test_the_cache_answers_the_same(migrate: Run) -> None:
@@ -156,12 +156,12 @@ def test_readers_of_files_get_the_line_of_the_json(migrate: Run, form: str) -> N
     Path("train.ipynb").write_bytes(notebook(REFUSED))
     out = migrate("train.ipynb", "--output-format", form).out
     if form == "github":
-        found = re.search(r"^::error file=train.ipynb,line=(\d+),.*::cell 8, line 1: ", out, re.MULTILINE)
+        found = re.search(r"^::error file=train.ipynb,line=(\d+),.*::cell 6, line 8: ", out, re.MULTILINE)
         assert found is not None, out
         line = int(found[1])
     else:
         (result,) = [r for r in json.loads(out)["runs"][0]["results"] if r["level"] == "error"]
-        assert result["message"]["text"].startswith("cell 8, line 1: ")
+        assert result["message"]["text"].startswith("cell 6, line 8: ")
         line = result["locations"][0]["physicalLocation"]["region"]["startLine"]
     assert ".backward()" in Path("train.ipynb").read_text().split("\n")[line - 1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,7 +17,7 @@ from crosstrain_migrate.sources import UNPARSABLE, syntax_problem
 from crosstrain_migrate.suppress import UNUSED, Region, suppressions
 
 from . import MARK
-from .aside import hide, misses, reveal
+from .aside import hide, resigned, reveal
 from .launch import CODE, REASON, launched
 from .linked import Cells, split, unmask
 from .needs import Obstacle, Statements
@@ -26,59 +26,95 @@ from .outside import Module
 if TYPE_CHECKING:
     from crosstrain_migrate.engine import Options
 
+Aside = Callable[[str, Sequence[Module], Collection[str]], str]
 Migrate = Callable[[Path, str, "Options"], FileResult]
 Said = TypeVar("Said", Change, Finding, RoleFact)
 
-PRINTS, WHOLE = "CT401", "CT603"
-_ALONE = f"or leave {CODE} out (--ignore {CODE}): the notebook then trains in its kernel's one process"
+QUIET = ("CT4", "CT6", "CT7")  # what rules say of output, of numbers and of steps
 
 
 def migrate_cells(path: Path, text: str, options: Options, migrate: Migrate) -> FileResult:
     """Migrates the linked text of a notebook. `migrate` does it as if it were a script's."""
-    if not text.startswith(MARK):
-        return _migrate_program(path, text, options, migrate)
-    shown = text if CODE in options.ignore else hide(text)
+    alone = text.startswith(MARK)
+    whole = _migrated_alone if alone else _migrated_program
+    if CODE in options.ignore:
+        result = whole(path, text, options, migrate, None)
+    else:
+        try:
+            result = whole(path, text, options, migrate, hide)
+        except Stays as stays:
+            result = whole(path, text, options, migrate, None)
+            result = stays.told(result)
+    return _in_cells(result, Cells(text)) if alone else result
+
+
+class Stays(Exception):
+    """The training stays in the kernel's one process: because a comment asks for it, or for the reason that is told."""
+
+    def __init__(self, said: Finding | Region) -> None:
+        super().__init__()
+        self.said = said
+
+    def told(self, result: FileResult) -> FileResult:
+        """A migration for one process, and why it is one."""
+        said = self.said
+        if isinstance(said, Region):
+            # The engine did not know that the comment is needed.
+            findings = [one for one in result.findings if (one.rule, one.line) != (UNUSED, said.line)]
+        else:
+            severity = Severity.REFUSED if result.refused else Severity.NOTE
+            findings = [*result.findings, replace(said, severity=severity)]
+        findings.sort(key=lambda one: (one.line, one.column, one.rule))
+        return replace(result, findings=tuple(findings))
+
+
+def _migrated_alone(
+    path: Path, text: str, options: Options, migrate: Migrate, aside: Aside | None
+) -> FileResult:
+    shown = aside(text, (), ()) if aside else text
     result = migrate(path, shown, options)
-    if result.changed and misses(shown, result.after):
-        shown = text
+    if aside and result.changed and (known := resigned(Statements(text), Statements(result.after))):
+        shown = aside(text, (), known)
         result = migrate(path, shown, options)
     if result.error is not None:
         return replace(result, error=_broken_cell(path, text) or result.error)
-    if result.changed:
-        result = replace(result, after=_tidied(shown, result.after))
+    after = reveal(_tidied(shown, result.after)) if result.changed else text
+    result = replace(result, before=text, after=after)
+    if result.changed and aside:
         result = _with_launch(result, options)
-    result = _without_noise(replace(result, before=text, after=reveal(result.after)))
-    return _in_cells(result, Cells(text))
+    return _without_noise(result)
 
 
-def _migrate_program(path: Path, text: str, options: Options, migrate: Migrate) -> FileResult:
+def _migrated_program(
+    path: Path, text: str, options: Options, migrate: Migrate, aside: Aside | None
+) -> FileResult:
     """The same for a notebook behind the local modules that it imports; lines stay those of the program."""
     *modules, own = program.parts(text)
-    hidden = own.text if CODE in options.ignore else hide(own.text, [(m.path, m.text) for m in modules])
-    result = migrate(path, program.join(text, [*(m.text for m in modules), hidden]), options)
-    if result.changed and misses(hidden, program.parts(result.after)[-1].text):
-        hidden = own.text
-        result = migrate(path, text, options)
+    shown = aside(own.text, [(m.path, m.text) for m in modules], ()) if aside else own.text
+    result = migrate(path, program.join(text, [*(m.text for m in modules), shown]), options)
     if not result.changed:
         return replace(result, before=text, after=text)
     *done, cells = program.parts(result.after)
     inside = FileResult(
         path,
-        hidden,
-        _tidied(hidden, cells.text),
+        own.text,
+        reveal(_tidied(shown, cells.text)),
         changes=_moved((c for c in result.changes if c.line >= own.first), 1 - own.first),
+        findings=_moved((f for f in result.findings if f.line >= own.first), 1 - own.first),
         roles=_moved(result.roles, 1 - own.first),
         extras=result.extras,
     )
-    inside = _with_launch(inside, options, [(m.path, m.text) for m in done])
-    findings = (*result.findings, *_moved(inside.findings, own.first - 1))
-    if not inside.changed:
-        return replace(result, before=text, after=text, changes=(), findings=findings, extras={})
-    changes = (
-        *(c for c in result.changes if c.line < own.first),
-        *_moved(inside.changes, own.first - 1),
-    )
-    after = program.join(result.after, [*(m.text for m in done), reveal(inside.after)])
+    if inside.changed and aside:
+        try:
+            inside = _with_launch(inside, options, [(m.path, m.text) for m in done])
+        except Stays as stays:
+            if isinstance(stays.said, Finding):
+                (stays.said,) = _moved([stays.said], own.first - 1)
+            raise
+    inside = _without_noise(inside, [(m.path, m.text) for m in modules])
+    after = program.join(result.after, [*(m.text for m in done), inside.after])
+    changes = (*(c for c in result.changes if c.line < own.first), *_moved(inside.changes, own.first - 1))
+    findings = (*(f for f in result.findings if f.line < own.first), *_moved(inside.findings, own.first - 1))
     return replace(result, before=text, after=after, changes=changes, findings=findings, extras=inside.extras)
 
 
@@ -126,6 +162,7 @@ def _bodies(text: str) -> list[tuple[str, str]]:
 
 
 def _with_launch(result: FileResult, options: Options, modules: Sequence[Module] = ()) -> FileResult:
+    """Raises Stays."""
     policy = Policy(suppressions(result.before), options.select, options.ignore)
     if not policy.selected(CODE):
         return result
@@ -136,54 +173,47 @@ def _with_launch(result: FileResult, options: Options, modules: Sequence[Module]
     except Obstacle as obstacle:
         line = line_of(obstacle.line)
         if (region := policy.comments.keeping_away(line, CODE)) is not None:
-            return _as_asked(result, region)
-        remedy = f"{obstacle.remedy}, {_ALONE}"
-        return _refused(result, Finding(CODE, line, 1, obstacle.reason, remedy, Severity.REFUSED))
+            raise Stays(region) from obstacle
+        reason = f"the notebook trains in its kernel's one process: {obstacle.reason}"
+        raise Stays(
+            Finding(CODE, line, 1, reason, f"{obstacle.remedy} to train on several", Severity.NOTE)
+        ) from obstacle
     if launch is None:
         return result
-    if (region := policy.comments.keeping_away(line_of(launch.line), CODE)) is not None:
-        return _as_asked(result, region)
+    places = [line_of(line) for line in launch.lines]
+    for place in places:
+        if (region := policy.comments.keeping_away(place, CODE)) is not None:
+            raise Stays(region)
     if problems:
         reason = f"the result did not pass the tool's own checks ({unmask('; '.join(problems))})"
-        finding = Finding(
-            "CT001", 1, 1, reason, "Report this notebook to us; it was left as it was", Severity.REFUSED
-        )
-        return _refused(result, finding)
-    change = Change(CODE, line_of(launch.line), REASON)
-    changes = tuple(sorted({*result.changes, change}, key=lambda one: (one.line, one.rule, one.reason)))
+        finding = Finding("CT001", 1, 1, reason, "Report this notebook to us", Severity.NOTE)
+        raise Stays(finding)
     cells, old, new = Cells(result.before), split(result.before), split(launch.text)
-    # Prints of cells around the training stay: no process but the notebook's own runs them.
+    # Cells around the training stay: no process but the notebook's own runs them.
     stays = {number for number in old if old[number] == new[number]}
-    changes = tuple(one for one in changes if one.rule != PRINTS or cells(one.line)[0] not in stays)
-    return replace(result, after=launch.text, changes=changes, extras=_launched_by_hand(result.extras))
+    changes = {one for one in result.changes if cells(one.line)[0] not in stays}
+    changes |= {Change(CODE, place, REASON) for place in places}
+    listed = tuple(sorted(changes, key=lambda one: (one.line, one.rule, one.reason)))
+    return replace(result, after=launch.text, changes=listed, extras=_launched_by_hand(result.extras))
 
 
-def _without_noise(result: FileResult) -> FileResult:
-    """No finding says that every process prints or evaluates what one process runs: cells that do not train."""
-    if not any(one.rule in (PRINTS, WHOLE) for one in result.findings):
+def _without_noise(result: FileResult, modules: Sequence[Module] = ()) -> FileResult:
+    """No finding says that every process does what one process runs: cells that do not train, and what only they use."""
+    if not any(one.rule.startswith(QUIET) for one in result.findings):
         return result
-    notebook = Statements(result.before)
-    training = [s for s in notebook.running if notebook.trains(s)]
-    aside = [s for s in notebook.running if s not in training]
-    below = [s for s in aside if training and s.lineno > training[0].lineno]
-    quiet = {PRINTS: aside, WHOLE: below}
+    notebook = Statements(result.before, modules)
+    training = notebook.training
+    used = notebook.uses(training)
+    aside: list[ast.stmt] = [s for s in notebook.running if s not in training]
+    aside += [d for d in notebook.defined.values() if training and d not in used]
     kept = (
         one
         for one in result.findings
-        if not any(s.lineno <= one.line <= (s.end_lineno or 0) for s in quiet.get(one.rule, ()))
+        if one.severity is not Severity.NOTE
+        or not one.rule.startswith(QUIET)
+        or not any(s.lineno <= one.line <= (s.end_lineno or 0) for s in aside)
     )
     return replace(result, findings=tuple(kept))
-
-
-def _as_asked(result: FileResult, region: Region) -> FileResult:
-    """Without the launch, as a comment asks, which the engine did not know to be needed."""
-    findings = (one for one in result.findings if (one.rule, one.line) != (UNUSED, region.line))
-    return replace(result, findings=tuple(findings))
-
-
-def _refused(result: FileResult, finding: Finding) -> FileResult:
-    findings = tuple(sorted((*result.findings, finding), key=lambda one: (one.line, one.column, one.rule)))
-    return replace(result, after=result.before, changes=(), findings=findings, extras={})
 
 
 def _launched_by_hand(extras: dict[str, str]) -> dict[str, str]:

@@ -68,6 +68,11 @@ def names_in_order(statements: Sequence[ast.stmt]) -> list[str]:
     return [n.id for n in sorted(nodes, key=lambda n: (n.lineno, n.col_offset))]
 
 
+def first_of(statement: ast.stmt) -> int:
+    """The line of its first decorator, or its own."""
+    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+
+
 def end_of(statement: ast.stmt) -> int:
     return statement.end_lineno or statement.lineno
 

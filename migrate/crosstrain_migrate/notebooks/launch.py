@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.results import RoleFact
 
+from .changing import calls_method, changes, is_container, is_filled
 from .forms import (
     HOLDER,
     calls_one_of,
@@ -29,14 +30,16 @@ from .forms import (
     short,
     targets_of,
 )
-from .linked import masked
+from .kernel import Kernel
+from .linked import is_time, masked
 from .needs import Obstacle, Statements, assignments, stored
 from .outside import Module
-from .plainness import Plain, changes, is_container, is_handed
-from .writing import Text, Training
+from .writing import Text, Training, is_loader
 
 CODE = "CT801"
 REASON = "the training runs in a function that notebook_launcher starts on every device"
+_STATEFUL = {"module", "optimizer", "scheduler"}  # whose state comes back
+_STAYING = _STATEFUL | {"data loader", "training loader", "evaluation loader"}
 _ONE_CELL = "Put it into the cell that trains"
 _OWN_PROCESS = ("SummaryWriter", "open", "Run", "init")  # made here, they cannot be used from another process
 _BY_NAME = {"exec", "eval", "globals", "locals", "vars"}
@@ -44,10 +47,10 @@ _BY_NAME = {"exec", "eval", "globals", "locals", "vars"}
 
 @dataclass(frozen=True)
 class Launch:
-    """The notebook with its training in a function; `line` is where the training was."""
+    """The notebook with its training in functions; `lines` are where each training was."""
 
     text: str
-    line: int
+    lines: tuple[int, ...]
 
 
 def launched(
@@ -66,7 +69,6 @@ class _Move:
     ) -> None:
         self.before, self.after, self.runtime = before, after, runtime
         self.now = Statements(after, modules)
-        self.plain = Plain(self.now)
         self.roles = _roles_by_name(before, roles)
         constructors = [s for s in self.now.running if is_construct(s)]
         self.construct = constructors[0] if len(constructors) == 1 else None
@@ -86,18 +88,20 @@ class _Move:
                 "the Accelerator would be made inside a block, and its training is no function of its own"
             )
             raise Obstacle(where, reason, "Put the training into a function")
-        training = [s for s in self.now.running if self._needs(s) and self.now.trains(s)]
+        training = [s for s in self.now.training if self._needs(s)]
         if not training:
             return None
         self._check_commands()
-        self._check_one_cell(training)
-        work = self._training(training)
-        self._check_earlier(work)
-        self._check_body(work)
-        self._settle_results(work)
-        return Launch(
-            Text(self.before, self.after, self.runtime, self.now, work).written(), training[0].lineno
-        )
+        cells = dict.fromkeys(self.now.cell(s) for s in training)
+        works = [self._training([s for s in training if self.now.cell(s) == cell]) for cell in cells]
+        kernel = Kernel(Statements(self.before), self.now, {s for work in works for s in work.body})
+        self._check_steps(kernel)
+        for work in works:
+            self._check_earlier(work, kernel)
+            self._check_body(work)
+            self._settle_results(work)
+        text = Text(self.after, self.runtime, self.now, kernel, works).written()
+        return Launch(text, tuple(work.body[0].lineno for work in works))
 
     # -- what it is ------------------------------------------------------------------------------------------
 
@@ -116,10 +120,11 @@ class _Move:
         first = suite.index(training[0])
         last = max(
             i for i, s in enumerate(suite)
-            if i >= first and (s in training or (self._runs(s) and self._needs(s) and not self._only_prints(s)))
+            if i >= first and (s in training or (self._runs(s) and self._steps(s)) or (self._runs(s) and self._needs(s) and not self._only_prints(s)))
         )  # fmt: skip
         needed = self.now.read_by(suite[first : last + 1]).keys()
-        inside = [i for i, s in enumerate(suite[:first]) if is_prepare(s) or self._places(s, needed)]
+        inside = [i for i, s in enumerate(suite[:first]) if self._places(s, needed)]
+        inside += [i for i, s in enumerate(suite[:first]) if self._reads_prepared(s, suite[i + 1 : first])]
         first = min([first, *inside])
         while first and self._is_start_value(suite[first - 1], suite[first : last + 1]):
             first -= 1
@@ -127,12 +132,29 @@ class _Move:
         earlier = [s for s in self.now.running if s.lineno < body[0].lineno]
         later = [s for s in self.now.running if s.lineno > body[-1].lineno]
         work = Training(body, earlier, later, self.construct, self.roles)
-        work.later_prints = [s for s in later if self._needs(s) and self._only_prints(s)]
-        work.moved = [s for s in earlier if s is self.construct] + [s for s in earlier if is_prepare(s)]
-        for statement in (*work.moved, *body):
-            if is_prepare(statement):
-                work.prepared += [n for n in targets_of(statement) if n not in work.prepared]
+        work.ready = self._ready(earlier)
+        work.devices = [s for s in earlier if is_device(s) and isinstance(s, ast.Assign)]
         return work
+
+    def _reads_prepared(self, statement: ast.stmt, below: list[ast.stmt]) -> bool:
+        """Whether statements between a prepare and its training read a loader, whose length is another after it."""
+        if not is_prepare(statement):
+            return False
+        loaders = {n for n in targets_of(statement) if is_loader(n, self.roles)}
+        return any(loaders & set(self.now.read_by([s])) for s in below if self._runs(s))
+
+    def _ready(self, earlier: list[ast.stmt]) -> dict[str, ast.Assign]:
+        """The names that statements above have prepared, and nothing has set anew: each with its prepare."""
+        ready: dict[str, ast.Assign | None] = {}
+        for statement in earlier:
+            if is_prepare(statement):
+                assert isinstance(statement, ast.Assign)
+                ready |= dict.fromkeys(targets_of(statement), statement)
+            else:
+                ready |= dict.fromkeys(stored([statement]) & ready.keys())
+        found = [(name, statement) for name, statement in ready.items() if statement is not None]
+        found.sort(key=lambda one: (is_loader(one[0], self.roles), one[1].lineno))
+        return dict(found)
 
     def _places(self, statement: ast.stmt, needed: Collection[str]) -> bool:
         """`x = x.to(device)` of what the training reads: each process has a device of its own."""
@@ -172,42 +194,39 @@ class _Move:
                     line, f"`{own}` runs training code that cannot be followed there", "Write it as Python"
                 )
 
-    def _check_one_cell(self, training: list[ast.stmt]) -> None:
-        cells = list(dict.fromkeys(self.now.cell(s) for s in training))
-        if len(cells) > 1:
-            other = next(s for s in training if self.now.cell(s) == cells[1])
-            listed = f"{', '.join(map(str, cells[:-1]))} and {cells[-1]}"
-            reason = f"the training is spread over the cells {listed}, and what runs in several processes is one function"
-            raise Obstacle(other.lineno, reason, "Put it into one cell")
+    def _steps(self, statement: ast.stmt) -> bool:
+        """`optimizer.step()`, in a statement of its own."""
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        called = value.func if isinstance(value, ast.Call) else None
+        if not isinstance(called, ast.Attribute) or called.attr != "step":
+            return False
+        return isinstance(called.value, ast.Name) and bool(self.roles.get(called.value.id))
 
-    def _check_earlier(self, work: Training) -> None:
-        prepared_above = False
+    def _check_steps(self, kernel: Kernel) -> None:
+        for statement in kernel.statements:
+            if self._steps(statement):
+                reason = f"`{short(statement)}` is in another cell than the training whose gradients it uses"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
+
+    def _check_earlier(self, work: Training, kernel: Kernel) -> None:
         needed = self.now.read_by(work.body).keys()
-        for statement in work.earlier:
-            if statement in work.moved:
-                prepared_above = prepared_above or is_prepare(statement)
+        above = [s for s in kernel.statements if s.lineno < work.body[0].lineno]
+        prepared: set[str] = set()
+        for position, statement in enumerate(above):
+            if is_construct(statement) or is_device(statement):
                 self._check_own_lines(statement)
                 continue
-            if is_device(statement):
-                assert isinstance(statement, ast.Assign)
-                work.devices.append(statement)
+            if is_prepare(statement):
                 self._check_own_lines(statement)
-            elif self._needs(statement) and self._only_prints(statement):
-                work.prints.append(statement)
-            elif self._needs(statement):
-                reason = f"`{short(statement)}` needs the accelerator before the function that makes it runs"
-                raise Obstacle(statement.lineno, reason, _ONE_CELL)
-            made_anew = {
-                name
-                for later in work.earlier
-                if later.lineno > statement.lineno and isinstance(later, ast.Assign)
-                for name in stored([later]) - self.now.read_by([later]).keys()
-            }
-            if self._places(statement, needed - made_anew):
+                prepared |= stored([statement])
+                continue
+            anew = {n for s in above[position + 1 :] for n in stored([s]) - self.now.read_by([s]).keys()}
+            made = stored([statement]) & (needed - anew)
+            if self._places(statement, made - work.ready.keys()):
                 reason = f"`{short(statement)}` uses the notebook's own device, and each process of the training has another"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
-            used = set(self.now.read_by([statement])) & set(work.prepared)
-            if prepared_above and used and stored([statement]) & needed:
+            used = {n for n in self.now.read_by([statement]) if n in prepared and is_loader(n, self.roles)}
+            if used and made:
                 reason = f"`{short(statement)}` uses `{min(used)}` between its preparation and the training"
                 raise Obstacle(statement.lineno, reason, _ONE_CELL)
         for name, value in assignments(work.earlier):
@@ -244,6 +263,7 @@ class _Move:
         for other in self.now.tree.body:
             if (
                 other is not statement
+                and not is_time(other)
                 and other.lineno <= (statement.end_lineno or 0)
                 and statement.lineno <= (other.end_lineno or 0)
             ):
@@ -254,26 +274,40 @@ class _Move:
     # -- what it leaves behind -------------------------------------------------------------------------------
 
     def _settle_results(self, work: Training) -> None:
-        """What later cells read of the training comes back as the function's result; other things must not matter."""
+        """What later cells read of the training comes back: the state of objects they made, and other values."""
         in_body = stored(work.body)
-        scope = [*work.earlier, *work.body, *(s for d in self.now.uses(work.body) for s in d.body)]
+        outer = stored(work.earlier)
         set_inside = in_body | self.now.written_by(work.body)
-        reach = self.now.reach(work.body) | set(work.prepared)
+        reach = self.now.reach(work.body) | set(work.ready)
         for name, reader in sorted(self.now.used_after(work.body[-1]).items()):
             roles = self.roles.get(name, set())
             if name == HOLDER or (self._is_code(name) and name not in in_body):
                 continue
-            if roles == {"module"} and name in reach and name in stored(work.earlier):
-                work.models.append(name)
+            anew = name in in_body and not self._is_prepared_again(name, work)
+            if roles and roles <= _STATEFUL and name in outer and not anew:
+                if name in reach:
+                    (work.models if roles == {"module"} else work.states).append(name)
             elif name in set_inside or (name in reach and self._changed(name, work)):
-                if roles or self._handed(name, work) or not self.plain.name(name, scope):
+                if roles & _STAYING or self._cannot_travel(name, work):
                     reason = f"cell {self.now.cell(reader)} reads `{name}`, which the training leaves behind in its own processes"
                     raise Obstacle(work.body[0].lineno, reason, f"Use `{name}` in the cell that trains")
                 work.results.append(name)
-        if (work.results or work.models) and self.runtime != "crosstrain":
-            name = (work.results + work.models)[0]
+        if (work.results or work.models or work.states) and self.runtime != "crosstrain":
+            name = (work.results + work.models + work.states)[0]
             reason = f"later cells read `{name}`, and Accelerate's notebook_launcher returns nothing"
             raise Obstacle(work.body[0].lineno, reason, "Save it in the cell that trains and load it below")
+
+    def _is_prepared_again(self, name: str, work: Training) -> bool:
+        """Whether the training sets a name by nothing but its own prepare."""
+        return not any(name in stored([s]) for s in work.body if not is_prepare(s))
+
+    def _cannot_travel(self, name: str, work: Training) -> bool:
+        """Iterators, files and functions without a name are of the process that made them."""
+        values = [v for found, v in assignments([*work.earlier, *work.body]) if found == name]
+        return any(
+            isinstance(v, ast.Lambda | ast.GeneratorExp) or calls_one_of(v, (*_OWN_PROCESS, "iter"))
+            for v in values
+        )
 
     def _is_code(self, name: str) -> bool:
         return name in self.now.defined or name in self.now.imported
@@ -281,20 +315,23 @@ class _Move:
     def _changed(self, name: str, work: Training) -> bool:
         """Whether the training may change what a variable of an earlier cell holds."""
         if roles := self.roles.get(name):
-            return bool(roles & {"module", "optimizer", "scheduler"})
-        values = [value for found, value in assignments(work.earlier) if found == name]
-        if any(
-            calls_one_of(v, list(self.now.defined)) and not self.plain.value(v, work.earlier) for v in values
-        ):
-            return True  # made by the notebook's own code: it may be a model under another name
-        if any(is_container(v) for v in values) and self._handed(name, work):
+            return bool(roles & _STATEFUL)
+        places = (*work.body, *self.now.uses(work.body))
+        if any(changes(name, place) for place in places):
             return True
-        return any(changes(name, place) for place in (*work.body, *self.now.uses(work.body)))
+        values = [value for found, value in assignments(work.earlier) if found == name]
+        own = name in self.now.made or any(calls_one_of(v, list(self.now.defined)) for v in values)
+        if own and any(calls_method(name, place) for place in places):
+            return True
+        return (own or any(is_container(v) for v in values)) and self._is_filled(name, places)
 
-    def _handed(self, name: str, work: Training) -> bool:
-        functions = {n for n, node in self.now.defined.items() if not isinstance(node, ast.ClassDef)}
-        functions |= self.now.outside.keys()
-        return any(is_handed(name, s, functions) for s in (*work.body, *self.now.uses(work.body)))
+    def _is_filled(self, name: str, places: Sequence[ast.AST]) -> bool:
+        """Whether one of the notebook's own functions gets a container, and may fill it."""
+        functions: dict[str, list[ast.AST]] = {
+            n: [node] for n, node in self.now.defined.items() if not isinstance(node, ast.ClassDef)
+        }
+        functions |= {n: list(nodes) for n, nodes in self.now.outside.items()}
+        return any(is_filled(name, place, functions) for place in places)
 
 
 def _roles_by_name(before: str, roles: Sequence[RoleFact]) -> dict[str, set[str]]:

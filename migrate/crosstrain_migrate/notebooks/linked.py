@@ -20,6 +20,10 @@ _MASK = "'crosstrain ipython "
 
 _MARKED = re.compile(rf"{MARK}(\d+)'")
 _MASKED = re.compile(rf"{_MASK}((?:[^'\\]|\\.)*)'")
+# `%time train(3)` is a string and the statement that it times, so that the statement is migrated like any other.
+_TIME = "'crosstrain time"
+_TIMED = re.compile(rf"{_TIME}(\s+)'; ")
+_TIMES = re.compile(r"%time(\s+)(\S.*)")
 # What IPython reads before Python does: a command, a value made by a command, a question.
 _COMMAND = re.compile(r"(?P<kept>\s*)(?P<own>[%!?].*)")
 _VALUE = re.compile(r"(?P<kept>\s*[\w.,\s\[\]'\"()]*=\s*)(?P<own>[%!].*)")
@@ -59,7 +63,9 @@ class Cells:
     def __init__(self, text: str) -> None:
         self._starts: list[int] = []
         self.numbers: list[int] = []
-        for line, content in enumerate(text.split("\n"), 1):
+        lines = text.split("\n")
+        self._end = len(lines)
+        for line, content in enumerate(lines, 1):
             if found := _MARKED.fullmatch(content):
                 self._starts.append(line)
                 self.numbers.append(int(found[1]))
@@ -72,6 +78,11 @@ class Cells:
     def first(self, cell: int) -> int:
         """The line of the linked text that is the cell's first."""
         return self._starts[self.numbers.index(cell)] + 1
+
+    def last(self, cell: int) -> int:
+        """The line of the linked text that is the cell's last."""
+        behind = self.numbers.index(cell) + 1
+        return (self._starts[behind] if behind < len(self._starts) else self._end) - 1
 
     def spoken(self, line: int) -> str:
         cell, inner = self(line)
@@ -104,7 +115,41 @@ def mask(source: str) -> str:
 
 
 def unmask(text: str) -> str:
-    return _MASKED.sub(lambda found: _revealed(found[1]), text)
+    return _MASKED.sub(lambda found: _revealed(found[1]), _untimed(text))
+
+
+def without_time(line: str) -> str:
+    """A line that moves into a function, where `%time x = f()` would set no variable of it."""
+    found = _TIMED.search(line)
+    if found is None or isinstance(ast.parse(line[found.end() :]).body[0], ast.Expr):
+        return line
+    return line[: found.start()] + line[found.end() :]
+
+
+def is_time(statement: ast.stmt) -> bool:
+    """Whether a statement is the string that stands for `%time`."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    said = value.value if isinstance(value, ast.Constant) else None
+    return isinstance(said, str) and said.startswith(_TIME[1:])
+
+
+def _timed(own: str) -> str | None:
+    """`%time` before a simple statement, as Python."""
+    found = _TIMES.fullmatch(own)
+    if found is None or _wrong_line([found[2]]) is not None:
+        return None
+    return f"{_TIME}{found[1]}'; {found[2]}"
+
+
+def _untimed(text: str) -> str:
+    """`%time` with its statement again: on one line, which is all that the magic reads."""
+    while (found := _TIMED.search(text)) is not None:
+        first, *more = text[found.end() :].split("\n")
+        while more and _wrong_line([first]) is not None:
+            joint = "" if first.endswith(("(", "[", "{")) or more[0].strip()[:1] in ")]}" else " "
+            first += joint + more.pop(0).strip()
+        text = f"{text[: found.start()]}%time{found[1]}" + "\n".join([first, *more])
+    return text
 
 
 def masked(text: str) -> list[tuple[int, str]]:
@@ -127,9 +172,12 @@ def _wrong_line(lines: list[str]) -> int | None:
 def _hide(lines: list[str], index: int, *patterns: re.Pattern[str]) -> bool:
     """Masks the line, and those it continues on, if one of the patterns knows it."""
     found = next((match for one in patterns if (match := one.fullmatch(lines[index]))), None)
-    if found is None or MARK in lines[index] or _MASK in lines[index]:
+    if found is None or any(one in lines[index] for one in (MARK, _MASK, _TIME)):
         return False
     kept, own = found["kept"], found["own"]
+    if (timed := _timed(own)) is not None:
+        lines[index] = kept + timed
+        return True
     while own.endswith("\\") and index + 1 < len(lines):
         lines[index] = f"{kept}{_concealed(own[:-1])}\\"
         index += 1

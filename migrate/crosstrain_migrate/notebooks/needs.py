@@ -102,8 +102,21 @@ class Statements:
         inner = [node for name, node in self.defined.items() if name in reach]
         return inner + [node for name, nodes in self.outside.items() if name in reach for node in nodes]
 
-    def trains(self, statement: ast.stmt) -> bool:
-        return any(_has_backward(node) for node in (statement, *self.uses([statement])))
+    @cached_property
+    def training(self) -> list[ast.stmt]:
+        """The statements that train: they go backward, in a cell that makes a step.
+
+        A gradient that nothing steps by is looked at: a saliency map. Where no cell steps, weights are set by hand.
+        """
+        backward = [s for s in self.running if self._calls(s, "backward")]
+        cells = {self.cell(s) for s in self.running if self._calls(s, "step")}
+        return [s for s in backward if self.cell(s) in cells] or backward
+
+    def steps(self, statement: ast.stmt) -> bool:
+        return self._calls(statement, "step")
+
+    def _calls(self, statement: ast.stmt, method: str) -> bool:
+        return any(_has_call(node, method) for node in (statement, *self.uses([statement])))
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -217,9 +230,9 @@ def _written(table: symtable.SymbolTable) -> Iterator[str]:
         yield from _written(inner)
 
 
-def _has_backward(node: ast.AST) -> bool:
+def _has_call(node: ast.AST, method: str) -> bool:
     return any(
-        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "backward"
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == method
         for n in ast.walk(node)
     )
 

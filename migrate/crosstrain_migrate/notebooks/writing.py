@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .forms import (
     HOLDER,
     WIDTH,
     end_of,
-    is_construct,
+    first_of,
     is_prepare,
-    is_print,
     names_in_order,
     put_at,
     string_lines,
@@ -20,143 +20,252 @@ from .forms import (
     tuple_of,
     wrapped,
 )
-from .needs import Obstacle, Statements, stored
+from .kernel import Kernel
+from .linked import without_time
+from .needs import Statements, stored
 
 
 @dataclass
 class Training:
-    """The statements that become the function's body, and what is known of them."""
+    """The statements of one cell that become a function's body, and what is known of them."""
 
     body: list[ast.stmt]
     earlier: list[ast.stmt]  # what runs before it, definitions left out
     later: list[ast.stmt]  # and after it
     construct: ast.stmt | None  # where it stands, if that is no function
     roles: dict[str, set[str]]  # of the notebook's variables
-    moved: list[ast.stmt] = field(default_factory=list)  # the constructor and prepare, from where they were
-    devices: list[ast.Assign] = field(default_factory=list)  # `device = accelerator.device`, outside
-    prints: list[ast.stmt] = field(default_factory=list)  # before it, and the accelerator's
-    later_prints: list[ast.stmt] = field(default_factory=list)
-    prepared: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)  # plain values that later cells read
+    ready: dict[str, ast.Assign] = field(default_factory=dict)  # names that cells above prepare, and where
+    devices: list[ast.Assign] = field(default_factory=list)  # `device = accelerator.device`, above
+    results: list[str] = field(default_factory=list)  # values that later cells read
     models: list[str] = field(default_factory=list)  # trained, and used by later cells
+    states: list[str] = field(default_factory=list)  # optimizers and schedulers that later cells use
 
 
 class Text:
-    """Writes the function, the launch and what the cells below need."""
+    """The notebook with its functions, their launches, and the kernel's own cells."""
 
-    def __init__(self, before: str, after: str, runtime: str, now: Statements, work: Training) -> None:
-        self.before, self.after, self.runtime = before, after, runtime
-        self.now, self.work = now, work
+    def __init__(
+        self, after: str, runtime: str, now: Statements, kernel: Kernel, works: Sequence[Training]
+    ) -> None:
+        self.after, self.runtime, self.now, self.kernel, self.works = after, runtime, now, kernel, works
         self.lines = after.split("\n")
-        self.reach = self.now.reach(work.body)
-        self.idle: set[str] = set()  # prepared loaders that the training does not iterate
-        self.taken = {n.id for n in ast.walk(self.now.tree) if isinstance(n, ast.Name)} | set(
-            self.now.defined
-        )
+        self.taken = {n.id for n in ast.walk(now.tree) if isinstance(n, ast.Name)} | set(now.defined)
+        self.names: dict[str, str] = {}
+        self.roles = works[0].roles
+        self.has_own = False  # whether the kernel has an Accelerator already
 
     def written(self) -> str:
-        work = self.work
-        first, last = work.body[0].lineno, end_of(work.body[-1])
-        single = self._single_call()
-        new = (
-            single if single is not None else [*self._gap(first), *self._function(), "", "", *self._launch()]
-        )
-        new += self._below()
-        changed: dict[int, list[str]] = {first: new} | {line: [] for line in range(first + 1, last + 1)}
-        for statement in work.moved:
-            changed |= {line: [] for line in range(statement.lineno, end_of(statement) + 1)}
-        for device in work.devices:
-            changed |= {line: [] for line in range(device.lineno, end_of(device) + 1)}
-            changed[device.lineno] = self._own_device(device)
-        for line, text in self._plain_prints():
-            changed.setdefault(line, [text])
+        changed: dict[int, list[str]] = {}
+        self._write_kernel(changed)
+        above = self._own([], self.works[0].body[0].lineno)
+        starts = [*(work.body[0].lineno for work in self.works[1:]), None]
+        for work, until in zip(self.works, starts, strict=True):
+            first, last = work.body[0].lineno, end_of(work.body[-1])
+            new = [*changed.get(first, [])[:-1], *Function(self, work).written()]
+            done = self.works[: self.works.index(work) + 1]
+            new += self._placed(done, until, last)
+            if below := self._own(done, until, last):
+                new += ["", "# for the cells below, in the notebook's own process", *below]
+            changed |= {first: new} | {line: [] for line in range(first + 1, last + 1)}
+        if above:
+            where = self._first_in_need(self.works[0].body[0].lineno)
+            note = "# in the notebook's own process"
+            changed[where] = [note, *above, *changed.get(where, [self.lines[where - 1]])]
         text = "\n".join(out for n, line in enumerate(self.lines, 1) for out in changed.get(n, [line]))
-        package = self.runtime
-        plain = f"from {package} import Accelerator"
+        plain = f"from {self.runtime} import Accelerator"
         return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
+
+    def _write_kernel(self, changed: dict[int, list[str]]) -> None:
+        """The kernel's statements as they run there."""
+        for statement in self.kernel.statements:
+            own = self.kernel.own(statement)
+            if own is statement:
+                continue
+            first, last = statement.lineno, end_of(statement)
+            changed |= {line: [] for line in range(first, last + 1)}
+            if own is not None:
+                changed[first] = self.kernel.source(own)
+        for name, original in self.kernel.definitions.items():
+            node = self.now.defined[name]
+            changed |= {line: [] for line in range(first_of(node), end_of(node) + 1)}
+            changed[first_of(node)] = self.kernel.source(original)
+        for insertion in reversed(self.kernel.insertions):
+            here = changed.get(insertion.line, [self.lines[insertion.line - 1]])
+            changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
+
+    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> list[str]:
+        """The notebook's own Accelerator, one process, where its cells from `since` need it."""
+        section = self._section(since, until)
+        reach = self.now.reach(self.kernel.altered(section))
+        prepared = self._prepared(section, done)
+        loaders = [n for n in prepared if n in reach and is_loader(n, self.roles)]
+        if not self._own_is_needed(section, done):
+            return []
+        lines = []
+        if not self.has_own and self.works[0].construct is not None:
+            lines = (ast.get_source_segment(self.after, self.works[0].construct) or "").split("\n")
+        self.has_own = True
+        used = self.now.reach(section)
+        again = [n for n in prepared if n in loaders or (n in used and self._is_model(n))]
+        if again:
+            lines.append(f"{', '.join(again)} = {HOLDER}.prepare({', '.join(again)})")
+        return lines
+
+    def _placed(self, done: Sequence[Training], until: int | None, since: int) -> list[str]:
+        """Trained models go where cells below, up to the next training, compute with them."""
+        section = self._section(since, until)
+        device, used = self.kernel.device_of(section), self.now.reach(section)
+        if not device or self._own_is_needed(section, done):
+            return []
+        return [f"{n}.to({device})" for n in self._prepared(section, done) if n in used and self._is_model(n)]
+
+    def _own_is_needed(self, section: list[ast.stmt], done: Sequence[Training]) -> bool:
+        reach = self.now.reach(self.kernel.altered(section))
+        return HOLDER in reach or any(
+            n in reach and is_loader(n, self.roles) for n in self._prepared(section, done)
+        )
+
+    def _first_in_need(self, until: int) -> int:
+        """The line of the first statement of the kernel that needs its Accelerator."""
+        section = self._section(0, until)
+        return next(s.lineno for s in self.kernel.altered(section) if self._own_is_needed([s], self.works))
+
+    def _section(self, since: int, until: int | None) -> list[ast.stmt]:
+        """The kernel's statements between two trainings."""
+        return [s for s in self.kernel.statements if since < s.lineno < (until or len(self.lines) + 1)]
+
+    def _is_model(self, name: str) -> bool:
+        return "module" in self.roles.get(name, ())
+
+    def _prepared(self, section: list[ast.stmt], done: Sequence[Training]) -> list[str]:
+        """The names that the migrated text prepares, here or before."""
+        ready = [n for work in done for n in work.ready]
+        inside = [s for work in done for s in work.body if is_prepare(s)]
+        inside += [s for s in section if is_prepare(s)]
+        return list(dict.fromkeys([*ready, *(n for s in inside for n in targets_of(s))]))
+
+    # -- shared by the functions -----------------------------------------------------------------------------
+
+    def of(self, statement: ast.stmt) -> list[str]:
+        return self.lines[statement.lineno - 1 : end_of(statement)]
+
+    def fresh(self, name: str) -> str:
+        found, number = name, 1
+        while found in self.taken:
+            number += 1
+            found = f"{name}_{number}"
+        self.taken.add(found)
+        return found
+
+    def state(self, name: str) -> str:
+        """The variable for a state that comes back: one for each name."""
+        if name not in self.names:
+            self.names[name] = self.fresh(name)
+        return self.names[name]
+
+    @cached_property
+    def unit(self) -> str:
+        """What the author indents by."""
+        for statement in ast.walk(self.now.tree):
+            inner = getattr(statement, "body", None)
+            if isinstance(statement, ast.stmt) and isinstance(inner, list) and statement.col_offset == 0:
+                line: str = self.lines[inner[0].lineno - 1]
+                if unit := line[: len(line) - len(line.lstrip())]:
+                    return unit
+        return "    "
+
+
+class Function:
+    """One training as a function, and its launch."""
+
+    def __init__(self, text: Text, work: Training) -> None:
+        self.text, self.work, self.now, self.unit = text, work, text.now, text.unit
+        self.reach = self.now.reach(work.body)
+        self.prepares, self.verbatim = self._preparation()
+        self.opening = work.body[0] if self._opens_with_prepare() else None
+
+    def written(self) -> list[str]:
+        single = self._single_call()
+        if single is not None:
+            return single
+        return [*self._gap(self.work.body[0].lineno), *self._function(), "", "", *self._launch()]
 
     def _gap(self, line: int) -> list[str]:
         """A blank line where the function would stick to the code above it."""
-        above = self.lines[line - 2].strip()
+        above = self.text.lines[line - 2].strip()
         return [] if not above or above.startswith(("#", "'crosstrain")) else [""]
 
     # -- the function ----------------------------------------------------------------------------------------
 
     def _function(self) -> list[str]:
-        work = self.work
-        self.name = self._fresh("training")
-        unit = self._unit()
-        preparation = [line for s in work.moved if is_prepare(s) for line in self._preparation(s)]
+        work, unit = self.work, self.unit
+        self.name = self.text.fresh("training")
         shared, self.arguments = self._names()
-        head = wrapped(f"def {self.name}(", self.arguments, "):", unit)
-        lines = [*head]
+        lines = wrapped(f"def {self.name}(", self.arguments, "):", unit)
         if shared:
             lines.append(f"{unit}global {', '.join(shared)}")
-        moved = [line for s in work.moved if is_construct(s) for line in self._of(s)]
-        moved += [line for s in self._needed_devices() for line in self._of(s)]
-        inside = [*moved, *preparation, *self.lines[work.body[0].lineno - 1 : end_of(work.body[-1])]]
+        start = work.body[0] if self.opening is None else work.body[1]
+        body = self.text.lines[start.lineno - 1 : end_of(work.body[-1])]
+        inside = [*self._setup(), *map(without_time, body)]
         frozen = string_lines(inside)
         lines += [
             f"{unit}{line}" if line.strip() and n not in frozen else line for n, line in enumerate(inside)
         ]
-        state = "{}.state_dict()" if work.construct is None else f"{HOLDER}.get_state_dict({{}})"
-        returned = [
-            what for name in work.models for what in self._left(state.format(name), f"{name}.training")
-        ]
-        if returned + work.results:
-            lines.append(f"{unit}return {', '.join(returned + work.results)}")
+        if returned := [*(what for _, what in self._states()), *work.results]:
+            lines.append(f"{unit}return {', '.join(returned)}")
         return lines
 
-    def _left(self, state: str, mode: str) -> list[str]:
-        """What a trained model leaves: its weights and, where the training evaluates, which mode it ended in."""
-        places: list[ast.AST] = [*self.work.body, *self.now.uses(self.work.body)]
-        evaluates = any(
-            isinstance(n, ast.Attribute) and n.attr == "eval" for p in places for n in ast.walk(p)
-        )
-        return [state, mode] if evaluates else [state]
+    def _setup(self) -> list[str]:
+        """The Accelerator, its device, and everything prepared."""
+        lines = [] if self.work.construct is None else self.text.of(self.work.construct)
+        lines = [*lines, *(line for d in self._needed_devices() for line in self.text.of(d))]
+        lines += [line for s in self.verbatim for line in self.text.of(s)]
+        names = list(dict.fromkeys([*self.prepares, *(targets_of(self.opening) if self.opening else ())]))
+        if not names:
+            return lines
+        start, listed = f"{', '.join(names)} = {HOLDER}.prepare(", ", ".join(names)
+        short = len(self.unit) + len(start) + len(listed) < WIDTH
+        return [*lines, *([f"{start}{listed})"] if short else [start, f"{self.unit}{listed}", ")"])]
 
-    def _preparation(self, statement: ast.stmt) -> list[str]:
-        """The prepare from another cell, less the loaders that only later cells iterate."""
-        assert isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)
-        given = [n.id for n in statement.value.args if isinstance(n, ast.Name)]
-        names = targets_of(statement)
-        if given != names or statement.value.keywords or len(given) != len(statement.value.args):
-            return self._of(statement)
-        idle = {n for n in names if n not in self.reach and self._is_loader(n)}
-        self.idle |= idle
-        kept = [n for n in names if n not in idle]
-        if not idle:
-            return self._of(statement)
-        start, names_kept = f"{', '.join(kept)} = {HOLDER}.prepare(", ", ".join(kept)
-        unit = self._unit()
-        short = len(unit) + len(start) + len(names_kept) < WIDTH
-        return [f"{start}{names_kept})"] if short else [start, f"{unit}{names_kept}", ")"]
+    def _preparation(self) -> tuple[list[str], list[ast.Assign]]:
+        """What cells above prepare for this training: names for a joint prepare, and statements that stay as they are.
 
-    def _indented(self, names: Sequence[str]) -> list[str]:
-        return [f"{self._unit()}{name}," for name in names]
+        Less the loaders that it does not iterate, and all of what belongs to another training.
+        """
+        ready = self.work.ready
+        own = {s for n, s in ready.items() if n in self.reach}
+        names = [
+            n
+            for n, s in ready.items()
+            if s in own and _is_plain_prepare(s) and (n in self.reach or not is_loader(n, self.work.roles))
+        ]
+        return names, [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
 
-    def _is_loader(self, name: str) -> bool:
-        return any("loader" in role for role in self.work.roles.get(name, ()))
+    def _opens_with_prepare(self) -> bool:
+        """Whether the body begins with a prepare of its own that one statement with ours can do."""
+        body = self.work.body
+        return len(body) > 1 and is_prepare(body[0]) and _is_plain_prepare(body[0]) and bool(self.prepares)
+
+    def _prepared(self) -> list[str]:
+        inside = [s for s in (*self.verbatim, *self.work.body) if is_prepare(s)]
+        return list(dict.fromkeys([*self.prepares, *(n for s in inside for n in targets_of(s))]))
 
     def _names(self) -> tuple[list[str], list[str]]:
         """(global names, parameters): what functions of the notebook read stays global, the rest is handed in."""
         work = self.work
-        used = self.now.uses(work.body)
-        read = {n for d in used for n in self.now.reads.get(d.name, ())} | self.now.written_by(work.body)
-        own = stored([*work.moved, *work.body]) - self.idle | {
-            n for d in self._needed_devices() for n in targets_of(d)
-        }
-        prepared = [n for n in work.prepared if n not in self.idle]
+        prepared, devices = self._prepared(), self._needed_devices()
+        read = {n for d in self.now.uses(work.body) for n in self.now.reads.get(d.name, ())}
+        read |= self.now.written_by(work.body)
+        own = stored([*work.body, *devices]) | {*prepared, HOLDER}
         # What belongs together travels together: an optimizer holds its model's parameters.
         if read & set(prepared):
             read |= set(prepared)
-        order = [HOLDER, *prepared, *names_in_order([*work.moved, *self._needed_devices(), *work.body])]
+        order = [HOLDER, *prepared, *names_in_order([*devices, *work.body])]
         order = [n for n in dict.fromkeys(order) if n in own]
-        outer = stored(work.earlier) - {HOLDER}
-        devices = {n for d in work.devices for n in targets_of(d)}
+        outer = stored(work.earlier) - {HOLDER} - {n for d in work.devices for n in targets_of(d)}
+        first = self.now.read_by([*self.verbatim, *devices, *work.body]).keys() | set(self.prepares)
         shared = [n for n in order if n in read]
-        first = self.now.read_by([*work.moved, *work.body]).keys()
-        return shared, [n for n in order if n in first & outer - devices and n not in shared]
+        return shared, [n for n in order if n in first & outer and n not in shared]
 
     def _needed_devices(self) -> list[ast.Assign]:
         return [d for d in self.work.devices if set(targets_of(d)) & self.reach]
@@ -164,7 +273,7 @@ class Text:
     def _single_call(self) -> list[str] | None:
         """`main()` is launched as it is, where the function makes its own Accelerator."""
         work = self.work
-        if len(work.body) != 1 or work.moved or work.devices or work.models:
+        if len(work.body) != 1 or work.ready or work.devices or work.models or work.states or work.construct:
             return None
         statement = work.body[0]
         inner = statement.body[0] if isinstance(statement, ast.If) and len(statement.body) == 1 else statement
@@ -178,103 +287,69 @@ class Text:
             return None
         if any(isinstance(a, ast.Starred) for a in value.args) or value.lineno != value.end_lineno:
             return None
-        if isinstance(inner, ast.Assign) and targets_of(inner) != work.results:
+        if isinstance(inner, ast.Assign) and not set(work.results) <= set(targets_of(inner)):
             return None
         if isinstance(inner, ast.Expr) and (work.results or _returns(function)):
             return None
-        arguments = [ast.get_source_segment(self.after, a) or "" for a in value.args]
+        arguments = [ast.get_source_segment(self.text.after, a) or "" for a in value.args]
         call = f"notebook_launcher({value.func.id}{tuple_of(arguments)})"
-        lines = self.lines[statement.lineno - 1 : end_of(statement)]
+        lines = self.text.of(statement)
         index = value.lineno - statement.lineno
         lines[index] = put_at(lines[index], value, call)
         return lines
 
     # -- the launch ------------------------------------------------------------------------------------------
 
-    def _launch(self) -> list[str]:
-        work = self.work
-        left = [
-            self._left(self._fresh(f"{name}_state"), self._fresh(f"{name}_training")) for name in work.models
+    def _states(self) -> list[tuple[str, str]]:
+        """(variable, what the function returns for it) of all whose state comes back."""
+        state = "{}.state_dict()" if self.work.construct is None else f"{HOLDER}.get_state_dict({{}})"
+        found = []
+        for name in self.work.models:
+            found.append((self.text.state(f"{name}_state"), state.format(name)))
+            if self._evaluates():
+                found.append((self.text.state(f"{name}_training"), f"{name}.training"))
+        return found + [
+            (self.text.state(f"{name}_state"), f"{name}.state_dict()") for name in self.work.states
         ]
-        targets = ", ".join([*(name for names in left for name in names), *work.results])
+
+    def _evaluates(self) -> bool:
+        """Whether a model may end in another mode than it began."""
+        places: list[ast.AST] = [*self.work.earlier, *self.work.body, *self.now.uses(self.work.body)]
+        return any(isinstance(n, ast.Attribute) and n.attr == "eval" for p in places for n in ast.walk(p))
+
+    def _launch(self) -> list[str]:
+        work, unit = self.work, self.unit
+        targets = ", ".join([*(name for name, _ in self._states()), *work.results])
         start = f"{targets} = " if targets else ""
         lines = [f"{start}notebook_launcher({self.name}{tuple_of(self.arguments)})"]
         if len(lines[0]) > WIDTH:
-            unit = self._unit()
-            inner = [f"{unit}{line}" for line in self._indented(self.arguments)]
-            lines = [
-                f"{start}notebook_launcher(",
-                f"{unit}{self.name},",
-                f"{unit}(",
-                *inner,
-                f"{unit}),",
-                ")",
-            ]
-        for model, (state, *mode) in zip(work.models, left, strict=True):
-            lines.append(f"{model}.load_state_dict({state})")
-            lines += [f"{model}.train({name})" for name in mode]
+            inner = f"{unit}{self.name},", f"{unit}({', '.join(self.arguments)}{_comma(self.arguments)}),"
+            lines = [f"{start}notebook_launcher(", *inner, ")"]
+            if len(inner[1]) > WIDTH:
+                listed = [f"{unit}{unit}{name}," for name in self.arguments]
+                lines = [lines[0], inner[0], f"{unit}(", *listed, f"{unit}),", ")"]
+        for name in (*work.models, *work.states):
+            lines.append(f"{name}.load_state_dict({self.text.state(f'{name}_state')})")
+            if name in work.models and self._evaluates():
+                lines.append(f"{name}.train({self.text.state(f'{name}_training')})")
         return lines
 
-    def _below(self) -> list[str]:
-        """The notebook's own Accelerator, one process, for the cells below that use it."""
-        work = self.work
-        if work.construct is None:
-            return []
-        reach = self.now.reach([s for s in work.later if s not in work.later_prints])
-        again = [n for n in work.prepared if n in reach]
-        loaders = [n for n in again if self._is_loader(n)]
-        devices = [d for d in work.devices if set(targets_of(d)) & reach]
-        if not (HOLDER in reach or loaders or devices):
-            work.prints += work.later_prints
-            return []
-        again = [n for n in again if n in loaders or "module" in self.work.roles.get(n, ())]
-        lines = (ast.get_source_segment(self.after, work.construct) or "").split("\n")
-        lines += [line for d in devices for line in self._of(d)]
-        if again:
-            lines.append(f"{', '.join(again)} = {HOLDER}.prepare({', '.join(again)})")
-        return ["", "# for the cells below, in the notebook's own process", *lines]
 
-    # -- the cells around ------------------------------------------------------------------------------------
+def _comma(names: Sequence[str]) -> str:
+    return "," if len(names) == 1 else ""
 
-    def _own_device(self, device: ast.Assign) -> list[str]:
-        """The author's choice of a device: cells that do not train still use it."""
-        (name,) = targets_of(device)
-        before = Statements(self.before)
-        cell = self.now.cell(device)
-        found = [s for s in before.of_cell(cell) if isinstance(s, ast.Assign) and targets_of(s) == [name]]
-        if len(found) != 1:
-            reason = f"cells besides the training's use `{name}`, which is chosen in several steps"
-            raise Obstacle(device.lineno, reason, f"Choose `{name}` in one statement")
-        lines = self.before.split("\n")
-        return lines[found[0].lineno - 1 : end_of(found[0])]
 
-    def _plain_prints(self) -> list[tuple[int, str]]:
-        """The lines in which `accelerator.print` is `print` again."""
-        found: dict[int, str] = {}
-        nodes = [n for s in self.work.prints for n in ast.walk(s) if is_print(n)]
-        for node in sorted(nodes, key=lambda n: (n.lineno, n.col_offset), reverse=True):
-            line = found.get(node.lineno, self.lines[node.lineno - 1])
-            found[node.lineno] = put_at(line, node, "print")
-        return list(found.items())
+def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
+    return any("loader" in role for role in roles.get(name, ()))
 
-    def _of(self, statement: ast.stmt) -> list[str]:
-        return self.lines[statement.lineno - 1 : end_of(statement)]
 
-    def _fresh(self, name: str) -> str:
-        while name in self.taken:
-            name = f"{name}_"
-        self.taken.add(name)
-        return name
-
-    def _unit(self) -> str:
-        """What the author indents by."""
-        for statement in ast.walk(self.now.tree):
-            inner = getattr(statement, "body", None)
-            if isinstance(statement, ast.stmt) and isinstance(inner, list) and statement.col_offset == 0:
-                line: str = self.lines[inner[0].lineno - 1]
-                if unit := line[: len(line) - len(line.lstrip())]:
-                    return unit
-        return "    "
+def _is_plain_prepare(statement: ast.stmt) -> bool:
+    """`a, b = accelerator.prepare(a, b)`."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return False
+    given = [n.id for n in statement.value.args if isinstance(n, ast.Name)]
+    plain = len(given) == len(statement.value.args) and not statement.value.keywords
+    return plain and given == targets_of(statement)
 
 
 def _returns(function: ast.FunctionDef) -> bool:

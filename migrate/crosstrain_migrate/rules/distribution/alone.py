@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.nodes import written
 from crosstrain_migrate.roles.values import Function, FunctionNode, Instance, Method, Symbol
 from crosstrain_migrate.rules.arguments import default_of, passed, spawn_arguments, spreads
 from crosstrain_migrate.rules.sources import Sources
@@ -112,6 +113,8 @@ class Alone:
         statement = self.facts.table.statement_of(node)
         if isinstance(statement, ast.AnnAssign) and statement.value is not None:
             return self._value(statement.value)
+        if isinstance(statement, ast.AugAssign) and statement.target is node:
+            return self._augmented(statement)
         if not isinstance(statement, ast.Assign):
             return None
         for target in statement.targets:
@@ -120,6 +123,21 @@ class Alone:
             if isinstance(target, ast.Tuple | ast.List) and node in target.elts:
                 return self._element(statement.value, target.elts.index(node), len(target.elts))
         return None
+
+    def _augmented(self, statement: ast.AugAssign) -> Known | None:
+        """`args.rank += gpu`: from what it was assigned before."""
+        target, function = statement.target, BINARY.get(type(statement.op))
+        if function is None or not isinstance(target, ast.Name | ast.Attribute):
+            return None
+        first = [d for d in self.sources.definitions(target) if not self._augments(d) and not self.dead(d)]
+        before, by = join([self._definition(d) for d in first]), self._value(statement.value)
+        if before is None or by is None:
+            return None
+        return PENDING if PENDING in (before, by) else apply(function, [before, by])
+
+    def _augments(self, definition: ast.AST) -> bool:
+        statement = self.facts.table.statement_of(definition)
+        return isinstance(statement, ast.AugAssign) and statement.target is definition
 
     def _element(self, value: ast.expr, index: int, length: int) -> Known | None:
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == length:
@@ -178,6 +196,8 @@ class Alone:
     def _value_Attribute(self, node: ast.Attribute) -> Known | None:
         stores = self.sources.definitions(node)
         alive = [a for a in stores if not self.dead(a)]
+        if self.world.several:  # one of them has the number that was added up in the end
+            alive = [a for a in alive if self._augments(a)] or alive
         found = [self._definition(a) for a in alive]
         if self.sources.is_namespace(node.value):
             found.append(option(self.sources.options.get(node.attr), node.attr, self.world, self._value))
@@ -202,6 +222,8 @@ class Alone:
         if environment is not None:
             return environment
         name = next((p[9:] for p in paths if p.startswith("builtins.") and p[9:] in PURE), None)
+        if name == "int" and len(node.args) == 1 and (asked := self._needed(node.args[0])) is not None:
+            return apply(int, [asked])
         if name is not None and not node.keywords:
             return self._pure(PURE[name], node.args)
         targets = self._local(node)
@@ -261,6 +283,14 @@ class Alone:
             return Known(launched, True)
         default = self._value(node.args[1])
         return default if default is None or default is PENDING else Known(default.value, True)
+
+    def _needed(self, node: ast.expr) -> Known | None:
+        """`os.getenv("SLURM_NODEID")` where a number is made of it: whoever asks so was launched."""
+        if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
+            return None
+        asks = written(node.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"}
+        key = node.args[0]
+        return self._variable(key.value) if asks and isinstance(key, ast.Constant) else None
 
     def _pure(self, function: Callable[..., object], nodes: list[ast.expr]) -> Known | None:
         arguments = [self._value(n) for n in nodes]

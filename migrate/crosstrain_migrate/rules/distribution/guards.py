@@ -20,6 +20,9 @@ RULE = "CT303"
 LOGS = ("logging.", "torch.utils.tensorboard", "tensorboardX", "wandb.", "mlflow.", "loguru.", "visdom.")
 
 
+UNTOLD = object()  # what a process finds where it cannot be told
+
+
 SPEAKING = frozenset(
     {"builtins.print", "torch.save", "os.makedirs", "os.mkdir", "os.path.join", "os.path.exists"}
 )
@@ -46,6 +49,9 @@ def _by_process(stage: Stage, test: ast.expr) -> list[tuple[object, ...]]:
         except TypeError:
             return []  # lists and the like decide nothing
         return [tuple(map(bool, values)) if isinstance(test, ast.Compare | ast.BoolOp) else values]
+    told = [k.value for k in known if k is not None]
+    if len(told) > 1 and any(value != told[0] for value in told):
+        return [tuple(k.value if k is not None else UNTOLD for k in known)]
     parts = [n for n in ast.iter_child_nodes(test) if isinstance(n, ast.expr)]
     return [values for part in parts for values in _by_process(stage, part)]
 

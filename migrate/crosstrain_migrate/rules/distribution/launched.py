@@ -18,7 +18,8 @@ RANKS = frozenset(
 
 LOCAL_RANKS = frozenset({"LOCAL_RANK", "SLURM_LOCALID"})
 NODE_RANKS = frozenset({"NODE_RANK", "GROUP_RANK", "SLURM_NODEID"})
-SIZES = frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NNODES"})
+MACHINES = frozenset({"SLURM_NNODES", "SLURM_JOB_NUM_NODES"})
+SIZES = MACHINES | frozenset({"WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS"})
 
 
 LAUNCHED = RANKS | SIZES | {"MASTER_ADDR", "MASTER_PORT"}
@@ -112,6 +113,8 @@ class World:
             return str(self.rank // self.local_size)
         if name in RANKS:
             return str(self.rank)
+        if name in MACHINES:
+            return str(self.size // self.local_size)
         if name in SIZES:
             return str(self.local_size if name.startswith("LOCAL") else self.size)
         return "here"

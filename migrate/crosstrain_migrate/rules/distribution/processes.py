@@ -28,6 +28,7 @@ from .reductions import REDUCERS, reduction
 from .samplers import SAMPLERS, is_sampler
 from .wish import MARK
 
+RANK_NUMBERS = frozenset({"process_index", "local_process_index"})
 GROUP, SAMPLER, PROCESSES, DEVICE = "CT303", "CT304", "CT305", "CT308"
 
 
@@ -114,6 +115,8 @@ def _statements(stage: Stage) -> None:
             continue
         if isinstance(node, ast.Assign) and _sets_environment(node):
             stage.remove(node, GROUP, "the launcher sets it")
+        elif isinstance(node, ast.AugAssign) and _counts_rank(stage, node):
+            stage.remove(node, GROUP, "the accelerator knows which process this is")
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             _call_statement(stage, node, node.value)
         elif isinstance(node, ast.Assign) and _unread_rank(stage, node):
@@ -167,6 +170,14 @@ def _sets_environment(node: ast.Assign) -> bool:
         and t.slice.value in LAUNCHED
         for t in node.targets
     )
+
+
+def _counts_rank(stage: Stage, node: ast.AugAssign) -> bool:
+    """`args.rank += gpu`: from the machine's first process to this one; whoever reads it asks the accelerator."""
+    if not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name | ast.Attribute):
+        return False
+    by, target = stage.alone.by_hand(node.value), stage.alone.by_hand(node.target)
+    return by is not None and target is not None and ranks.number(stage, node.value, by) in RANK_NUMBERS
 
 
 def _unread_rank(stage: Stage, node: ast.Assign) -> bool:

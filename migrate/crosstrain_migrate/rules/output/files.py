@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.rules.base import Context, Refusal
 from crosstrain_migrate.rules.placement import home
@@ -70,7 +69,7 @@ def plan(context: Context) -> None:
     _directories(context)
     by_one: set[ast.Call] = set()
     for node in context.facts.each(ast.With):
-        if any(_opens_for_writing(context, i.context_expr) for i in node.items):
+        if any(speakers.opens_for_writing(context.facts, i.context_expr) for i in node.items):
             _guard(context, node, guarded)
     for call in context.facts.calls:
         statement = context.facts.table.statement_of(call)
@@ -81,7 +80,8 @@ def plan(context: Context) -> None:
         elif (
             isinstance(statement, ast.Assign)
             and statement.value is call
-            and _opens_for_writing(context, call)
+            and speakers.opens_for_writing(context.facts, call)
+            and not speakers.is_the_main_processes(context, call)
         ):
             _null_device(context, call)
             by_one.add(call)
@@ -101,7 +101,7 @@ def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
     """What the main process wrote in this run, in `calls`, is there before any process reads it."""
     written: dict[str, list[ast.Call]] = {}
     for call in calls:
-        if _opens_for_writing(context, call) or writes_file(context, call):
+        if speakers.opens_for_writing(context.facts, call) or writes_file(context, call):
             for path in _paths(call):
                 written.setdefault(path, []).append(call)
     for call in context.facts.calls if written else ():
@@ -134,7 +134,7 @@ def _paths(call: ast.Call) -> set[str]:
 
 def _reads(context: Context, call: ast.Call) -> bool:
     if "builtins.open" in context.facts.paths(call.func):
-        return not _opens_for_writing(context, call)
+        return not speakers.opens_for_writing(context.facts, call)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
     return name.startswith(("load", "read", "imread"))
 
@@ -216,15 +216,6 @@ def _must_be_new(context: Context, call: ast.Call) -> None:
         "every process makes this directory, and all but the first fail because it exists",
         "use os.makedirs(..., exist_ok=True), or make it on the main process only",
     )
-
-
-def _opens_for_writing(context: Context, node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    if "builtins.open" in context.facts.paths(node.func):
-        mode = given(node, "mode", 1)
-        return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
-    return False
 
 
 def writes_file(context: Context, call: ast.Call) -> bool:

@@ -11,6 +11,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.arguments import given, keyword_of
+from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import Context
 
@@ -93,12 +94,27 @@ def _reached(context: Context, call: ast.Call) -> str | None:
         return None
     if any("main_process" in ast.unparse(part) for part in (*call.args, *(k.value for k in call.keywords))):
         return None
-    if any(
-        isinstance(a, ast.If) and "main_process" in ast.unparse(a.test)
-        for a in context.facts.table.ancestors(call)
-    ):
+    if is_the_main_processes(context, call):
         return None
     return context.accelerator(call) if context.reachable(call) else ""
+
+
+def is_the_main_processes(context: Context, node: ast.AST) -> bool:
+    """Whether a test that the script has already leaves `node` to the main process."""
+    around = (a for a in context.facts.table.ancestors(node) if isinstance(a, ast.If))
+    return any("main_process" in ast.unparse(a.test) for a in around)
+
+
+def opens_for_writing(facts: Facts, node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call) or "builtins.open" not in facts.paths(node.func):
+        return False
+    mode = given(node, "mode", 1)
+    return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
+
+
+def keeps_a_file_open(facts: Facts, statement: ast.AST) -> bool:
+    """`log = open(path, "w")`, which is the null device on the other processes."""
+    return isinstance(statement, ast.Assign) and opens_for_writing(facts, statement.value)
 
 
 def _only_main(context: Context, call: ast.Call, name: str, fresh: str, beside: str) -> None:

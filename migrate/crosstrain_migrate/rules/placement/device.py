@@ -268,12 +268,10 @@ class Placement:
 
     def _portable_cuda(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
-        values = self.facts.of(call.func.value)
-        if any(isinstance(v, Symbol) for v in values):
+        if self.facts.targets(call) or self._follows_tensor(call):
             return
         if not self.context.reachable(call):
-            if self.facts.in_module(call):
-                tensor_types.left_in_module(self.context, call)
+            tensor_types.left_behind(self.context, call)
             return
         accelerator = self.context.accelerator(call)
         extra = "".join(
@@ -283,6 +281,21 @@ class Placement:
         self.gone.update(n for a in call.args for n in ast.walk(a))
         self.portable.add(call)
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
+
+    def _follows_tensor(self, call: ast.Call) -> bool:
+        """`window.cuda(image.get_device())`: to where a tensor is that is at hand."""
+        asked = call.args[0] if len(call.args) == 1 and not call.keywords else None
+        if not isinstance(asked, ast.Call) or not isinstance(asked.func, ast.Attribute) or asked.args:
+            return False
+        if asked.func.attr != "get_device" or self.facts.targets(asked):
+            return False
+        assert isinstance(call.func, ast.Attribute)
+        self.portable.add(call)
+        moved, like = call.func.value, asked.func.value
+        self.context.replace(
+            call, OTHER, "to where the other tensor is", "{x}.to({y}.device)", x=moved, y=like
+        )
+        return True
 
     # -- what is left ----------------------------------------------------------------------------------------
 

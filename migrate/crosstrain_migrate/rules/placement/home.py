@@ -15,7 +15,7 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import modules_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments
 from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import Function, FunctionNode, Symbol, made_at
+from crosstrain_migrate.roles.values import External, Function, FunctionNode, Shard, Symbol, made_at
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
@@ -135,8 +135,8 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     late = anchor is not None and scope is subject.scope and anchor.lineno > _all_exist(facts, subject)
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
-    speaks = next((s for s in suite if _makes_speaker(facts, s)), None)
-    return speaks if speaks is not None and _may_stand(suite, speaks, first) else first
+    asks = next((s for s in suite if _makes_speaker(facts, s) or _moves_a_tensor(facts, s)), None)
+    return asks if asks is not None and _may_stand(suite, asks, first) else first
 
 
 def _first_stores(facts: Facts, subject: Subject) -> list[ast.stmt]:
@@ -144,7 +144,9 @@ def _first_stores(facts: Facts, subject: Subject) -> list[ast.stmt]:
     core = subject.named if subject.stages else subject.models
     found = [h.stores[0] for v in (*core, *subject.optimizers) for h in stores(facts, subject.scope, v)]
     made = [facts.table.statement_of(made_at(v)) for v in subject.unnamed]
-    return found + [s for s in made if facts.table.of_node[s] is subject.scope]
+    found += [s for s in made if facts.table.of_node[s] is subject.scope]
+    stages = dict.fromkeys(subject.stages.values()) if not found else ()
+    return found + [facts.table.statement_of(c) for s in stages for c in _calls_into(facts, subject.scope, s)]
 
 
 def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:
@@ -154,7 +156,23 @@ def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:
     calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
     called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
     calls += [n for function in called for n in walk(function) if isinstance(n, ast.Call)]
+    if any(speakers.keeps_a_file_open(facts, part) for part in walk(statement)):
+        return True
     return any(facts.paths(c.func) & speakers.MADE for c in calls)
+
+
+def _moves_a_tensor(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once moves something that nobody prepares: `test_data.data[:100].cuda()`."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    return any(_is_a_tensors_move(facts, call) for call in walk(statement) if isinstance(call, ast.Call))
+
+
+def _is_a_tensors_move(facts: Facts, call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "cuda" or facts.targets(call):
+        return False
+    moved = facts.of(call.func.value)
+    return not any(facts.interp.is_module(v) or isinstance(v, External | Shard) for v in moved)
 
 
 def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt) -> bool:

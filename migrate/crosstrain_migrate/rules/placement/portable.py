@@ -7,6 +7,8 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.base import Context
 
+from . import visible
+
 RULE = "CT105"
 # Each fails where torch has no CUDA; queries such as max_memory_allocated answer 0 there.
 ONLY_CUDA = frozenset(
@@ -22,6 +24,7 @@ TEST = "torch.cuda.is_available()"
 
 
 def plan(context: Context) -> None:
+    visible.plan(context)
     for call in context.facts.calls_to(*ONLY_CUDA):
         statement = context.facts.table.statement_of(call)
         whole = isinstance(statement, ast.Expr) and statement.value is call

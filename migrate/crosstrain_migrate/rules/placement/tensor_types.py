@@ -29,8 +29,8 @@ def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
         context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY, Severity.NOTE)
 
 
-def left_in_module(context: Context, call: ast.Call) -> None:
-    """`.cuda()` in a module, which has no accelerator."""
+def left_behind(context: Context, call: ast.Call) -> None:
+    """`.cuda()` where no accelerator is: in a module, or in a function that only others call."""
     context.note(RULE, call, f"`{ast.unparse(call)}`: {REASON}", REMEDY, Severity.NOTE)
 
 

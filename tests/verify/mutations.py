@@ -180,7 +180,7 @@ MUTATIONS = {
             "    torch.manual_seed(5 + accelerator.process_index)\n"
         },
         TWO,
-        "per-rank-draws",
+        "other-start",
     ),
     "a_collective_under_a_guard": Mutation(
         "mnist_functions",
@@ -220,7 +220,7 @@ MUTATIONS = {
         short=True,
     ),
     "backward_without_the_accelerator": Mutation(
-        "regression_mse", {r"accelerator\.backward\(loss\)": "loss.backward()"}, TWO, "local-count"
+        "regression_mse", {r"accelerator\.backward\(loss\)": "loss.backward()"}, TWO, "plain-backward"
     ),
     "gradients_not_cleared": Mutation(
         "mnist_functions", {r"        optimizer\.zero_grad\(\)\n": ""}, ONE, "gradient", TRAIN_SMALL

@@ -208,14 +208,15 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
 def seed(value: int, rank: int) -> None:
     """The same start for every run, and another for every rank, also for scripts that seed nothing.
 
-    torch's seeds are as far apart as random ones: nearer ones would pass for the script's own choice.
+    torch's seeds are as far apart as random ones: nearer ones would pass for the script's own choice. They differ in
+    their lower 32 bits, too, which are all that its generator on the CPU looks at.
     """
     import numpy
     import torch
 
     random.seed(value + 1000 * rank)
     numpy.random.seed(value + 1000 * rank)
-    torch.manual_seed(value + (rank << 40))
+    torch.manual_seed(value + rank * ((1 << 40) + 1000))
 
 
 class Stage:

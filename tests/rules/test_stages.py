@@ -126,11 +126,13 @@ def test_accelerate_prepares_another_object() -> None:
 
 
 def test_two_optimizers_for_one_model_in_two_functions() -> None:
-    """Which of them prepares it would depend on the order of the calls."""
+    """The model is prepared where it is made, before either of them."""
     both = STAGES.replace("second(student, teacher, train)", "second(teacher, student, train)")
     result = migrate(both)
     check_invariants(both, result)
-    assert result.refused
+    assert "teacher, train, test = accelerator.prepare(teacher, train, test)\n" in result.after
+    assert "    steps = accelerator.prepare(steps)\n" in result.after
+    assert "    steps, decay = accelerator.prepare(steps, decay)\n" in result.after
 
 
 def test_a_loader_that_its_maker_goes_on_with_is_prepared_there() -> None:
@@ -254,3 +256,83 @@ def test_a_loader_without_a_name_is_prepared_where_it_is_made() -> None:
     check_invariants(text, result)
     assert "stream = iter(accelerator.prepare(DataLoader(" in unbroken(result.after)
     assert "small, steps = accelerator.prepare(small, steps)" in result.after
+
+
+APART = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Learner:
+    def __init__(self, device):
+        self.net = nn.Linear(8, 3).to(device)
+
+    def loss(self, x, y):
+        return nn.functional.cross_entropy(self.net(x), y)
+
+
+class Rule:
+    def __init__(self, learner):
+        self.optimizer = torch.optim.SGD(learner.net.parameters(), lr=0.1)
+
+    def step(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+def main():
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48).long()), batch_size=8)
+    learner = Learner(device)
+    rule = Rule(learner)
+    for x, y in loader:
+        rule.step(learner.loss(x.to(device), y.to(device)))
+
+
+if __name__ == "__main__":
+    main()
+"""
+GLOBAL = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Linear(8, 3)
+
+
+def main():
+    loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.zeros(48).long()), batch_size=8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_what_no_function_holds_together_is_prepared_where_it_is_made() -> None:
+    result = migrate(APART)
+    assert not result.refused, result.findings
+    assert "self.net = self.accelerator.prepare(self.net)" in result.after
+    assert "self.optimizer = self.accelerator.prepare(self.optimizer)" in result.after
+    assert "loader = accelerator.prepare(loader)" in result.after
+    assert result.after.index("accelerator = Accelerator()") < result.after.index("loader = DataLoader")
+    assert "self.accelerator.backward(loss)" in result.after
+    check_invariants(APART, result)
+
+
+def test_a_model_of_the_file_and_an_optimizer_of_main() -> None:
+    result = migrate(GLOBAL)
+    assert not result.refused, result.findings
+    assert (
+        "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)\nmodel = accelerator.prepare(model)\n"
+        in result.after
+    )
+    assert "    optimizer, loader = accelerator.prepare(optimizer, loader)\n" in result.after
+    check_invariants(GLOBAL, result)

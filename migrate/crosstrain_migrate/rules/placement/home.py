@@ -81,7 +81,7 @@ def _asks(facts: Facts, value: ast.expr) -> bool:
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
     """The scope that prepares, or, when it is given a model or a loader, its caller that makes them: the Accelerator
     must exist before they draw random numbers."""
-    missing = subject.named
+    missing = [v for v in subject.named if v not in subject.stages]
     scope, seen = subject.scope, {subject.scope}
     while missing := [v for v in missing if not stores(facts, scope, v)]:
         callers = {facts.table.of_node[site] for site in facts.callers.get(scope.node, ())}
@@ -132,7 +132,7 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     if marked is not None and first_store.lineno < marked.lineno:
         marked = _in_suite(facts, first_store, suite) or marked
     # Where the script names no device, or too late, the first thing that is prepared must find it there.
-    late = anchor is not None and scope is subject.scope and anchor.lineno > _all_exist(facts, subject)
+    late = anchor is not None and scope is subject.scope and anchor.lineno > _needed_by(facts, subject)
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
     asks = next((s for s in suite if _makes_speaker(facts, s) or _moves_a_tensor(facts, s)), None)
@@ -186,10 +186,12 @@ def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt) -> boo
     return not any(isinstance(n, ast.Name) and n.id in stored for n in ast.walk(first))
 
 
-def _all_exist(facts: Facts, subject: Subject) -> int:
-    """The line after which everything that is prepared is there."""
+def _needed_by(facts: Facts, subject: Subject) -> int:
+    """The line after which everything that is prepared is there, or the first of several trainings begins."""
     core = (*subject.models, *subject.optimizers, *subject.train_loaders)
-    return max((h.last.lineno for v in core for h in stores(facts, subject.scope, v)), default=0)
+    made = [h.last.lineno for v in core for h in stores(facts, subject.scope, v)]
+    trains = [c.lineno for c, _ in facts.backward_calls if facts.table.of_node[c] is subject.scope]
+    return min([max(made, default=0), *trains])
 
 
 def _first(scope: Scope) -> ast.stmt:

@@ -43,8 +43,8 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
     found: dict[str, Holding] = {}
     items = {Sequence(site): key for site, key in facts.items.get(value, ())}
-    for node, values in facts.stores:
-        if facts.table.of_node.get(node) is not scope or _is_loop_variable(facts, node):
+    for node, values in facts.stores_in.get(scope, ()):
+        if _is_loop_variable(facts, node):
             continue  # a loop variable over models is no place to bind a prepared one
         statement = facts.table.statement_of(node)
         if value in values:
@@ -57,8 +57,8 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
             key = items[container]
             name = f"*{ast.unparse(node)}" if key == ANY else f"{ast.unparse(node)}[{key!r}]"
             found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
-    for alias, held in facts.interp.definitions.items():
-        if isinstance(alias, ast.alias) and value in held and facts.table.of_node.get(alias) is scope:
+    for alias in facts.imports_in.get(scope, ()):
+        if value in facts.interp.definitions[alias]:
             name = alias.asname or alias.name  # made by another file of the program
             found.setdefault(name, Holding(name, value, [], scope)).stores.append(
                 facts.table.statement_of(alias)

@@ -36,7 +36,7 @@ def find_subject(facts: Facts) -> Subject:
         )
     for optimizer in facts.optimizers:
         _must_be_traced(facts, optimizer)
-    found = _together(facts, facts.train_loaders, []) or _apart(facts)
+    found = _together(facts, facts.train_loaders, []) or _apart(facts) or _each_where_made(facts)
     if found is None:
         raise refuse(
             RULE,
@@ -103,6 +103,44 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
     return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed, stages=stages)
 
 
+def _each_where_made(facts: Facts) -> Subject | None:
+    """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`."""
+    places: dict[Value, Scope] = {}
+    for value in (*facts.models, *facts.optimizers, *facts.train_loaders):
+        holding = [s for s in facts.table.scopes.values() if stores(facts, s, value)]
+        if holding:
+            places[value] = min(holding, key=lambda s: _distance(facts, s, value))
+        elif value not in facts.train_loaders:
+            return None
+    scope = _above_all(facts, set(places.values())) or places[facts.models[0]]
+    unnamed = [v for v in facts.train_loaders if v not in places]
+    stages = {value: place for value, place in places.items() if place is not scope}
+    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed, stages=stages)
+
+
+def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:
+    """The innermost function or file that leads to all of several scopes by its calls; None for a file's own top level,
+    which needs no calls to be before all."""
+    leading = [_leading_to(facts, place) for place in places]
+    common = [s for s in leading[0] if all(s in others for others in leading[1:])]
+    functions = [s for s in common if not isinstance(facts.table.parents.get(s.node), ast.ClassDef)]
+    return functions[0] if functions and not any(p.parent is None for p in places) else None
+
+
+def _leading_to(facts: Facts, place: Scope) -> list[Scope]:
+    """The scopes whose calls come to a scope, the nearest first."""
+    found = [place]
+    for scope in found:
+        callers = (facts.table.of_node[site] for site in facts.callers.get(scope.node, ()))
+        found += [caller for caller in dict.fromkeys(callers) if caller not in found]
+    return found
+
+
+def _distance(facts: Facts, scope: Scope, value: Value) -> tuple[bool, int]:
+    """The scope that makes a value first, then the outermost."""
+    return facts.table.of_node.get(site_of(value)) is not scope, _depth(scope)
+
+
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
     site = getattr(optimizer, "site", None)
@@ -159,11 +197,11 @@ def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
         for o in facts.optimizers
         if isinstance(o, External | Instance)
     )
-    depth = 0
-    current = scope.parent
-    while current is not None:
-        depth, current = depth + 1, current.parent
-    return (0 if made_here else 1, depth)
+    return (0 if made_here else 1, _depth(scope))
+
+
+def _depth(scope: Scope) -> int:
+    return 0 if scope.parent is None else 1 + _depth(scope.parent)
 
 
 def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:

@@ -90,8 +90,12 @@ def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
 
 def _assumption(file: Migrated, finding: Finding) -> dict[str, Any]:
     placed = _placed(file, finding)
-    about = {"kind": finding.kind, "claim": finding.reason, "check": finding.remedy}
-    about["status"] = finding.status or None
+    about = {
+        "kind": finding.kind,
+        "claim": finding.reason,
+        "check": finding.remedy,
+        "status": finding.status or None,
+    }
     return {**about, **{key: placed[key] for key in ("rule", "line", "column", "cell") if key in placed}}
 
 

@@ -113,6 +113,35 @@ class Facts:
         ]
 
     @cached_property
+    def stores_in(self) -> dict[Scope | None, list[tuple[ast.Name | ast.Attribute, Values]]]:
+        """`stores` by the scope that they stand in."""
+        found: dict[Scope | None, list[tuple[ast.Name | ast.Attribute, Values]]] = defaultdict(list)
+        for node, values in self.stores:
+            found[self.table.of_node.get(node)].append((node, values))
+        return found
+
+    @cached_property
+    def imports_in(self) -> dict[Scope | None, list[ast.alias]]:
+        """The names that imports bind, by scope."""
+        found: dict[Scope | None, list[ast.alias]] = defaultdict(list)
+        for node, _ in self.interp.definitions.items():
+            if isinstance(node, ast.alias):
+                found[self.table.of_node.get(node)].append(node)
+        return found
+
+    @cached_property
+    def taken_from_files(self) -> dict[str, list[ast.ImportFrom | ast.Attribute]]:
+        """Where something of a file of the program may be taken, by its name: an import from it, an attribute."""
+        found: dict[str, list[ast.ImportFrom | ast.Attribute]] = defaultdict(list)
+        for node in self.nodes if self.interp.links.regions else ():
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found[alias.name].append(node)
+            elif isinstance(node, ast.Attribute):
+                found[node.attr].append(node)
+        return found
+
+    @cached_property
     def names(self) -> dict[str, list[ast.Name]]:
         """Every place that mentions a variable, by its name, in the order of `nodes`."""
         found: dict[str, list[ast.Name]] = defaultdict(list)

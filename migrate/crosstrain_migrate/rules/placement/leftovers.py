@@ -276,12 +276,12 @@ class Leftovers:
     def _is_imported(self, scope: Scope, name: str) -> bool:
         """Whether another file of the program takes `name` from here."""
         interp = self.facts.interp
-        for node in self.facts.nodes if interp.links.regions else ():
-            if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+        for node in self.facts.taken_from_files.get(name, ()):
+            if isinstance(node, ast.ImportFrom):
                 path = interp.linked(node, node.level, node.module or "")
                 if interp.links.region(path) is scope.file:
                     return True
-            elif isinstance(node, ast.Attribute) and node.attr == name:
+            else:
                 owners = (v.path for v in self.facts.of(node.value) if isinstance(v, Symbol))
                 files = (interp.links.region(p.removeprefix(LOCAL)) for p in owners if p.startswith(LOCAL))
                 if any(file is scope.file for file in files):

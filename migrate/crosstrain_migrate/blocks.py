@@ -212,7 +212,8 @@ def _folded(
     if not kept:
         if last is None:
             return [], [*pending, *node.leading_lines]
-        return _spliced(last.body, [*node.leading_lines, *_bracketed(last)], pending)
+        above = [] if last is node else carry_over(list(last.leading_lines))
+        return _spliced(last.body, [*node.leading_lines, *above, *_bracketed(last)], pending)
     tail: Any = None
     if last is not None:
         tail = cst.Else(body=last.body, leading_lines=last.leading_lines if last is not node else [])

@@ -223,12 +223,12 @@ def _left_out(test: ast.expr) -> bool:
 def _drop(
     stage: Stage, node: ast.If, arms: list[tuple[ast.expr | None, list[ast.stmt]]], fates: list[str]
 ) -> None:
-    for (test, body), fate in zip(arms, fates, strict=True):
+    for number, ((test, body), fate) in enumerate(zip(arms, fates, strict=True)):
         if test is not None and fate != "keep":
             stage.gone.update(ast.walk(test))
         if fate == "drop":
             stage.gone.update(body)
-            lose_comments(stage, body)
+            lose_comments(stage, body, test if number else None)
     reason = "what one process does, prepare does on all"
     stage.edits.append(e.Fold(node, RULE, reason, arms=tuple(fates)))
     if stage.alone.leaves(node):

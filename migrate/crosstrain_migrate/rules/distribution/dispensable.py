@@ -21,10 +21,12 @@ RULE = "CT303"
 NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
 
 
-def lose_comments(stage: Stage, body: list[ast.stmt]) -> None:
+def lose_comments(stage: Stage, body: list[ast.stmt], elif_test: ast.expr | None = None) -> None:
     """The comments of a branch that goes: what they speak of goes with it, and the report lists them."""
     lines = stage.text.split("\n")
     first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
+    if elif_test is not None:  # what stands above an `elif` belongs to it
+        first = elif_test.lineno
     while first > 1 and (
         lines[first - 2].strip().startswith("#") or lines[first - 2].split("#")[0].strip() == "else:"
     ):

@@ -245,9 +245,11 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
             from crosstrain.fsdp import adopt_optimizer
 
             adopt_optimizer(optimizer)
-        gate = gate_of(optimizer)
+        gate, several = gate_of(optimizer), self._comm.averages
+        if gate is not None and not gate.serves(self._gradients, several=several):
+            gate.release()
+            gate = None
         if gate is None:
-            several = self._comm.averages
             self._comm.adopt(optimizer)
             gate = Gate(
                 optimizer,

@@ -191,6 +191,12 @@ def forget(model: nn.Module) -> None:
     restore(compiled_inner(model), "no_sync")
 
 
+def forget_all() -> None:
+    """Undo every preparation: a process that was forked from a notebook prepares its models for its own run."""
+    for model in list(_PREPARED):
+        forget(model)
+
+
 def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:
     """``loss.backward(**kwargs)``, and the averaging of what it reached."""
     for sync in syncs:

@@ -142,6 +142,9 @@ class _Rank:
             sys.exit(1)
 
     def _forget_the_notebook(self) -> None:
+        models = sys.modules.get("crosstrain.model")
+        if models is not None:
+            models.forget_all()
         state = sys.modules.get("crosstrain.state")
         if state is not None:
             state.RUN.close()

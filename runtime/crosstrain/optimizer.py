@@ -114,6 +114,16 @@ class Gate:
             self._loss_scale.forget(self.optimizer)
         self.unscaled = False
 
+    def serves(self, gradients: Gradients, *, several: bool) -> bool:
+        """Whether it was made for this run: a notebook's optimizer may go from its one process to several."""
+        return self._gradients is gradients and (self._before_step is not None) == several
+
+    def release(self) -> None:
+        """The optimizer is as it was before `prepare`."""
+        optimizer: Any = self.optimizer
+        optimizer.step, optimizer.zero_grad = self._raw_step, self._raw_zero_grad
+        delattr(optimizer, GATE)
+
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """Inside, `step` and `zero_grad` are the optimizer's own: for libraries that prepare its state so."""

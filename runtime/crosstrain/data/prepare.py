@@ -32,7 +32,8 @@ def prepare_loader(
 ) -> DataLoader[Any]:
     """A loader of this rank's batches, an instance of the user's own class; the user's object stays as it is.
 
-    A loader that is prepared already is returned as it is. With more than one process every process must call
+    A loader that is prepared already is returned as it is, and prepared anew where that was for another run: a notebook's
+    one process, before it started several. With more than one process every process must call
     this.
 
     A loader that the script has sharded for this run, by a DistributedSampler, keeps its order and batches: the plan
@@ -43,7 +44,9 @@ def prepare_loader(
     processes; TypeError when it is no DataLoader.
     """
     if isinstance(loader, PreparedLoader):
-        return loader
+        if loader._crosstrain.comm is comm:
+            return loader
+        loader = loader._crosstrain.raw
     if not isinstance(loader, DataLoader):
         raise TypeError(f"only a torch DataLoader can be prepared, not {type(loader).__name__}.")
     if comm.replicas > 1:

@@ -93,3 +93,15 @@ def test_the_accelerator_counts_processes_over_machines(tmp_path: object) -> Non
     assert "batch_size=args.batch_size, " in after
     assert "split_batches=True" in after
     assert run_ranks(_said, 2, after, str(tmp_path), timeout=60) == ["2\n2\n2\n2\n2\n", ""]
+
+
+def test_a_branch_that_silences_the_other_processes_goes() -> None:
+    """Each print is the main process's own after the conversion."""
+    silenced = "    if gpu != 0:\n        def print_pass(*args):\n            pass\n        builtins.print = print_pass\n"
+    text = SCRIPT.replace("import argparse\n", "import argparse\nimport builtins\n").replace(
+        "def worker(gpu, args):\n", f"def worker(gpu, args):\n{silenced}"
+    )
+    result = migrate(text)
+    assert not result.refused, result.findings
+    assert "print_pass" not in result.after
+    assert "accelerator.print(accelerator.num_processes)" in result.after

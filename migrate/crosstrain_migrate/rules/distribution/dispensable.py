@@ -13,7 +13,7 @@ from .own_draws import keep_share
 from .plain import Stage
 from .reductions import REDUCERS, check_reduction, reduced
 from .samplers import SAMPLERS
-from .silence import replaces_print
+from .silence import puts_print, replaces_print
 from .sizes import ACCUMULATED, accumulates, is_batch_size, is_workers, share_batches, shared_out
 from .written_back import WrittenBack
 
@@ -54,7 +54,7 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
     """Refuses a branch that does more than distribute. `taken`: what one process does instead."""
     instead = {ast.dump(s) for s in taken} | {t for s in taken for t in _made(stage, s)}
     numbers = WrittenBack(stage)
-    for statement in body:
+    for statement in () if puts_print(stage, body) else body:
         if numbers.goes(statement):
             continue
         if ast.dump(statement) in instead or (_made(stage, statement) and _made(stage, statement) <= instead):

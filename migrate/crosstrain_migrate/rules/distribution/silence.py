@@ -25,8 +25,13 @@ def plan(stage: Stage) -> None:
 
 def replaces_print(stage: Stage, function: ast.FunctionDef) -> bool:
     """Whether `function` does nothing but put a `print` of the script's own in the place of the builtin one."""
-    stored = [s for s in function.body if isinstance(s, ast.Assign) and _of_builtins(stage, s.targets[0])]
-    rest = [s for s in function.body if s not in stored]
+    return puts_print(stage, function.body)
+
+
+def puts_print(stage: Stage, body: list[ast.stmt]) -> bool:
+    """Whether statements do nothing else: those of such a function, or of a branch."""
+    stored = [s for s in body if isinstance(s, ast.Assign) and _of_builtins(stage, s.targets[0])]
+    rest = [s for s in body if s not in stored]
     return bool(stored) and all(
         isinstance(s, ast.Import | ast.ImportFrom | ast.FunctionDef)
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))

@@ -109,7 +109,8 @@ def _run(resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]) 
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise
-    return results[min(results)]
+    # They came in memory that is shared with the next processes forked from here: an optimizer would keep it as its state.
+    return map_tensors(torch.clone, results[min(results)])
 
 
 def _results(

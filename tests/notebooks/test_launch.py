@@ -394,6 +394,14 @@ def test_a_command_that_runs_migrated_code() -> None:
     assert "`%timeit -n 1 train(4)` runs training code" in stays(migrate(text))
 
 
+def test_a_loader_that_cells_and_functions_of_the_training_read() -> None:
+    """The kernel would prepare it for `test()`, and its batches would be on the device for the other cell."""
+    text = GLOBALS.replace("losses.append(train(epoch))", "losses.append(train(epoch))\n    test()")
+    assert "notebook_launcher" in migrate(text).after
+    text += "# %%\nfor x, y in test_loader:\n    print(y.numpy())\n"
+    assert "`test_loader` is used by functions of the training, and by `for x, y in" in stays(migrate(text))
+
+
 def test_a_step_in_another_cell_than_its_gradients() -> None:
     body = "# %%\nx, y = next(iter(train_loader))\nloss = F.cross_entropy(model(x), y)\nloss.backward()\n"
     result = migrate(START + MODEL.replace(".to(device)", "") + LOOP + body + "# %%\noptimizer.step()\n")

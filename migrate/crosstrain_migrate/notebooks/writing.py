@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from .forms import (
     is_prepare,
     names_in_order,
     put_at,
+    short,
     string_lines,
     targets_of,
     tuple_of,
@@ -22,7 +23,7 @@ from .forms import (
 )
 from .kernel import Kernel
 from .linked import without_time
-from .needs import Statements, stored
+from .needs import Obstacle, Statements, stored
 
 
 @dataclass
@@ -101,6 +102,7 @@ class Text:
         loaders = [n for n in prepared if n in reach and is_loader(n, self.roles)]
         if not self._own_is_needed(section, done):
             return []
+        self._check_raw(loaders, section[0].lineno)
         lines = []
         if not self.has_own and self.works[0].construct is not None:
             lines = (ast.get_source_segment(self.after, self.works[0].construct) or "").split("\n")
@@ -110,6 +112,16 @@ class Text:
         if again:
             lines.append(f"{', '.join(again)} = {HOLDER}.prepare({', '.join(again)})")
         return lines
+
+    def _check_raw(self, loaders: Collection[str], since: int) -> None:
+        """A prepared loader puts its batches on the device: cells that move them themselves expect its own ones."""
+        altered = self.kernel.altered(self.kernel.statements)
+        for statement in self.kernel.statements:
+            if statement.lineno < since or statement in altered or self.kernel.own(statement) is None:
+                continue
+            if read := self.now.read_by([statement]).keys() & set(loaders):
+                reason = f"`{min(read)}` is used by functions of the training, and by `{short(statement)}`, which is none"
+                raise Obstacle(statement.lineno, reason, "Make a loader of its own for this cell")
 
     def _placed(self, done: Sequence[Training], until: int | None, since: int) -> list[str]:
         """Trained models go where cells below, up to the next training, compute with them."""

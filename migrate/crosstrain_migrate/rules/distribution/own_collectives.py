@@ -43,12 +43,16 @@ def left_alone(facts: Facts) -> set[ast.AST]:
         if function is None or _trains(facts, function):
             continue
         cls = facts.table.parents.get(function)
-        own = isinstance(cls, ast.ClassDef) and not _trains(facts, cls)
-        if own and (facts.in_module(call) or facts.interp.inherits(cls, _FUNCTIONS)):
+        if isinstance(cls, ast.ClassDef) and not _trains(facts, cls) and _is_of_torch(facts, cls, call):
             found.add(cls)
         elif any(n in facts.loss_slice for r in facts.returned(function) for n in ast.walk(r)):
             found.add(function)
     return found | _callers_in_modules(facts, found)
+
+
+def _is_of_torch(facts: Facts, cls: ast.ClassDef, call: ast.Call) -> bool:
+    """Whether torch calls its methods: a module, or a function with a gradient of its own."""
+    return facts.in_module(call) or facts.interp.inherits(cls, _FUNCTIONS)
 
 
 def _collectives(facts: Facts) -> list[ast.Call]:

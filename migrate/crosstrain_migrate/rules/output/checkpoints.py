@@ -194,12 +194,11 @@ def _instead(context: Context, call: ast.Call, node: ast.AST) -> bool:
     child: ast.AST = call
     for ancestor in table.ancestors(call):
         if ancestor in around:
-            parts = set(ast.walk(child))
-            apart = isinstance(ancestor, ast.If) and child is not ancestor.test and node not in parts
-            first = isinstance(ancestor, ast.If) and child in ancestor.body
-            others = ancestor.orelse if first else getattr(ancestor, "body", [])
-            loops = any(isinstance(a, ast.For | ast.While) for a in table.ancestors(ancestor))
-            return apart and not loops and any(s in around or s is node for s in others)
+            if not isinstance(ancestor, ast.If) or child is ancestor.test:
+                return False
+            others = ancestor.orelse if child in ancestor.body else ancestor.body
+            again = any(isinstance(a, ast.For | ast.While) for a in table.ancestors(ancestor))
+            return not again and any(s in around or s is node for s in others)
         child = ancestor
     return False
 

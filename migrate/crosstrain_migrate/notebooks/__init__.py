@@ -5,7 +5,8 @@
 - `reading`: a file of cells as a `Source`;
 - `convert`: what is done to that text beyond what is done to a script;
 - `aside`: what cells only look at, and no rule needs to see;
-- `launch`, `needs`, `outside`, `plainness`, `forms`, `writing`: the training becomes a function, and `notebook_launcher` starts it.
+- `launch`, `needs`, `outside`, `changing`, `forms`, `writing`: each training becomes a function, and `notebook_launcher` starts it;
+- `kernel`: the cells around it become again what they were.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def names_in_order(statements: Sequence[ast.stmt]) -> list[str]:
 
 def first_of(statement: ast.stmt) -> int:
     """The line of its first decorator, or its own."""
-    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(d.lineno for d in decorators)])
 
 
 def end_of(statement: ast.stmt) -> int:

@@ -1,12 +1,13 @@
 """CT801: a notebook's training becomes a function that notebook_launcher starts.
 
-What:   The statements that train go into a function of their cell: there the Accelerator is made and everything prepared;
-        models, optimizers and loaders of other cells are passed in, what later cells read is returned.
+What:   The statements of each cell that trains go into a function, where the Accelerator is made and everything prepared;
+        models, optimizers and loaders of other cells are passed in, what later cells read is returned. Other cells
+        stay as they are.
 Why:    The kernel is one process. Only a function can run in several, and each of them needs its own Accelerator.
 Before: `for epoch in range(3): train(model, loader, optimizer)`
 After:  `notebook_launcher(training, (model, loader, optimizer))`
-Refuses: training that is spread over cells, that other cells need the accelerator for, or that leaves behind in its
-        processes what later cells read.
+Leaves: (note) training in the kernel's one process, where a cell reads what cannot come back from another process, or
+        gives the training what belongs to the kernel's own: an open file, a tensor on its device.
 """
 
 from __future__ import annotations

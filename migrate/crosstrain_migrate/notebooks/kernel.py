@@ -140,7 +140,8 @@ class Kernel:
         cell, said = self.before.cell(original), ast.dump(original)
         own = [s for s in map(self.own, self.statements) if s is not None]
         own += [i.original for i in self.insertions]
-        made = stored([original]) & {n for s in own for n in _named(s)}
+        reading = (*own, *self.now.defined.values())  # a default is read where its function is defined
+        made = stored([original]) & {n for s in reading for n in _named(s)}
         if not made or any(ast.dump(s) == said for s in own):
             return False
         have = stored(self.now.tree.body) | {n for i in self.insertions for n in stored([i.original])}

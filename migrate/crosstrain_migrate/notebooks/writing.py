@@ -90,7 +90,7 @@ class Text:
             node = self.now.defined[name]
             changed |= {line: [] for line in range(first_of(node), end_of(node) + 1)}
             changed[first_of(node)] = self.kernel.source(original)
-        for insertion in reversed(self.kernel.insertions):
+        for insertion in sorted(self.kernel.insertions, key=lambda one: -one.original.lineno):
             here = changed.get(insertion.line, [self.lines[insertion.line - 1]])
             changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
 

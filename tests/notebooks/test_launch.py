@@ -402,6 +402,18 @@ def test_a_loader_that_cells_and_functions_of_the_training_read() -> None:
     assert "`test_loader` is used by functions of the training, and by `for x, y in" in stays(migrate(text))
 
 
+def test_loaders_of_a_dictionary_are_prepared_where_the_notebook_trains() -> None:
+    """What is prepared inside of another expression cannot be moved into the function, and must not be lost."""
+    text = (
+        START
+        + MODEL
+        + '# %%\nloaders = {name: DataLoader(train_set, batch_size=10) for name in ["a", "b"]}\n'
+    )
+    result = migrate(text + LOOP.replace("in train_loader", 'in loaders["a"]'))
+    kept = "accelerator.prepare(DataLoader" in result.after
+    assert kept == (".to(device)" not in source(result, 7) and "notebook_launcher" not in result.after)
+
+
 def test_a_step_in_another_cell_than_its_gradients() -> None:
     body = "# %%\nx, y = next(iter(train_loader))\nloss = F.cross_entropy(model(x), y)\nloss.backward()\n"
     result = migrate(START + MODEL.replace(".to(device)", "") + LOOP + body + "# %%\noptimizer.step()\n")

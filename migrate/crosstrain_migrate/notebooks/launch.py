@@ -26,6 +26,7 @@ from .forms import (
     is_construct,
     is_device,
     is_maker,
+    is_own,
     is_prepare,
     is_print,
     short,
@@ -221,6 +222,9 @@ class _Move:
                 self._check_own_lines(statement)
                 prepared |= stored([statement])
                 continue
+            if any(is_own(n, "prepare") for n in ast.walk(statement)):
+                reason = f"`{short(statement)}` is prepared where it is made, before the function that trains with it"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
             anew = {n for s in above[position + 1 :] for n in stored([s]) - self.now.read_by([s]).keys()}
             made = stored([statement]) & (needed - anew)
             if self._places(statement, made - work.ready.keys()):

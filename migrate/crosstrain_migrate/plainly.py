@@ -24,6 +24,7 @@ CHECKED = frozenset({"CT103", "CT104", "CT105", "CT202", "CT203", "CT401"})
 # The plain counterpart of attributes and methods, as an expression.
 PLAIN = {
     "device": "torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
+    "device.type": "'cuda' if torch.cuda.is_available() else 'cpu'",
     "print": "print",
     "save": "torch.save",
     "clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
@@ -144,9 +145,11 @@ def _is_guard(test: ast.expr) -> bool:
 
 
 def _of_accelerator(node: ast.AST) -> str | None:
-    """`device` of `accelerator.device` and `self.accelerator.device`."""
+    """`device` of `accelerator.device` and `self.accelerator.device`; `device.type` is one of its attributes."""
     if not isinstance(node, ast.Attribute):
         return None
+    if node.attr == "type" and _of_accelerator(node.value) == "device":
+        return "device.type"
     holder = node.value
     name = (
         holder.id

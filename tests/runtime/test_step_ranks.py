@@ -96,7 +96,7 @@ def test_sums_stay_sums() -> None:
     """The average of per-rank sums is off by the number of processes; the last batch has one row for two."""
     (alone,) = run_ranks(_sums, 1, "sum")
     assert all(same(alone, state) for state in run_ranks(_sums, 2, "sum"))
-    with pytest.raises(RuntimeError, match="loss_reduction=.sum."):
+    with pytest.raises(RuntimeError, match=r"loss_reduction=.sum."):
         run_ranks(_sums, 2, "mean")
 
 

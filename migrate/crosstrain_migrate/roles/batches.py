@@ -71,7 +71,9 @@ class _Batches:
         stored = self.table.parents.get(call) if isinstance(call, ast.Call) and call.func is method else None
         if method.attr not in MOVES or not isinstance(stored, ast.Assign) or depth >= MAX_DEPTH:
             return False
-        return any(self.as_container(use, depth + 1) for target in stored.targets for use in self.uses[target])
+        return any(
+            self.as_container(use, depth + 1) for target in stored.targets for use in self.uses[target]
+        )
 
     def _parameters(self, call: ast.Call, argument: ast.expr) -> Iterator[ast.arg]:
         """The parameters that get `argument`, of every function of the script that has the called name."""

@@ -124,8 +124,8 @@ class Facts:
     def imports_in(self) -> dict[Scope | None, list[ast.alias]]:
         """The names that imports bind, by scope."""
         found: dict[Scope | None, list[ast.alias]] = defaultdict(list)
-        for node, _ in self.interp.definitions.items():
-            if isinstance(node, ast.alias):
+        for node, values in self.interp.definitions.items():
+            if isinstance(node, ast.alias) and values:
                 found[self.table.of_node.get(node)].append(node)
         return found
 

@@ -342,7 +342,6 @@ class Interpreter:
         self.merge(cell, found)
         return frozenset(cell)
 
-
     def supposed(self, place: ast.AST, found: Values) -> Values:
         """What was found at a place, with what is assumed there in place of what is not known."""
         assumed = self.assumed.get(place)

@@ -104,9 +104,10 @@ def call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.C
         return frozenset({Shard("rows", owner.loader)})
     others = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
     if name in COMPARES and len(others) == 1:
-        pair = frozenset({owner}), frozenset(others)
-        if any(is_open(interp, v) for side in pair for v in side):
-            return beside(interp, *pair) if beside(interp, *pair) != pair[0] else beside(interp, *pair[::-1])
+        left, right = frozenset({owner}), frozenset(others)
+        if any(is_open(interp, v) for v in left | right):
+            meant = beside(interp, left, right)
+            return meant if meant != left else beside(interp, right, left)
     if name in api.SHAPE_AS:
         others = []
     return _apply(interp, name, node, [owner, *others], list(node.args), keywords_of(node))

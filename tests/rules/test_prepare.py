@@ -76,6 +76,22 @@ class Net(nn.Module):
         return self.layer(x)
 """
 POSITIVE = [
+    converts(
+        RULE,
+        "a variable that several branches bind is set once before them",
+        {
+            "options": "kind = 1",
+            "optimizer": "if kind == 1:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "elif kind == 2:\n    optimizer = torch.optim.Adam(model.parameters())",
+        },
+        {
+            "options": "kind = 1",
+            "optimizer": "optimizer = None\n"
+            "if kind == 1:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "elif kind == 2:\n    optimizer = torch.optim.Adam(model.parameters())",
+        },
+        at="if kind == 1",
+    ),
     prepared(
         "an optimizer under a condition",
         BY_HAND,

@@ -203,8 +203,9 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
 
 def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     """What is made under a condition alone does not exist where the condition does not hold."""
+    unset: set[str] = set()  # one variable may hold what several branches make
     for holding in held.values():
-        if _is_bound(context, holding, position):
+        if holding.name in unset or _is_bound(context, holding, position):
             continue
         condition = sole_condition(context.facts, holding.variable, holding.stores, position)
         steps = holding.value in {*context.subject.optimizers, *context.subject.schedulers}
@@ -215,6 +216,7 @@ def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stm
                 f"`{holding.name}` is made under a condition only: it may not exist where everything is prepared",
                 f"set `{holding.name} = None` before the condition, or make it in every case",
             )
+        unset.add(holding.name)
         code = f"{holding.name} = None"
         reason = "prepare is given nothing where it is not made"
         context.edits.append(e.InsertBefore(condition, RULE, reason, code=code))

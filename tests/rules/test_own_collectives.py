@@ -14,6 +14,7 @@ from tests.support.ranks import run_ranks
 
 from .support import check_invariants, migrate
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 HEAD = """\
 import torch
 import torch.distributed as dist
@@ -143,3 +144,13 @@ def test_a_metric_that_is_reduced_is_the_accelerators() -> None:
     after = migrate(text).after
     assert "dist.all_reduce(shown)" not in after
     assert "dist.all_reduce(count)" in after
+
+
+def test_a_model_that_is_cut_over_the_ranks_is_refused_whatever_group_adds_it_up() -> None:
+    """`prepare` would give every process the first one's part, and train another model without a word."""
+    own_group = (GOLDEN / "tensor_parallel" / "before.py").read_text()
+    default_group = own_group.replace(", group=ctx.group", "").replace(", group=group", "")
+    for text, said in ((own_group, "among some of the processes"), (default_group, "is made by the rank")):
+        result = migrate(text)
+        assert [f.severity for f in result.findings if said in f.reason] == [Severity.REFUSED]
+        assert result.after == text

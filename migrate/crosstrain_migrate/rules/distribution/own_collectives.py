@@ -11,9 +11,12 @@ from dataclasses import replace
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.rules.base import finding
+from crosstrain_migrate.rules.base import finding, refuse
 
+from .differing import RANK, Differing
 from .launched import DIST
 from .plain import Stage
 
@@ -28,6 +31,7 @@ def plan(stage: Stage) -> None:
     kept = left_alone(stage.facts)
     if not kept:
         return
+    _no_parts_of_a_model(stage.facts)
     stage.kept.update(kept)
     said, stage.wish.keeps_collectives = stage.wish.keeps_collectives, True
     for call in [] if said else _collectives(stage.facts):
@@ -50,6 +54,22 @@ def left_alone(facts: Facts) -> set[ast.AST]:
     return found | _callers_in_modules(facts, found)
 
 
+def _no_parts_of_a_model(facts: Facts) -> None:
+    """A module made by the rank holds one process's part of a model (tensor parallelism): no copy of the others'."""
+    differing = Differing(facts)
+    for cls in facts.each(ast.ClassDef):
+        made = facts.interp.method(cls, "__init__") if facts.interp.inherits(cls, api.MODULE_BASES) else None
+        for name in ast.walk(made) if made is not None else ():
+            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and differing.asks(name) == RANK:
+                raise refuse(
+                    RULE,
+                    name,
+                    f"`{cls.name}` is made by the rank: each process holds a part of the model, and `prepare` would give "
+                    f"all of them the part of the first",
+                    "keep this script as it is: tensor parallelism has no counterpart here",
+                )
+
+
 def _is_of_torch(facts: Facts, cls: ast.ClassDef, call: ast.Call) -> bool:
     """Whether torch calls its methods: a module, or a function with a gradient of its own."""
     return facts.in_module(call) or facts.interp.inherits(cls, _FUNCTIONS)
@@ -62,6 +82,9 @@ def _collectives(facts: Facts) -> list[ast.Call]:
         if any(
             p.startswith(DIST) and p.rsplit(".", 1)[-1].startswith(COLLECTIVES) for p in facts.paths(c.func)
         )
+        # Among some of the processes: their parameters may be parts of one model, which `prepare` would make alike.
+        and keyword_of(c, "group") is None
+        and len(c.args) < 3
     ]
 
 

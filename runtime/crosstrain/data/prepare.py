@@ -44,7 +44,8 @@ def prepare_loader(
     processes; TypeError when it is no DataLoader.
     """
     if isinstance(loader, PreparedLoader):
-        if loader._crosstrain.comm is comm:
+        before = loader._crosstrain.comm
+        if before is comm or before.replicas == comm.replicas == 1:
             return loader
         loader = loader._crosstrain.raw
     if not isinstance(loader, DataLoader):

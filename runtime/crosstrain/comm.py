@@ -110,8 +110,11 @@ class TorchComm:
         backend: str | None = None,
         init_method: str | None = None,
         timeout: timedelta | None = None,
+        group_of_one: bool = True,
     ) -> TorchComm:
         """Find this process's device and group: an existing group is joined, else the environment decides.
+
+        ``group_of_one``: one process that was launched gets a group too, for the script's own collectives.
 
         Raises RuntimeError when a launcher's variables are incomplete or the device does not exist.
         """
@@ -121,7 +124,7 @@ class TorchComm:
         launched = read_place()
         place = launched or Place(0, 1, 0, 1)
         device = _pick_device(cpu, place)
-        if launched is None:  # plain python
+        if launched is None or (place.world == 1 and not group_of_one):  # plain python, or nobody to talk to
             return cls(device, place, owns_group=False, grouped=False)
         start_group(device, place, backend, init_method, timeout)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)

@@ -107,7 +107,10 @@ class XlaComm:
         RuntimeError: torch_xla is missing, XLA was used too early, or the processes would train separate copies.
         """
         _use_spmd()
-        hosts = TorchComm.start(cpu=True, backend="gloo", init_method=init_method, timeout=timeout)
+        # gloo cannot reach the device's tensors: a group of one host would serve no collective of the script's own.
+        hosts = TorchComm.start(
+            cpu=True, backend="gloo", init_method=init_method, timeout=timeout, group_of_one=False
+        )
         try:
             return cls(hosts, apart=_check_processes(hosts.world))
         except BaseException:

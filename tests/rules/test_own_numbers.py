@@ -162,3 +162,38 @@ def test_one_note_for_a_statement() -> None:
     said = [f for f in result.findings if "each process's own" in f.reason]
     assert len(said) == 1
     assert said[0].reason.startswith(f"`{FAR}`, `{FAR.replace('out', 'x')}` stay each process's own number: ")
+
+
+BESIDE_THE_LOSS = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Pairs(nn.Module):
+    def forward(self, out, y):
+        apart = torch.cdist(out, out)[y.unsqueeze(0) != y.unsqueeze(1)]
+        near = torch.sum(apart < 1)
+        return apart.sum() / (near + 1), near / apart.size(0)
+
+
+loader = DataLoader(TensorDataset(torch.randn(32, 4), torch.randint(0, 2, (32,))), batch_size=8)
+model, criterion = nn.Linear(4, 2), Pairs()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+total = 0
+for x, y in loader:
+    optimizer.zero_grad()
+    loss, share = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += float(share)
+print(total)
+"""
+
+
+def test_a_number_that_comes_out_of_one_call_with_the_loss_is_said_to_be_each_process_s_own() -> None:
+    """It stayed so without a word."""
+    result = migrate(BESIDE_THE_LOSS)
+    assert "total += float(share)" in result.after
+    (said,) = [found for found in result.findings if found.rule == "CT602"]
+    assert said.reason.startswith("`share` stays each process's own number")

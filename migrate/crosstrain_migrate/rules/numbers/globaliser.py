@@ -282,6 +282,8 @@ class Globaliser:
         made_by = statements[0] if len(made) == len(statements) == 1 else None
         if not isinstance(made_by, ast.Assign) or not isinstance(made_by.value, ast.BinOp | ast.Call):
             raise self.cannot(node, "the loss is only a part of it")
+        if any(isinstance(target, ast.Tuple | ast.List) for target in made_by.targets):
+            raise self.cannot(node, "it comes out of one call together with the loss")
         return made_by.value
 
     def _definitions(self, node: ast.AST) -> frozenset[ast.AST]:

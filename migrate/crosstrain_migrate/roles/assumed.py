@@ -115,7 +115,7 @@ def _open_draws(facts: Facts) -> Iterator[ast.expr]:
         for node in facts.loss_slice:
             drawn = node.args[:1] if isinstance(node, ast.Call) and _is_next(facts, node) else []
             yield from drawn if not facts.interp.iterations.get(node) else ()
-        loop = _loop_around(facts, call)
+        loop = loop_around(facts, call)
         if loop is not None and not facts.loops.get(loop) and _feeds_the_loss(facts, loop):
             yield loop.iter
 
@@ -124,7 +124,7 @@ def _is_next(facts: Facts, node: ast.Call) -> bool:
     return "builtins.next" in facts.paths(node.func)
 
 
-def _loop_around(facts: Facts, call: ast.AST) -> ast.For | ast.AsyncFor | None:
+def loop_around(facts: Facts, call: ast.AST) -> ast.For | ast.AsyncFor | None:
     """The innermost loop around `call`, or around a call that leads to it, that does more than count."""
     work, seen = [call], set[ast.AST]()
     while work:
@@ -314,7 +314,7 @@ def _losses(facts: Facts) -> Assumed:
     for call, loss in facts.backward_calls:
         if shards_of(facts.interp, [loss]):
             continue
-        loop = _loop_around(facts, call)
+        loop = loop_around(facts, call)
         over = facts.loops.get(loop, set()) if loop is not None else set()
         for place in _places_of(facts, loss) if over else ():
             if place not in facts.interp.assumed:

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles.arguments import given, is_weight
+from crosstrain_migrate.roles.assumed import loop_around
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import is_main_test
 from crosstrain_migrate.roles.scopes import Scope, suites
@@ -265,28 +266,5 @@ def _same_work(node: ast.AST, reason: str) -> Finding:
 
 def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:
     """What a loop around `call` (callers included) goes over, unless it only counts."""
-    work: list[ast.AST] = [call]
-    seen: set[ast.AST] = set()
-    while work:
-        current = work.pop()
-        for around in facts.table.ancestors(current):
-            if isinstance(around, ast.For | ast.AsyncFor) and not _counts(facts, around.iter):
-                return around.iter
-            if around in facts.table.scopes:
-                if around not in seen:
-                    seen.add(around)
-                    work.extend(facts.callers.get(around, ()))
-                break
-    return None
-
-
-def _counts(facts: Facts, node: ast.expr) -> bool:
-    """`range(...)`, `count()`, `trange(...)`, and these under `enumerate` or a progress bar."""
-    if not isinstance(node, ast.Call):
-        return False
-    names = {path.rsplit(".", 1)[-1] for path in facts.paths(node.func)}
-    if names & {"range", "count", "trange", "tnrange", "arange"}:
-        return True
-    return bool(names & {"enumerate", "tqdm", "reversed", "list"} and node.args) and _counts(
-        facts, node.args[0]
-    )
+    loop = loop_around(facts, call)
+    return None if loop is None else loop.iter

@@ -1,8 +1,8 @@
 """The tests that compare numbers, under every setting that changes how this machine rounds.
 
-    python -m tests.cpus [--only NAME ...] [PYTEST ARGUMENTS]
+    python -m tests.cpus [--only NAME ...] [--all] [PYTEST ARGUMENTS]
 
-Prints what failed and a table of settings; exit code 1 if any setting failed. A setting that this CPU does not have is
+Shows pytest at work and prints a table of settings; exit code 1 if any setting failed. A setting that this CPU does not have is
 skipped, and the table says so.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = ["tests/golden", "tests/verify", "tests/runtime", "tests/notebooks", "tests/corpora"]
+"""Where numbers are compared; ``--all`` runs the whole suite."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--only", action="append", choices=names, help="this setting (repeatable)")
+    parser.add_argument("--all", action="store_true", help="the whole suite, not only what compares numbers")
     chosen, arguments = parser.parse_known_args()
     flags = _flags()
     rows = []
@@ -53,14 +55,20 @@ def main() -> int:
             rows.append((setting.name, f"skipped: this CPU has no {setting.needs}", 0.0))
             continue
         started = time.monotonic()
-        rows.append((setting.name, _run(setting, arguments), time.monotonic() - started))
+        rows.append(
+            (
+                setting.name,
+                _run(setting, ["tests"] if chosen.all else TESTS, arguments),
+                time.monotonic() - started,
+            )
+        )
     for name, outcome, seconds in rows:
         print(f"{name:22} {outcome} ({seconds:.0f} s)")
     return int(any("failed" in outcome or "error" in outcome for _, outcome, _ in rows))
 
 
-def _run(setting: Setting, arguments: list[str]) -> str:
-    """The last line that pytest prints, after the names of what failed."""
+def _run(setting: Setting, tests: list[str], arguments: list[str]) -> str:
+    """The last line that pytest prints; all of them are shown as they come."""
     print(f"== {setting.name}", flush=True)
     command = [
         sys.executable,
@@ -68,15 +76,16 @@ def _run(setting: Setting, arguments: list[str]) -> str:
         "pytest",
         "-q",
         *(arguments or ["-n", "2", "--dist", "worksteal"]),
-        *TESTS,
+        *tests,
     ]
-    done = subprocess.run(
-        command, env=os.environ | setting.variables, stdout=subprocess.PIPE, text=True, check=False
-    )
-    lines = done.stdout.splitlines()
-    print("\n".join(line for line in lines if line.startswith(("FAILED", "ERROR"))), flush=True)
-    last = lines[-1] if lines else "nothing was printed"
-    return last if done.returncode == 0 or "failed" in last else f"error: exit code {done.returncode}: {last}"
+    process = subprocess.Popen(command, env=os.environ | setting.variables, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    last = "nothing was printed"
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        last = line.strip() or last
+    code = process.wait()
+    return last if code == 0 or "failed" in last else f"error: exit code {code}: {last}"
 
 
 def _flags() -> set[str]:

@@ -84,11 +84,11 @@ def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
                 if names:
                     return _unmigrated(script, user, mine, names)
     if len(changed) > (script.source.target in changed):
-        for user in _neighbours(changed):
+        for user, used in _neighbours(changed):
             if is_script(user.code) and not any(
                 user.target == one.source.target for p in others for one in p
             ):
-                for file in changed.values():
+                for file in used:
                     names = _used_names(user, file)
                     if names:
                         return _unmigrated(script, user, file, names)
@@ -107,8 +107,8 @@ def _with_readers(files: Files, known: set[Path]) -> Files:
     if not any(_changed_names(file) for file in changed.values()):
         return files
     said = []
-    for user in _neighbours(changed):
-        for file in changed.values() if user.target not in known else ():
+    for user, used in _neighbours(changed):
+        for file in used if user.target not in known else ():
             names = _used_names(user, file)
             if names:
                 reason = f"{display_name(user.path)} uses `{min(names)}` of {file.name}, which is called in another way now"
@@ -173,8 +173,8 @@ def _used_by_main(file: Migrated) -> set[str]:
     return {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
 
 
-def _neighbours(changed: dict[Path, Migrated]) -> Iterator[Source]:
-    """Files beside and below the changed ones that import one of them, and may use what changes."""
+def _neighbours(changed: dict[Path, Migrated]) -> Iterator[tuple[Source, Files]]:
+    """Files beside and below the changed ones that may use what changes, each with those that it imports."""
     known: dict[Path, Source | None] = {}
     folder = Path(os.path.commonpath([path.parent for path in changed]))
     # An import of one of them names it, or a package that it is in.
@@ -195,8 +195,9 @@ def _neighbours(changed: dict[Path, Migrated]) -> Iterator[Source]:
                 continue
         except Unusable:  # nobody asked for it by name, and Python cannot import it either
             continue
-        if any(file.target in changed for file in Project(source, known).files):
-            yield source
+        used = [changed[file.target] for file in Project(source, known).files if file.target in changed]
+        if used:
+            yield source, used
 
 
 def _merged(programs: list[Files]) -> Files:

@@ -11,12 +11,14 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from tokenize import TokenInfo
 
 from .roles.program import join, parts
 
 NARROW, WIDE = 88, 120
 UNBROKEN = 100  # a line a little too long reads better than two
+SAME = 0.8  # difflib's ratio: the author's line, with something changed in it
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 _TRAILERS = _OPENING | _CLOSING | {"."}
 _WORDS = frozenset({"if", "and", "or", "not", "in", "is", "lambda", "await", "yield"})
@@ -42,10 +44,13 @@ def _wrapped(before: str, after: str) -> str:
     own, lines = before.split("\n"), after.split("\n")
     limit = max(width_of(own), UNBROKEN)
     kept = {line.strip() for line in own}  # also where they print on one process now, or are further in
+    unbroken = [line for line in kept if len(line) > limit]  # the author likes these long
     long = [
         index
         for index, line in enumerate(lines)
-        if len(line) > limit and _ADDED.sub("", line).strip() not in kept
+        if len(line) > limit
+        and _ADDED.sub("", line).strip() not in kept
+        and not get_close_matches(line.strip(), unbroken, n=1, cutoff=SAME)
     ]
     if not long:
         return after

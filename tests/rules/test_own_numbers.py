@@ -150,6 +150,42 @@ FAULTS += [
     ),
 ]
 
+SCORES = """\
+def checked(held):
+    if not isinstance(held, dict) or "far" not in held:
+        raise TypeError("no scores")
+    if held["far"].ndim != 0:
+        raise ValueError("not a number")
+    return held["far"]
+
+
+def score(held):
+    far = checked(held)
+    if far > 9:
+        return 9.0
+    return float(far)
+"""
+FAULTS += [
+    Fault(
+        "what a test asks of form is alike, and one that only raises ends the run",
+        {"definitions": SCORES, "after_step": f"print(score({{'far': {FAR}}}))"},
+        holds=(f"accelerator.print(score({{'far': {FAR}}}))", "far = checked(held)"),
+        lacks=("broadcast",),
+        says="CT602",
+    ),
+    Fault(
+        "a function that only computes may go two ways: what is done with its answer is decided once",
+        {"definitions": SCORES, "after_step": f"if score({{'far': {FAR}}}) > 8:\n    break"},
+        holds=(f"if broadcast_object_list([bool(score({{'far': {FAR}}}) > 8)])[0]:", "    if far > 9:"),
+        says="CT602",
+    ),
+    Fault(
+        "a test of two of them is decided as one",
+        {"after_step": f"if {FAR} > 9 or {FAR} < 1:\n    break"},
+        holds=(f"if broadcast_object_list([bool({FAR} > 9 or {FAR} < 1)])[0]:",),
+    ),
+]
+
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_numbers_that_cannot_be_made_global(fault: Fault) -> None:

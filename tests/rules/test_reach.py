@@ -112,6 +112,49 @@ CASES = [
     ),
 ]
 
+# The layers go over all nodes, batch by batch: nothing that a rule knows leaves the loop.
+LAYERWISE = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.inner(x)
+
+    def inference(self, whole, loader):
+        found = []
+        for size, nodes, edges in loader:
+            found.append(self.inner(whole[nodes]).cpu())
+        return torch.cat(found)
+"""
+SUBGRAPHS = "from torch_geometric.loader import ClusterLoader, NeighborLoader"
+
+
+def test_a_loader_of_subgraphs_gives_no_rows_of_samples() -> None:
+    text = script(
+        {
+            **SLOTS,
+            "imports": SUBGRAPHS,
+            "definitions": LAYERWISE,
+            "data": "graph = torch.load('graph.pt')\ntrain_loader = ClusterLoader(graph, batch_size=8, shuffle=True)\n"
+            "whole_loader = NeighborLoader(graph, batch_size=8)",
+            "model": "model = Net().to(device)",
+            "loop": "for batch in train_loader:",
+            "batch": "batch = batch.to(device)",
+            "loss": "out = model(batch.x)[batch.mask]\nloss = F.nll_loss(out, batch.y[batch.mask])",
+            "after_step": "print(batch.mask.sum().item())",
+            "end": "model.eval()\nprint(model.inference(graph.x, whole_loader).sum())",
+        }
+    )
+    result = migrate(text)
+    assert (
+        "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)" in result.after
+    )
+    assert "gather_for_metrics" not in result.after
+    assert "accelerator.print(batch.mask.sum().item())" in result.after
+    assert [f for f in result.findings if f.rule == "CT603"]
+
 
 @each(CASES)
 def test_reach(case: Case) -> None:

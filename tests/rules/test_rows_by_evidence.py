@@ -65,3 +65,48 @@ def test_a_loss_with_the_labels_proves_the_rows_of_the_predictions() -> None:
     result = migrate(counted("hits += loss.item()"))
     assert 'hits += accelerator.reduce(loss, reduction="mean").item()' in result.after
     assert not [f for f in result.findings if "neither a mean nor a sum" in f.reason]
+
+
+BY_OWN_MEANS = """\
+class Pieces(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = self.inner(x)
+        return y.view((-1, 2) + y.size()[1:]).mean(dim=1)
+"""
+
+
+def test_what_a_loss_compares_with_the_labels_has_their_rows() -> None:
+    """A forward that cuts the batch into pieces and puts it together again."""
+    text = script(
+        {
+            **SLOTS,
+            "definitions": f"{BY_OWN_MEANS}\n\ndef hits_of(guess, y):\n    return (guess.topk(1)[1].t() == y.view(1, -1)).sum()",
+            "model": "model = Pieces().to(device)",
+            "epoch": "hits = 0",
+            "loss": "out = model(x)\nloss = F.cross_entropy(out, y)",
+            "after_step": "hits += hits_of(out, y).item()",
+            "after_epoch": "print(hits)",
+        }
+    )
+    after = migrate(text).after
+    assert "out, y = accelerator.gather_for_metrics((out, y))" in after
+    assert "hits += hits_of(out, y).item()" in after
+    assert [a for a in assumptions(text) if "the labels that go into the loss with it" in a]
+
+
+def test_pairs_have_no_labels_of_their_own() -> None:
+    """A loss of pairs says nothing of rows."""
+    text = script(
+        {
+            **SLOTS,
+            "definitions": BY_OWN_MEANS,
+            "model": "model = Pieces().to(device)",
+            "loss": "out = model(x)\nloss = F.cosine_embedding_loss(out, x, y)",
+            "after_step": "print(out.sum().item())",
+        }
+    )
+    assert not assumptions(text)

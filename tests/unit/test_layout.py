@@ -119,3 +119,9 @@ def test_the_corpus_in_narrow_columns(width: int, monkeypatch: pytest.MonkeyPatc
         assert ast.dump(ast.parse(after)) == ast.dump(ast.parse(text)), case.name
         assert comments(after) == comments(text), case.name
     assert broken.total() > 50
+
+
+def test_a_line_that_the_author_left_longer_stays() -> None:
+    arguments = ", ".join(f"argument_{number} = number_{number}" for number in range(6))
+    before = f"model = Model({arguments}).to(device)"
+    assert lines(f"model = Model({arguments})", before) == [f"model = Model({arguments})"]

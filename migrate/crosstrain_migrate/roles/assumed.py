@@ -71,6 +71,19 @@ NO_LOADERS = sys.stdlib_module_names | frozenset(
 OF_CONTAINERS = frozenset(
     {"items", "keys", "values", "split", "splitlines", "tolist", "unbind", "chunk", "itertuples", "iterrows"}
 )
+# Losses that compare no output with labels row by row.
+OF_PAIRS = frozenset(
+    {
+        "torch.nn.CTCLoss",
+        "torch.nn.CosineEmbeddingLoss",
+        "torch.nn.MarginRankingLoss",
+        "torch.nn.TripletMarginLoss",
+        "torch.nn.TripletMarginWithDistanceLoss",
+        "torch.nn.functional.cosine_embedding_loss",
+        "torch.nn.functional.margin_ranking_loss",
+        "torch.nn.functional.triplet_margin_loss",
+    }
+)
 COUNTERS = frozenset({"range", "count", "trange", "tnrange", "arange", "repeat"})
 OVER = frozenset({"enumerate", "zip", "iter", "cycle", "islice", "list", "reversed", "track", "chain"})
 KNOWN = Sequence | Shard | Generator | Instance | Parameters | Function | Class | Method | Length
@@ -78,8 +91,7 @@ KNOWN = Sequence | Shard | Generator | Instance | Parameters | Function | Class 
 
 def assumptions(facts: Facts) -> Assumed:
     """What is to be assumed; empty where everything is known."""
-    loaders = _loaders(facts)
-    return loaders or _losses(facts)
+    return _loaders(facts) or _losses(facts) or _outputs(facts)
 
 
 # -- loaders -------------------------------------------------------------------------------------------------
@@ -320,6 +332,43 @@ def _losses(facts: Facts) -> Assumed:
             if place not in facts.interp.assumed:
                 found[place] = frozenset(Shard("mean", loader, frozenset({place})) for loader in over)
     return found
+
+
+# -- outputs -------------------------------------------------------------------------------------------------
+
+
+def _outputs(facts: Facts) -> Assumed:
+    """What goes into one of torch's losses beside labels that have rows, and could not be followed: it has theirs."""
+    found: Assumed = {}
+    for call in facts.calls:
+        if len(call.args) < 2 or not _is_a_loss(facts, call.func):
+            continue
+        output, labels = call.args[:2]
+        held = {v for v in facts.of(labels) if isinstance(v, Shard) and not v.host}
+        if not held or any(v.kind != "rows" for v in held) or not _is_open(facts, output):
+            continue
+        for place in _places_of(facts, output) - facts.interp.assumed.keys():
+            rows = frozenset(Shard("rows", v.loader) for v in held)
+            found[place] = found.get(place, frozenset()) | rows
+    return found
+
+
+def _is_a_loss(facts: Facts, function: ast.expr) -> bool:
+    """Whether it is a loss of torch's that compares row by row."""
+    paths = {v.path for v in facts.of(function) if isinstance(v, External)} | facts.paths(function)
+    return bool(paths) and all(
+        path not in OF_PAIRS
+        and (
+            api.is_loss_class(path)
+            or (path.startswith("torch.nn.functional.") and api.last(path) in api.LOSSES)
+        )
+        for path in paths
+    )
+
+
+def _is_open(facts: Facts, output: ast.expr) -> bool:
+    found = {v.kind for v in facts.of(output) if isinstance(v, Shard) and not v.host}
+    return bool(found) and found <= {"other", "mixed"}
 
 
 def _places_of(facts: Facts, loss: ast.expr) -> set[ast.AST]:

@@ -347,7 +347,9 @@ class Interpreter:
         assumed = self.assumed.get(place)
         if assumed is None:
             return found
-        return assumed | {v for v in found if not isinstance(v, Unknown | External)}
+        rows = any(isinstance(v, Shard) and v.kind == "rows" for v in assumed)
+        left_out = (Unknown, External, Shard) if rows else (Unknown, External)
+        return assumed | {v for v in found if not isinstance(v, left_out)}
 
 
 def _assigned_attributes(table: ScopeTable) -> frozenset[str]:

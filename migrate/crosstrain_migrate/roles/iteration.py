@@ -32,7 +32,7 @@ def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
         elif interp.is_loader(value):
             loader = looked_at(node) if node in interp.looks else value
             interp.merge(interp.iterations.cell(node), {loader})
-            found.add(Shard("batch", loader))
+            found.add(_first_shard(loader, node))
         elif isinstance(value, Sequence):
             found |= interp.element(value)
         elif isinstance(value, Generator):
@@ -50,6 +50,14 @@ def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
         else:
             found |= interp.element(value)
     return frozenset(found)
+
+
+def _first_shard(loader: Value, node: ast.AST) -> Shard:
+    """A batch; of a loader of subgraphs, whose tensors have rows of nodes and edges, only that it is of the share."""
+    path = loader.path if isinstance(loader, External) else ""
+    if path.startswith(api.GRAPH_LOADERS) and api.last(path) not in api.LOADERS_OF_GRAPHS:
+        return Shard("other", loader, frozenset({node}))
+    return Shard("batch", loader)
 
 
 def _over_instance(interp: Interpreter, value: Instance, node: ast.AST) -> Values:

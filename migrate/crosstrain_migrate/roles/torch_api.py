@@ -31,6 +31,7 @@ OTHER_LOADERS = frozenset(
 )
 GRAPH_LOADERS = ("torch_geometric.loader.", "torch_geometric.data.")  # some of them are named samplers
 GRAPH_SAMPLERS = frozenset({"NeighborSampler", "ShaDowKHopSampler"})
+LOADERS_OF_GRAPHS = frozenset({"DataLoader", "DenseDataLoader"})  # of whole graphs, one for each sample
 ASSUMED_LOADER = "torch.utils.data.AssumedLoader"  # what a training loop goes over, whoever made it
 DEVICE_STRING = re.compile(r"^(cuda|cpu|mps|xpu|gpu)(:\d+)?$")
 DEVICE_START = re.compile(r"^(cuda|xpu):([{%].*)?$")  # of a text that a number is put into

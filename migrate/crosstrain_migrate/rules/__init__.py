@@ -132,8 +132,7 @@ def _core(context: Context, reasons: Reasons) -> None:
     counted = [reasons.agrees(rule, context) for rule in numbers]
     for rule in (backward.plan, clipping.plan, batches.plan, replays.check, alike.plan):
         reasons.agrees(rule, context)
-    for rule in (checkpoints.plan, downloads.plan, files.plan, speak.plan):
-        reasons.agrees(rule, context)
+    reasons.agrees(checkpoints.plan, context)
     if all(counted):
         reasons.agrees(meeting.check, context)
     reasons.agrees(portable.plan, context)
@@ -143,6 +142,8 @@ def _core(context: Context, reasons: Reasons) -> None:
     if placed:
         reasons.agrees(unplaced.plan, context, placement)
     reasons.agrees(prepare.plan, context)
+    for rule in (downloads.plan, files.plan, speak.plan):  # last: what functions of other files need is known
+        reasons.agrees(rule, context)
     if placed:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
     if not reasons.found:

@@ -130,6 +130,10 @@ class Context:
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     needs: set[ast.AST] = field(default_factory=set)  # functions whose code now mentions the accelerator
+    in_turn: set[ast.AST] = field(
+        default_factory=set
+    )  # functions that the main process runs before the others
+    speaking: list[ast.Call] = field(default_factory=list)  # in other files, on every process
     collective: set[ast.AST] = field(default_factory=set)  # nodes whose new code communicates
     # What is computed from rows that were gathered before it.
     gathered: set[ast.AST] = field(default_factory=set)
@@ -238,6 +242,41 @@ class Context:
             return not self._runs_before_home(function)
         return self.after_home(node) if function is self.home.scope.node else self.threadable(function)
 
+    def at_hand(self, node: ast.AST) -> bool:
+        """Whether code at `node` can have the accelerator, and no function of another file changes for it alone.
+
+        For what only speaks, writes or downloads; asked when all else that needs the accelerator is known.
+        """
+        if not self.reachable(node):
+            return False
+        function = self.facts.enclosing_function(node)
+        own = self.facts.table.of_node[node].file == self.home.scope.file
+        if function is None or own or self.sees_global(node) or self.given_holder(function) is not None:
+            return True
+        cls = self.method_class(function)
+        return any(f is function or (cls is not None and self.method_class(f) is cls) for f in self._given())
+
+    def process(self, node: ast.AST, rule: str) -> str:
+        """What tells code at `node`, which is reachable, its process: the accelerator, or the state that it shares."""
+        if self.at_hand(node):
+            return self.accelerator(node)
+        code = f"from {self.runtime} import {STATE}"
+        self.edits.append(e.AddImport(self.facts.table.of_node[node].file, rule, code=code))
+        return f"{STATE}()"
+
+    def _given(self) -> set[ast.AST]:
+        """The functions that get the accelerator: those that need it, and those through which it comes to them."""
+        found, work = set(self.needs), list(self.needs)
+        while work:
+            function = work.pop()
+            cls = self.method_class(function)
+            sites = self.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
+            callers = {self.facts.enclosing_function(site) for site in sites} - {None, self.home.scope.node}
+            fresh = {caller for caller in callers if caller is not None} - found
+            found |= fresh
+            work += fresh
+        return found
+
     def _runs_before_home(self, function: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether the module calls `function`, directly or not, above the statement that makes the Accelerator."""
         if function in seen:
@@ -333,6 +372,9 @@ class Apart(Context):
 
     def accelerator(self, node: ast.AST) -> str:
         return f"{STATE}()"
+
+    def at_hand(self, node: ast.AST) -> bool:
+        return True
 
     def reachable(self, node: ast.AST) -> bool:
         return True

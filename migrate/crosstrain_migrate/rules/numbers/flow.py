@@ -15,7 +15,11 @@ from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.roles.values import FunctionNode, Shard
 
+from .computing import only_computes, only_raises
+
 Decides = ast.If | ast.While
+ASKS_FORM = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.type"})
+FORM = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 
 
 class Flow:
@@ -42,6 +46,8 @@ class Flow:
             if decision not in self.decisions:
                 self.decisions.append(decision)
             return  # from here on it is the same everywhere
+        if isinstance(statement, Decides) and self._only_returns(statement):
+            self._work += self.facts.callers.get(self.facts.enclosing_function(statement) or statement, ())
         self._work += [
             use for call in self._calls_around(node, statement) for use in self._through(call, node)
         ]
@@ -103,7 +109,8 @@ class Flow:
         chain = [node, *self.facts.table.ancestors(node)]
         parts = [n for n in chain[: chain.index(statement)] if isinstance(n, ast.expr)]
         if isinstance(statement, Decides) and not only_speaks(statement):
-            return _smallest(parts)
+            alike = self._asks_form(parts) or only_raises(statement) or self._only_returns(statement)
+            return None if alike else _smallest(parts)
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Compare | ast.BoolOp):
             return None if self._is_tensor(statement.value) else _smallest(parts)
         return self._given_to_decide(parts)
@@ -118,10 +125,34 @@ class Flow:
             if any(isinstance(v, Shard) and v.kind in PER_SAMPLE for v in self.facts.of(inner)):
                 continue
             for function in self.facts.targets(call):
-                uses = self._uses_inside(call, function, inner)
-                if any(isinstance(self.facts.table.statement_of(use), Decides) for use in uses):
+                if any(map(self._is_tested, self._uses_inside(call, function, inner))):
                     return inner
         return None
+
+    def _only_returns(self, statement: ast.stmt) -> bool:
+        """Whether all that comes of a test is what the function around it returns."""
+        function = self.facts.enclosing_function(statement)
+        return function is not None and only_computes(self.facts, function)
+
+    def _is_tested(self, use: ast.AST) -> bool:
+        """Whether a test asks for the number at `use`."""
+        statement = self.facts.table.statement_of(use)
+        if not isinstance(statement, Decides) or only_raises(statement) or self._only_returns(statement):
+            return False
+        chain = [use, *self.facts.table.ancestors(use)]
+        return not self._asks_form(chain[: chain.index(statement)])
+
+    def _asks_form(self, chain: list[ast.AST] | list[ast.expr]) -> bool:
+        """Whether what a test asks of the first of `chain` is its type or what it contains, alike on every process."""
+        for inner, around in pairwise(chain):
+            if isinstance(around, ast.Compare) and any(isinstance(op, FORM) for op in around.ops):
+                return True
+            if isinstance(around, ast.Attribute) and around.attr in ("ndim", "dtype", "device"):
+                return True
+            called = around.func if isinstance(around, ast.Call) else inner
+            if called is not inner and self.facts.paths(called) & ASKS_FORM:
+                return True
+        return False
 
     def _steps_scheduler(self, call: ast.Call) -> bool:
         stepped = (

@@ -150,6 +150,15 @@ class Gatherer:
                     said.add(node)
                     claim = f"`{ast.unparse(node)}` has one row for each of the labels it is compared with"
                     self.context.assume("rows", self.rule, node, claim)
+                elif node not in said and self._goes_into_a_loss(node):
+                    said.add(node)
+                    claim = f"`{ast.unparse(node)}` has one row for each of the labels that go into the loss with it"
+                    self.context.assume("rows", self.rule, node, claim)
+
+    def _goes_into_a_loss(self, node: ast.AST) -> bool:
+        """Whether only that a loss compares it with labels says that it has rows."""
+        assumed = self.facts.interp.assumed.get(node, ())
+        return any(isinstance(v, Shard) and v.kind == "rows" for v in assumed)
 
     def _computed_from(self, collapse: Collapse) -> Iterator[ast.AST]:
         """What stands in an expression, and in the definitions of its variables."""
@@ -165,6 +174,7 @@ class Gatherer:
                     self.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
                 ):
                     statement = self.facts.table.statement_of(definition)
+                    yield definition
                     work += [statement.value] if isinstance(statement, ast.Assign) else []
 
     @staticmethod

@@ -74,10 +74,18 @@ class OwnNumbers:
         for reads in statements.values():
             self._note(reads)
             decisions |= dict.fromkeys(d for read in reads for d in self.flow(read).decisions)
+        decisions = dict.fromkeys(self._whole(d, decisions) for d in decisions)
         inner = {n for d in decisions for n in ast.walk(d) if n is not d}
         for decision in decisions:
             if decision not in inner:
                 self._decide_once(decision)
+
+    def _whole(self, decision: ast.expr, decisions: dict[ast.expr, None]) -> ast.expr:
+        """The `a or b` around a decision, where all its parts are decisions."""
+        around = self.facts.table.parents.get(decision)
+        if isinstance(around, ast.BoolOp) and all(part in decisions for part in around.values):
+            return self._whole(around, decisions | {around: None})
+        return decision
 
     def _note(self, reads: list[Sink]) -> None:
         why = self.reads[reads[0]]

@@ -13,29 +13,26 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.values import External
-from crosstrain_migrate.rules.arguments import default_of
-from crosstrain_migrate.rules.base import Context, Refusal
+from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.wish import MARKED
 from crosstrain_migrate.rules.preparing.subject import suite_of
 
+from .fetches import asked_for, asks_files, fetches
 from .files import cannot_be_guarded, takes_all_processes
 
 RULE = "CT404"
-FETCHES = (
-    *("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download"),
-    *("torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive"),
-    "shutil.unpack_archive",
-)
-ASKS_FILES = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob"})
 
 
 def plan(context: Context) -> None:
-    first = {s for c in context.facts.calls if (s := _asked_for(context, c)) is not None}
-    fetched = {c: _around(context, c) for c in context.facts.calls if _fetches(context, c)}
+    first = {s for c in context.facts.calls if (s := asked_for(context.facts, c)) is not None}
+    fetched = {c: _around(context, c) for c in context.facts.calls if fetches(context.facts, c)}
     first |= {s for s in fetched.values() if isinstance(s, ast.If)}
-    first = {s for s in first if not any(s is not other and _comes_to(context, s, other) for other in first)}
     alone = {s for s in fetched.values() if not isinstance(s, ast.If)}
+    for inner in [s for s in first | alone if s in alone or not context.at_hand(s)]:
+        calls = _calls_that_ask(context, inner)
+        if calls:
+            first, alone = (first | calls) - {inner}, alone - {inner}
+    first = {s for s in first if not any(s is not other and _comes_to(context, s, other) for other in first)}
     done: set[ast.stmt] = set()
     for statement in sorted(first | alone, key=lambda s: s.lineno):
         if _is_left_to_one(context, statement, frozenset()) or _inside(context, statement, done):
@@ -58,7 +55,7 @@ def _one_first(context: Context, statement: ast.stmt) -> list[e.Edit]:
     """The main process finds nothing, and downloads; the others come later, and find it."""
     if not _may_wait(context, statement):
         return []
-    code = f"{context.accelerator(statement)}.main_process_first()"
+    code = f"{context.process(statement, RULE)}.main_process_first()"
     return [e.Within(statement, RULE, "the others look for it when it is there", context=code)]
 
 
@@ -68,7 +65,7 @@ def _left_to_one(context: Context, statement: ast.stmt) -> list[e.Edit]:
     behind = suite[suite.index(statement) + 1 :]
     if not behind or not _may_wait(context, statement) or cannot_be_guarded(context, statement) is not None:
         return []
-    accelerator = context.accelerator(statement)
+    accelerator = context.process(statement, RULE)
     return [
         e.Guard(statement, RULE, "downloaded once", last=statement, test=f"{accelerator}.is_main_process"),
         e.InsertBefore(behind[0], RULE, code=f"{accelerator}.wait_for_everyone()"),
@@ -78,41 +75,30 @@ def _left_to_one(context: Context, statement: ast.stmt) -> list[e.Edit]:
 # -- what downloads ------------------------------------------------------------------------------------------
 
 
-def _asked_for(context: Context, call: ast.Call) -> ast.stmt | None:
-    """The statement of `datasets.MNIST(root, download=True)`, which looks itself whether the files are there."""
-    value = next((k.value for k in call.keywords if k.arg == "download"), None)
-    if value is None or _is_decided_by_callers(context, value):
-        return None
-    if isinstance(value, ast.Constant) and not value.value:
-        return None
-    return context.facts.table.statement_of(call)
-
-
-def _is_decided_by_callers(context: Context, value: ast.expr) -> bool:
-    function = context.facts.enclosing_function(value)
-    if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
-        return False
-    argument = next((a for a in _arguments(function) if a.arg == value.id), None)
-    if argument is None:
-        return False
-    default = default_of(function, argument)
-    return not (isinstance(default, ast.Constant) and default.value)
-
-
-def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-
-
-def _fetches(context: Context, call: ast.Call) -> bool:
-    if any(path.endswith(FETCHES) for path in context.facts.paths(call.func)):
-        return True
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    archive = any(
-        isinstance(v, External) and v.path.startswith(("tarfile.", "zipfile."))
-        for v in context.facts.of(call.func.value)
-    )
-    return call.func.attr == "extractall" or (archive and call.func.attr == "extract")
+def _calls_that_ask(context: Context, statement: ast.stmt) -> set[ast.stmt]:
+    """The calls, where the accelerator is at hand, of a function that looks whether the files are there, and else
+    downloads; none if one of them is where it is not."""
+    found: set[ast.stmt] = set()
+    work: list[ast.AST] = [statement]
+    asked, seen = False, set()
+    while work:
+        function = context.facts.enclosing_function(work.pop())
+        if function is None or not context.facts.callers.get(function):
+            return set()
+        if function in seen:
+            continue
+        seen.add(function)
+        asked = asked or any(isinstance(n, ast.Call) and asks_files(n) for n in ast.walk(function))
+        for call in context.facts.callers[function]:
+            around = context.facts.table.statement_of(call)
+            if context.at_hand(call):
+                found.add(around)
+            else:
+                work.append(around)
+    if not asked or not all(_may_wait(context, s) for s in found):
+        return set()
+    context.in_turn |= seen
+    return found
 
 
 def _around(context: Context, call: ast.Call) -> ast.stmt:
@@ -125,19 +111,11 @@ def _around(context: Context, call: ast.Call) -> ast.stmt:
             around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
         ):
             break
-        if isinstance(around, ast.If) and _asks_files(around.test):
+        if isinstance(around, ast.If) and asks_files(around.test):
             asks = around
         elif isinstance(around, ast.With | ast.For) and asks is None:
             statement = around
     return asks or statement
-
-
-def _asks_files(test: ast.expr) -> bool:
-    return any(
-        isinstance(n, ast.Call)
-        and (n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")) in ASKS_FILES
-        for n in ast.walk(test)
-    )
 
 
 # -- where processes may wait for each other -----------------------------------------------------------------
@@ -147,10 +125,6 @@ def _may_wait(context: Context, statement: ast.stmt) -> bool:
     """Whether the accelerator is at hand, and what stands here neither communicates nor is needed on all processes."""
     if not context.reachable(statement) or not context.allows(RULE, statement):
         return False
-    try:
-        context.accelerator(statement)
-    except Refusal:
-        return False
     trains = {call for call, _ in context.facts.backward_calls} & set(ast.walk(statement))
     fits = isinstance(statement, ast.If) or not hasattr(statement, "body") or _is_fetch(context, statement)
     return fits and not trains and takes_all_processes(context, statement) is None
@@ -159,7 +133,7 @@ def _may_wait(context: Context, statement: ast.stmt) -> bool:
 def _is_fetch(context: Context, statement: ast.stmt) -> bool:
     """A block, such as `with tarfile.open(...)`, that unpacks; not one that goes over a data set it downloads."""
     calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)]
-    return any(_fetches(context, call) for call in calls) and not any(
+    return any(fetches(context.facts, call) for call in calls) and not any(
         k.arg == "download" for c in calls for k in c.keywords
     )
 

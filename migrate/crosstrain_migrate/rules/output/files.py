@@ -17,7 +17,7 @@ from dataclasses import replace
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.rules.base import Context, Refusal
+from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement import home
 from crosstrain_migrate.rules.preparing.subject import suite_of
 
@@ -159,7 +159,8 @@ def _join_neighbours(context: Context) -> None:
 def _directories(context: Context) -> None:
     for call in _allowed(context, context.facts.calls_to("os.makedirs")):
         if not any(k.arg == "exist_ok" for k in call.keywords) and len(call.args) < 3:
-            _may_exist(context, call)
+            if not _is_caught(context, call):
+                _may_exist(context, call)
         elif any(
             k.arg == "exist_ok" and isinstance(k.value, ast.Constant) and not k.value.value
             for k in call.keywords
@@ -183,6 +184,24 @@ def _directories(context: Context) -> None:
             continue
         if not context.facts.paths(call.func) and not any(k.arg == "exist_ok" for k in call.keywords):
             _may_exist(context, call)
+
+
+def _is_caught(context: Context, call: ast.Call) -> bool:
+    """Whether the author goes on where the directory exists: `except OSError`."""
+    inner: ast.AST = call
+    for around in context.facts.table.ancestors(call):
+        if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+            return False
+        if isinstance(around, ast.Try) and inner in around.body:
+            caught = {
+                n.id for h in around.handlers if h.type for n in ast.walk(h.type) if isinstance(n, ast.Name)
+            }
+            if caught & {"OSError", "FileExistsError", "Exception", "EnvironmentError"} or any(
+                h.type is None for h in around.handlers
+            ):
+                return True
+        inner = around
+    return False
 
 
 def _may_exist(context: Context, call: ast.Call) -> None:
@@ -245,7 +264,7 @@ def _within(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> bo
 def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> None:
     if not context.reachable(statement) or _within(context, statement, guarded):
         return
-    if not context.allows(FILE, statement):
+    if not context.allows(FILE, statement) or context.facts.enclosing_function(statement) in context.in_turn:
         return
     blocked = cannot_be_guarded(context, statement)
     if blocked is not None:
@@ -257,10 +276,7 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
             Severity.NOTE,
         )
         return
-    try:
-        test = f"{context.accelerator(statement)}.is_main_process"
-    except Refusal:
-        return
+    test = f"{context.process(statement, FILE)}.is_main_process"
     guarded.add(statement)
     context.edits.append(
         e.Guard(
@@ -317,7 +333,7 @@ def _null_device(context: Context, call: ast.Call) -> None:
         )
         return
     path = call.args[0]
-    accelerator = context.accelerator(call)
+    accelerator = context.process(call, FILE)
     context.replace(
         path,
         FILE,

@@ -12,11 +12,12 @@ Leaves: prints to a file or to standard error, prints inside modules and data se
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.base import STATE, Context
 from crosstrain_migrate.rules.numbers import shapes
 
 from . import speakers
@@ -33,6 +34,7 @@ def plan(context: Context) -> None:
         # Its value, the number of characters, is not what `print` returns.
         if len(call.args) == 1 and isinstance(context.facts.table.parents.get(call), ast.Expr):
             _speaks(context, call, end='end=""')
+    _report_other_files(context)
 
 
 def _elsewhere(context: Context, call: ast.Call) -> bool:
@@ -45,7 +47,7 @@ def _speaks(context: Context, call: ast.Call, end: str = "") -> None:
     """Makes `call` the main process's, with one more argument if `end` says one."""
     if _in_callback(context, call):
         return
-    if not context.reachable(call):
+    if not context.at_hand(call):
         _unreachable(context, call)
         return
     if not context.allows(RULE, call) or _evaluated_on_one(context, call):
@@ -65,8 +67,12 @@ def _unreachable(context: Context, call: ast.Call) -> None:
             continue  # another print of the same method
         template = context.accelerator(site) + ".on_local_main_process({x})"
         context.replace(site.func, RULE, "printed once, by the main process", template, x=site.func)
-    if not sites:
+    if sites or not _is_to_be_reported(context, call):
+        return
+    if context.facts.table.of_node[call].file is context.home.scope.file:
         _report(context, call)
+    else:
+        context.speaking.append(call)
 
 
 def _in_callback(context: Context, call: ast.Call) -> bool:
@@ -78,13 +84,15 @@ def _in_callback(context: Context, call: ast.Call) -> bool:
     return function in facts.interp.escaped and not facts.callers.get(function)
 
 
-def _report(context: Context, call: ast.Call) -> None:
+def _is_to_be_reported(context: Context, call: ast.Call) -> bool:
     """A print that is left alone is said by every process: never without a word."""
     inside = [a for a in context.facts.table.ancestors(call) if isinstance(a, ast.ClassDef)]
-    if not context.allows(RULE, call):
-        return
-    if any(context.is_library_class(cls) for cls in inside) or _evaluated_on_one(context, call):
-        return
+    if not context.allows(RULE, call) or _evaluated_on_one(context, call):
+        return False
+    return not any(context.is_library_class(cls) for cls in inside)
+
+
+def _report(context: Context, call: ast.Call) -> None:
     context.note(
         RULE,
         call,
@@ -92,6 +100,25 @@ def _report(context: Context, call: ast.Call) -> None:
         "print it where the accelerator is at hand, or under `if PartialState().is_main_process:`",
         Severity.NOTE,
     )
+
+
+def _report_other_files(context: Context) -> None:
+    """One note for each file that is imported and speaks: nothing in it changes for that."""
+    files: dict[ast.Module, list[ast.Call]] = defaultdict(list)
+    for call in context.speaking:
+        if context.facts.is_reached(call):
+            files[context.facts.table.of_node[call].file].append(call)
+    for calls in files.values():
+        first = min(calls, key=lambda c: c.lineno)
+        others = "" if len(calls) == 1 else f", and {len(calls) - 1} more in this file"
+        context.note(
+            RULE,
+            first,
+            f"every process runs this `{ast.unparse(first.func)}`{others}: no function of another file changes for what "
+            "is only shown",
+            f"put it under `if {STATE}().is_main_process:` where that disturbs",
+            Severity.NOTE,
+        )
 
 
 def _evaluated_on_one(context: Context, call: ast.Call) -> bool:

@@ -96,7 +96,7 @@ def _reached(context: Context, call: ast.Call) -> str | None:
         return None
     if is_the_main_processes(context, call):
         return None
-    return context.accelerator(call) if context.reachable(call) else ""
+    return context.accelerator(call) if context.at_hand(call) else ""
 
 
 def is_the_main_processes(context: Context, node: ast.AST) -> bool:
@@ -248,6 +248,9 @@ def import_module(context: Context, call: ast.Call, rule: str, module: str) -> N
 
 
 def _said_by_all(context: Context, call: ast.Call) -> None:
+    if context.facts.table.of_node[call].file is not context.home.scope.file:
+        context.speaking.append(call)
+        return
     context.note(
         RULE,
         call,

@@ -9,6 +9,7 @@ After:  `accelerator = Accelerator(cpu=args.no_cuda)`
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts
@@ -19,7 +20,7 @@ from crosstrain_migrate.roles.values import External, Function, FunctionNode, Sh
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
-from crosstrain_migrate.rules.output import speakers
+from crosstrain_migrate.rules.output import fetches, speakers
 from crosstrain_migrate.rules.preparing.holdings import stores
 from crosstrain_migrate.rules.preparing.subject import suite_of
 
@@ -27,6 +28,7 @@ from . import mixed
 from .draws import Place, may_draw, unseeded_draw
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
+READS_OPTIONS = frozenset({"parse_args", "parse_known_args"})
 
 
 def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> Home:
@@ -135,8 +137,10 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     late = anchor is not None and scope is subject.scope and anchor.lineno > _needed_by(facts, subject)
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
-    asks = next((s for s in suite if _makes_speaker(facts, s) or _moves_a_tensor(facts, s)), None)
-    return asks if asks is not None and _may_stand(suite, asks, first) else first
+    early = (_makes_speaker, _moves_a_tensor, fetches.may_download)
+    asks = next((s for s in suite if any(wants(facts, s) for wants in early)), None)
+    options = [part for d in definitions for part in (d, *_tests_around(facts, d))]
+    return asks if asks is not None and _may_stand(suite, asks, first, options) else first
 
 
 def _first_stores(facts: Facts, subject: Subject) -> list[ast.stmt]:
@@ -175,15 +179,20 @@ def _is_a_tensors_move(facts: Facts, call: ast.Call) -> bool:
     return not any(facts.interp.is_module(v) or isinstance(v, External | Shard) for v in moved)
 
 
-def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt) -> bool:
+def _tests_around(facts: Facts, statement: ast.stmt) -> list[ast.expr]:
+    return [around.test for around in facts.table.ancestors(statement) if isinstance(around, ast.If)]
+
+
+def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt, options: Sequence[ast.AST]) -> bool:
     """Whether the Accelerator may be made before `earlier`: what its arguments are read from is known by then."""
     if first not in suite or first.lineno <= earlier.lineno:
         return False
     between = suite[suite.index(earlier) : suite.index(first)]
-    stored = {
-        n.id for s in between for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
-    return not any(isinstance(n, ast.Name) and n.id in stored for n in ast.walk(first))
+    inner = [n for s in between for n in ast.walk(s)]
+    stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if any(isinstance(n, ast.Attribute) and n.attr in READS_OPTIONS for n in inner):
+        return False
+    return not any(isinstance(n, ast.Name) and n.id in stored for o in options for n in ast.walk(o))
 
 
 def _needed_by(facts: Facts, subject: Subject) -> int:

@@ -278,6 +278,9 @@ class Plumbing:
                 else:
                     whole = default_statement(self.facts, node) or node
                     self.context.remove(whole, "CT105", "nothing uses this device any more")
+            elif self._restates(node):
+                self.gone.update(ast.walk(node))
+                self.context.remove(node, "CT105", "it is a torch.device already")
             elif self.context.reachable(node) and not in_class(self.facts.table.of_node[node]):
                 kind = ".type" if self._is_read_as_text(node) else ""
                 own = f"{self.context.accelerator(node)}.device{kind}"
@@ -358,6 +361,14 @@ class Plumbing:
             unread = all(use in self.gone for use in uses_of(self.facts, node))
             return unread and not is_read_by_others(self.facts, node)
         return scope is not None and not self._residual(scope, target.id)
+
+    def _restates(self, node: ast.Assign) -> bool:
+        """`device = torch.device(device)`, of another definition that becomes the accelerator's."""
+        names = [n for n in ast.walk(node.value) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        mine = [n for n in names if ast.unparse(n) == ast.unparse(node.targets[0])]
+        made = {self.facts.table.statement_of(d) for n in mine for d in self.facts.interp.reaching.get(n, ())}
+        others = {d for d in self.context.device_definitions if not self._is_read_as_text(d)} - {node}
+        return len(mine) == 1 and bool(made) and made <= others and is_pure_device(node.value)
 
     def _is_mere_text(self, node: ast.Assign) -> bool:
         """`backend = "cuda"` that nothing reads at all: no device, as far as anyone can tell."""

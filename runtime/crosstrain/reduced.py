@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -31,10 +31,17 @@ _SUMMING = {  # methods of a process group, and which of their arguments they su
 }
 
 
+class _Reference(weakref.ref[Tensor]):
+    """One that knows under which key it is kept, so that nothing else has to be made for each tensor."""
+
+    __slots__ = ("key",)
+    key: int
+
+
 class Origin(NamedTuple):
     """Where a tensor comes from that is the same on every process."""
 
-    tensor: weakref.ref[Tensor]
+    tensor: _Reference
     version: int
     function: str
     place: checks.Place
@@ -48,12 +55,14 @@ def remember(tensors: Iterable[Tensor], function: str) -> None:
     _watch_collectives()
     place = checks.here()
     for tensor in tensors:
-        there = weakref.ref(tensor, partial(_forget, id(tensor)))
-        _known[id(tensor)] = Origin(there, _version(tensor), function, place)
+        reference = _Reference(tensor, _forget)
+        reference.key = key = id(tensor)
+        _known[key] = Origin(reference, _version(tensor), function, place)
 
 
-def _forget(key: int, _: object) -> None:
-    _known.pop(key, None)
+def _forget(reference: weakref.ref[Tensor]) -> None:
+    assert isinstance(reference, _Reference)
+    _known.pop(reference.key, None)
 
 
 def problem(tensors: Iterable[Tensor], operation: str, of: str = "") -> str | None:

@@ -367,8 +367,21 @@ def _is_a_loss(facts: Facts, function: ast.expr) -> bool:
 
 
 def _is_open(facts: Facts, output: ast.expr) -> bool:
+    """Whether it comes out of a module that could not be followed; rows that are known to be mixed stay so."""
     found = {v.kind for v in facts.of(output) if isinstance(v, Shard) and not v.host}
-    return bool(found) and found <= {"other", "mixed"}
+    return "other" in found and found <= {"other", "mixed"} and _is_an_output(facts, output)
+
+
+def _is_an_output(facts: Facts, output: ast.expr) -> bool:
+    if isinstance(output, ast.Name):
+        bound = [facts.table.statement_of(d) for d in facts.interp.reaching.get(output, ())]
+        made = [s.value for s in bound if isinstance(s, ast.Assign)]
+        return len(made) == len(bound) > 0 and all(_calls_a_module(facts, value) for value in made)
+    return _calls_a_module(facts, output)
+
+
+def _calls_a_module(facts: Facts, made: ast.expr) -> bool:
+    return isinstance(made, ast.Call) and any(facts.interp.is_module(v) for v in facts.of(made.func))
 
 
 def _places_of(facts: Facts, loss: ast.expr) -> set[ast.AST]:

@@ -1,0 +1,86 @@
+"""What downloads: a data set that fetches its files itself, and calls that fetch a file."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import External
+from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.rules.arguments import default_of
+
+from . import speakers
+
+FETCHES = (
+    *("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download"),
+    *("torchvision.datasets.utils.download_url", "torchvision.datasets.utils.download_and_extract_archive"),
+    "shutil.unpack_archive",
+)
+RESPONSES = frozenset(
+    {"requests.get", "urllib.request.urlopen", "httpx.get", "httpx.stream"}
+)  # written to a file
+ASKS_FILES = frozenset({"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob"})
+
+
+def may_download(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once downloads, itself or in functions of the script."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    work: list[ast.AST] = [statement]
+    seen: set[ast.AST] = set()
+    while work:
+        calls = [n for n in walk(work.pop()) if isinstance(n, ast.Call)]
+        if any(asked_for(facts, c) is not None or fetches(facts, c) for c in calls):
+            return True
+        called = {f for c in calls for f in facts.targets(c)} - seen
+        seen |= called
+        work += called
+    return False
+
+
+def asked_for(facts: Facts, call: ast.Call) -> ast.stmt | None:
+    """The statement of `datasets.MNIST(root, download=True)`, which looks itself whether the files are there."""
+    value = next((k.value for k in call.keywords if k.arg == "download"), None)
+    if value is None or _is_decided_by_callers(facts, value):
+        return None
+    if isinstance(value, ast.Constant) and not value.value:
+        return None
+    return facts.table.statement_of(call)
+
+
+def _is_decided_by_callers(facts: Facts, value: ast.expr) -> bool:
+    function = facts.enclosing_function(value)
+    if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
+        return False
+    argument = next((a for a in _arguments(function) if a.arg == value.id), None)
+    if argument is None:
+        return False
+    default = default_of(function, argument)
+    return not (isinstance(default, ast.Constant) and default.value)
+
+
+def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def fetches(facts: Facts, call: ast.Call) -> bool:
+    if any(path.endswith(FETCHES) for path in facts.paths(call.func)):
+        return True
+    if any(path in RESPONSES for path in facts.paths(call.func)):
+        function = facts.enclosing_function(call)
+        return function is not None and any(speakers.opens_for_writing(facts, n) for n in ast.walk(function))
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    archive = any(
+        isinstance(v, External) and v.path.startswith(("tarfile.", "zipfile."))
+        for v in facts.of(call.func.value)
+    )
+    return call.func.attr == "extractall" or (archive and call.func.attr == "extract")
+
+
+def asks_files(test: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.Call)
+        and (n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")) in ASKS_FILES
+        for n in ast.walk(test)
+    )

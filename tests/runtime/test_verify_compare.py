@@ -13,14 +13,14 @@ from crosstrain.cli import main
 from crosstrain.verify import traces
 from crosstrain.verify.compare import Comparison, compare, global_events, out_of_order, ranks_disagree
 from crosstrain.verify.comparing import grown
-from crosstrain.verify.evaluation import compare_rates
+from crosstrain.verify.evaluation import compare_frozen, compare_rates
 from crosstrain.verify.late import attributed
 from crosstrain.verify.lines import same_line, volatile
 from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.report import Difference
 from crosstrain.verify.scratch import TooLargeError, copy_project
 from crosstrain.verify.tolerance import Tolerance, same
-from crosstrain.verify.traces import Batch, Event, Parameter, RankTrace
+from crosstrain.verify.traces import Batch, Event, Parameter, Printed, RankTrace
 from typer.testing import CliRunner
 
 FP32 = 2.0**-23
@@ -290,3 +290,29 @@ def test_a_schedule_may_be_off_by_a_small_part_of_a_pass_if_it_moves_by_steps() 
     assert compared(by_step, 0.08) and compared(by_step, 0.0825) and compared(by_step, 0.0781)
     assert not compared(by_step, 0.09) and not compared(by_step, 0.07) and not compared(by_step, 0.08, 0.0999)
     assert compared(by_pass, 0.05) and not compared(by_pass, 0.1) and not compared(by_pass, 0.07)
+
+
+def test_a_line_printed_for_the_best_result_alone_moves_no_evaluation_to_another_epoch() -> None:
+    def evaluated(passes: int, rows: int) -> RankTrace:
+        events: list[Event] = []
+        batches: list[Batch] = []
+        lines: list[tuple[str, Printed]] = []
+        for number in range(1, passes + 1):
+            batches.append(Batch(0, len(events), rows, rows, True))
+            events += [Event("loss", 0, (1.0,)), Event("step", 0, (1.0, 2.0, 0.1))]
+            batches.append(Batch(1, len(events), 4, 7, True))
+            said = [
+                f"epoch {number}: 25.0 %",
+                *(["saved"] if number == 1 else []),
+                f"best of {number}: 25.0 %",
+            ]
+            lines += [(line, Printed(len(events), len(batches), "")) for line in said]
+        words, places = zip(*lines, strict=True)
+        return RankTrace("finished", tuple(events), batches=tuple(batches), lines=words, printed=places)
+
+    full, less = evaluated(2, 8), evaluated(3, 5)
+    assert compare_frozen(full, less, [evaluated(4, 16)] * 2).difference is None
+    late = evaluated(4, 16)
+    wrong = dataclasses.replace(late, lines=tuple(line.replace("25.0", "50.0") for line in late.lines))
+    difference = compare_frozen(full, less, [wrong] * 2).difference
+    assert difference is not None and difference.quantity == "evaluation"

@@ -105,19 +105,31 @@ def _compare_lines(
     ignore: Sequence[re.Pattern[str]],
     result: Comparison,
 ) -> Difference | None:
-    theirs = after_evaluation(ranks[0], ignore)
     tolerance = Tolerance(full.epsilon)
-    pairs = aligned([line.text for line in lines], [ranks[0].lines[i] for i in theirs])
-    for a, b in pairs:
-        text = ranks[0].lines[theirs[b]]
-        printed = zip(numbers(lines[a].text), numbers(text), lines[a].fixed, strict=True)
+    pairs = _side_by_side(full, lines, ranks[0], ignore)
+    for line, place in pairs:
+        text = ranks[0].lines[place]
+        printed = zip(numbers(line.text), numbers(text), line.fixed, strict=True)
         if not all(same_number(x, y, tolerance, full.steps) for x, y, fixed in printed if fixed):
-            detail = f"an evaluation of the same model{_by(ranks[0], theirs[b])}"
-            return Difference("evaluation", None, repr(lines[a].text), repr(text), detail)
+            detail = f"an evaluation of the same model{_by(ranks[0], place)}"
+            return Difference("evaluation", None, repr(line.text), repr(text), detail)
     result.largest["evaluation lines"] = float(len(pairs))
     if not pairs:
         result.notes.append("no printed line was recognised as the result of an evaluation")
     return None
+
+
+def _side_by_side(
+    full: RankTrace, lines: Sequence[Line], rank: RankTrace, ignore: Sequence[re.Pattern[str]]
+) -> list[tuple[Line, int]]:
+    """The lines about an evaluation, each with the line that stands at its place in another run.
+
+    All lines help to find the place: "saved" may be printed only where a result is the best so far.
+    """
+    about = {line.number: line for line in lines}
+    ours, theirs = after_evaluation(full, ignore), after_evaluation(rank, ignore)
+    pairs = aligned([full.lines[i] for i in ours], [rank.lines[i] for i in theirs])
+    return [(about[ours[a]], theirs[b]) for a, b in pairs if ours[a] in about]
 
 
 def _by(trace: RankTrace, line: int) -> str:

@@ -13,6 +13,11 @@ with open("h.json", "w") as file:
 {}with open("h.json") as file:
     history = json.load(file)"""
 
+OWN_FILE = """\
+class Points:
+    def __init__(self, path, scale):
+        self.points = np.load(path) * scale"""
+
 
 def directory(name: str, before: str, after: str, slot: str = "setup", imports: str = "import os") -> Case:
     return converts(DIRECTORY, name, {slot: before, "imports": imports}, {slot: after})
@@ -117,6 +122,22 @@ POSITIVE = [
             )
         },
         at='"h.json", "w"',
+    ),
+    converts(
+        FILE,
+        "what a class of the script's own reads back is waited for",
+        {
+            "imports": "import numpy as np",
+            "definitions": OWN_FILE,
+            "setup": 'np.save("points.npy", np.ones((6, 2)))\npoints = Points(path="points.npy", scale=2)',
+        },
+        {
+            "setup": (
+                'if accelerator.is_main_process:\n    np.save("points.npy", np.ones((6, 2)))\n'
+                'accelerator.wait_for_everyone()\npoints = Points(path="points.npy", scale=2)'
+            )
+        },
+        at="np.save(",
     ),
 ]
 

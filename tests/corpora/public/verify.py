@@ -68,7 +68,8 @@ def _verify(script: dict[str, Any], run: Run, checkout: Path, *, show: bool) -> 
         command = [sys.executable, "-m", "crosstrain_migrate.cli", path.name, "--no-cache", "--verify"]
         command += ["--verify-data", "synthetic", "--verify-steps", str(run.steps)]
         command += [*([] if show else ["--output-format", "json"]), "--", *run.args]
-        paths = [str(STAND_INS), str(HERE.parents[2])]
+        libraries = [str(copy / folder) for folder in run.libraries]
+        paths = [str(STAND_INS), str(HERE.parents[2]), *libraries]
         variables = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),

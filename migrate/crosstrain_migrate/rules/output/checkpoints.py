@@ -181,8 +181,7 @@ def _saving_above(context: Context, node: ast.AST, saves: list[ast.Call]) -> lis
         for call in above
         if not _instead(context, call, node)
         and (
-            call in saves
-            or any(_saves_inside(context, t, saves, frozenset()) for t in _called(context, call))
+            call in saves or any(_saves_inside(context, t, saves, frozenset()) for t in called(context, call))
         )
     ]
 
@@ -212,12 +211,12 @@ def _saves_inside(
         if isinstance(node, ast.Call):
             if node in saves:
                 return True
-            if any(_saves_inside(context, t, saves, seen | {function}) for t in _called(context, node)):
+            if any(_saves_inside(context, t, saves, seen | {function}) for t in called(context, node)):
                 return True
     return False
 
 
-def _called(context: Context, call: ast.Call) -> list[ast.AST]:
+def called(context: Context, call: ast.Call) -> list[ast.AST]:
     """What a call runs of the script's own: a function, a constructor, or an object's `__call__`."""
     methods = [
         context.facts.interp.method(v.cls, "__call__")

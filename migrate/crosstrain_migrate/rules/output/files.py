@@ -102,21 +102,21 @@ def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
     written: dict[str, list[ast.Call]] = {}
     for call in calls:
         if speakers.opens_for_writing(context.facts, call) or writes_file(context, call):
-            for path in _paths(call):
+            for path in _paths(context, call):
                 written.setdefault(path, []).append(call)
     for call in context.facts.calls if written else ():
         if call in calls or not context.reachable(call) or not _reads(context, call):
             continue
-        writes = [w for path in _paths(call) for w in written.get(path, ())]
+        writes = [w for path in _paths(context, call) for w in written.get(path, ())]
         if writes and checkpoints.may_follow_a_save(context, call, writes, frozenset()):
             checkpoints.wait_before(context, call, FILE, writes)
 
 
-def _paths(call: ast.Call) -> set[str]:
+def _paths(context: Context, call: ast.Call) -> set[str]:
     """What may name the file in a call: an argument, or what a method of a path is called on; also the file's own name,
     because one path may be written whole and the other put together."""
     named = [*call.args, *(k.value for k in call.keywords)]
-    if isinstance(call.func, ast.Attribute):
+    if isinstance(call.func, ast.Attribute) and not context.facts.paths(call.func):
         named.append(call.func.value)
     constant = {ast.unparse(n) for n in named if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     texts = [n.value for part in named for n in ast.walk(part) if isinstance(n, ast.Constant)]
@@ -133,10 +133,26 @@ def _paths(call: ast.Call) -> set[str]:
 
 
 def _reads(context: Context, call: ast.Call) -> bool:
+    """Whether a call reads a file: itself, or in a function of the script's own that is given its name."""
+    return _reads_itself(context, call) or any(
+        _reads_a_parameter(context, function) for function in checkpoints.called(context, call)
+    )
+
+
+def _reads_itself(context: Context, call: ast.Call) -> bool:
     if "builtins.open" in context.facts.paths(call.func):
         return not speakers.opens_for_writing(context.facts, call)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
     return name.startswith(("load", "read", "imread"))
+
+
+def _reads_a_parameter(context: Context, function: ast.AST) -> bool:
+    """Whether a function reads the file that one of its parameters names."""
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    return any(_reads_itself(context, call) and parameters & _paths(context, call) for call in calls)
 
 
 def _join_neighbours(context: Context) -> None:

@@ -1,6 +1,6 @@
 """How the public scripts run small: their arguments, and the files that they read, made by seeded code.
 
-An entry makes only data and configuration; of the script itself nothing is changed.
+An entry makes only data and configuration; of the script itself nothing is changed but numbers that make it large.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""tensorflow, for scripts that import it and only use it to read downloaded weights."""

@@ -139,6 +139,22 @@ POSITIVE = [
         },
         at="np.save(",
     ),
+    converts(
+        FILE,
+        "several files are waited for once",
+        {
+            "imports": "import numpy as np",
+            "setup": 'np.save("a.npy", np.ones(6))\nnp.save("b.npy", np.ones(6))\n'
+            'a = np.load("a.npy")\nb = np.load("b.npy")',
+        },
+        {
+            "setup": (
+                'if accelerator.is_main_process:\n    np.save("a.npy", np.ones(6))\n    np.save("b.npy", np.ones(6))\n'
+                'accelerator.wait_for_everyone()\na = np.load("a.npy")\nb = np.load("b.npy")'
+            )
+        },
+        at="np.save(",
+    ),
 ]
 
 NEGATIVE = [

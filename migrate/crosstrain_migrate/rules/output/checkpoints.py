@@ -17,6 +17,7 @@ from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.values import External, Instance
 from crosstrain_migrate.rules.base import Context, Refusal
 from crosstrain_migrate.rules.placement.home import only_definition
+from crosstrain_migrate.rules.preparing.subject import suite_of
 
 MODEL, ANYTHING, LOAD = "CT501", "CT502", "CT503"
 SUFFIXES = (".pt", ".pth", ".bin")
@@ -128,15 +129,25 @@ def wait_before(context: Context, call: ast.Call, rule: str, saves: list[ast.Cal
     if not context.allows(rule, call):
         return
     statement = _before_tests(context, call, saves)
-    if any(
-        isinstance(x, e.InsertBefore) and x.node is statement and "wait_for" in x.code for x in context.edits
-    ):
+    if _have_met(context, call, statement, saves):
         return
     code = f"{context.accelerator(call)}.wait_for_everyone()"
     context.edits.append(
         e.InsertBefore(statement, rule, "the main process may still be writing the file", code=code)
     )
     context.collective.add(statement)
+
+
+def _have_met(context: Context, call: ast.Call, statement: ast.stmt, saves: list[ast.Call]) -> bool:
+    """Whether all processes meet here already, or above, behind everything that is saved above `call`."""
+    suite = suite_of(context.facts, statement)
+    met = [
+        x.node.lineno
+        for x in context.edits
+        if isinstance(x, e.InsertBefore) and x.node in suite and "wait_for" in x.code
+    ]
+    saved = [c.lineno for c in _saving_above(context, call, saves)]
+    return any(max(saved, default=0) < line <= statement.lineno for line in met)
 
 
 def _before_tests(context: Context, call: ast.Call, saves: list[ast.Call]) -> ast.stmt:

@@ -369,3 +369,36 @@ def test_a_trainer_that_is_given_split_data_and_wants_several_devices() -> None:
     assert "exit" not in result.after and "get_default_backend" not in result.after
     assert any("too few devices" in f.reason for f in result.findings)
     check_invariants(TRAINER, result)
+
+
+def test_what_the_main_process_made_for_a_block_that_all_run_now_is_made_by_all(tmp_path: Path) -> None:
+    """The evaluation runs the model, so that all processes run it: with the loader and the writer that it uses."""
+    script = (
+        SPAWNED.replace(
+            "    optimizer = torch",
+            "    if rank == 0:\n"
+            "        held_out = DataLoader(data, batch_size=8)\n"
+            '        writer = SummaryWriter("logs")\n'
+            "    optimizer = torch",
+        )
+        .replace(
+            '            print(f"epoch {epoch} on rank {rank}")\n',
+            "            model.eval()\n"
+            "            total = 0.0\n"
+            "            with torch.no_grad():\n"
+            "                for x, y in held_out:\n"
+            "                    total += F.cross_entropy(model(x.to(rank)), y.to(rank)).item()\n"
+            '            writer.add_scalar("loss", loss, epoch)\n'
+            '            writer.add_scalar("held out", total, epoch)\n'
+            "            model.train()\n",
+        )
+        .replace(
+            "from torch.utils.data import D",
+            "from torch.utils.tensorboard import SummaryWriter\nfrom torch.utils.data import D",
+        )
+    )
+    result = migrate(script)
+    assert result.changed, result.findings
+    assert "    held_out = DataLoader(data, batch_size=8)\n" in result.after
+    assert "    writer = SummaryWriter(" in result.after
+    assert "tempfile.mkdtemp()" in result.after

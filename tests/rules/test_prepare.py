@@ -75,6 +75,16 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layer(x)
 """
+TWO_PARTS = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+"""
 POSITIVE = [
     converts(
         RULE,
@@ -195,6 +205,19 @@ POSITIVE = [
             "optimizer": "optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)",
         },
         {"model": "model = nn.Sequential(nn.Linear(8, 3))"},
+    ),
+    converts(
+        RULE,
+        "a part of the model, of a class that is made elsewhere, too",
+        {
+            "definitions": TWO_PARTS + "\n\ndef predict(x):\n    model = Net()\n    return model(x)",
+            "model": "model = Net().to(device)",
+            "optimizer": "optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)",
+            "end": "kept = predict(torch.ones(1, 8))",
+        },
+        {"model": "model = Net()"},
+        at="optimizer = torch",
+        main=True,
     ),
     optimizer(
         "single weights",

@@ -390,22 +390,35 @@ class Facts:
         found: set[Value] = set()
         for optimizer in self.optimizers:
             for part in self.optimized_by(optimizer):
-                model = self.whole(part)
+                model = self.whole(part, optimizer)
                 if isinstance(model, External | Instance):
                     found.add(model)
                     line = line_of(site_of(optimizer))
                     self.evidence[model] = f"line {line} gives its parameters to an optimizer"
         return self.in_order(found)
 
-    def whole(self, module: Value) -> Value:
-        """The module that `module` is a part of, when there is exactly one such: `model.fc` -> `model`."""
+    def whole(self, module: Value, optimizer: Value) -> Value:
+        """The module that `module` is a part of, when there is exactly one such: `model.fc` -> `model`.
+
+        A class may be made at several places, for training and to predict: then it is the one that `optimizer` is
+        made of, or that is at hand there.
+        """
         seen: set[Value] = set()
         while module not in seen:
             seen.add(module)
             owners = self._owners(module)
+            for near in self._at_hand(optimizer) if len(owners) > 1 else ():
+                owners = owners & near or owners
             if len(owners) == 1:
                 module = owners.pop()
         return module
+
+    def _at_hand(self, optimizer: Value) -> list[set[Value]]:
+        """What the function that makes an optimizer mentions, and what the call that makes it does."""
+        site = getattr(optimizer, "site", None)
+        around = [node for node in (self.enclosing_function(site), site) if node is not None] if site else []
+        mentioned = ([n for n in ast.walk(node) if isinstance(n, ast.expr)] for node in around)
+        return [{v for n in nodes for v in self.interp.values.get(n, ())} for nodes in mentioned]
 
     def _owners(self, module: Value) -> set[Value]:
         if isinstance(module, Member):

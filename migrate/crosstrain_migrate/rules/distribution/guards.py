@@ -78,6 +78,8 @@ def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
         return True
     if not foreign:
         return True
+    if _feeds_all(stage, node, body):
+        return True
     local = _local_parts(stage, body)
     if not local:
         return False
@@ -85,6 +87,29 @@ def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
         return False
     _guard_foreign(stage, node.test, foreign)
     return True
+
+
+def _feeds_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
+    """Whether what the block binds is read by what all processes run."""
+    stored = [
+        n for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    ]
+    uses = [use for store in stored for use in stage.facts.interp.uses.get(store, ())]
+    return any(not stage.facts.table.is_inside(use, node) and _is_run_by_all(stage, use) for use in uses)
+
+
+def _is_run_by_all(stage: Stage, use: ast.AST) -> bool:
+    guard = _guard_of(stage, use)
+    if guard is None:
+        return True
+    statement = stage.statement(use)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and _speaks(stage, call) and not _local_parts(stage, [statement]):
+        return False  # which is guarded by itself
+    inside = [n for s in guard.body for n in ast.walk(s)]
+    return any(isinstance(n, ast.Call) and _needs_all(stage, n) for n in inside) or any(
+        isinstance(n, ast.For) and stage.facts.interp.iterations.get(n) for n in inside
+    )
 
 
 def _guard_foreign(stage: Stage, test: ast.expr, calls: list[ast.Call]) -> None:

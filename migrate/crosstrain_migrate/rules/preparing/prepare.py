@@ -125,7 +125,7 @@ def _blocks_of(context: Context, held: dict[Value, Holding]) -> list[dict[Value,
     for block in order:
         ready |= set(block)
         models = {
-            facts.whole(m) for v in block if v in context.subject.optimizers for m in facts.optimized_by(v)
+            facts.whole(m, v) for v in block if v in context.subject.optimizers for m in facts.optimized_by(v)
         }
         if not models <= ready:
             return []

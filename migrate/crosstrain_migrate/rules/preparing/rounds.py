@@ -27,7 +27,7 @@ def rounds_of(context: Context, held: Held) -> list[Held]:
     found: dict[Value, Held] = {}
     left = dict(held)
     for optimizer in optimizers:
-        mine = {optimizer, *(facts.whole(part) for part in facts.optimized_by(optimizer))}
+        mine = {optimizer, *(facts.whole(part, optimizer) for part in facts.optimized_by(optimizer))}
         mine |= {s for s in subject.schedulers if _is_made_from(facts, s, optimizer)}
         found[optimizer] = {v: left.pop(v) for v in held if v in mine & set(left)}
     for value, holding in left.items():

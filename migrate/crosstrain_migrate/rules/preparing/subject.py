@@ -88,7 +88,7 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
         return None
     stages: dict[Value, Scope] = {}
     for optimizer in facts.optimizers:
-        models = {facts.whole(part) for part in facts.optimized_by(optimizer)}
+        models = {facts.whole(part, optimizer) for part in facts.optimized_by(optimizer)}
         inside = [
             s
             for s in facts.table.scopes.values()

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from crosstrain.cli import main
 from crosstrain.verify import traces
-from crosstrain.verify.compare import Comparison, compare, global_events, out_of_order, ranks_disagree
+from crosstrain.verify.compare import (
+    Comparison,
+    compare,
+    files_of_several,
+    global_events,
+    out_of_order,
+    ranks_disagree,
+)
 from crosstrain.verify.comparing import grown
 from crosstrain.verify.evaluation import compare_frozen, compare_rates
 from crosstrain.verify.late import attributed
@@ -45,6 +52,8 @@ SAME_LINES = [
     ("tensor(0.12345)", "tensor(0.12346)"),
     ("perplexity 12345.6789", "perplexity 12345.6792"),
     ("loss nan", "loss nan"),
+    ("epoch 1 took 0h 0m 59s", "epoch 1 took 0h 1m 0s"),
+    ("epoch 1 took 2m 9.5s", "epoch 1 took 2m 10.2s"),
 ]
 OTHER_LINES = [
     ("loss 0.5000", "loss 0.5003"),
@@ -55,6 +64,7 @@ OTHER_LINES = [
     ("loss nan", "loss 0.5"),
     ("loss -0.5", "loss 0.5"),
     ("", "0"),
+    ("at 3 m, 5 samples", "at 3 m, 6 samples"),
 ]
 
 
@@ -316,3 +326,14 @@ def test_a_line_printed_for_the_best_result_alone_moves_no_evaluation_to_another
     wrong = dataclasses.replace(late, lines=tuple(line.replace("25.0", "50.0") for line in late.lines))
     difference = compare_frozen(full, less, [wrong] * 2).difference
     assert difference is not None and difference.quantity == "evaluation"
+
+
+def test_a_library_s_cache_is_no_file_of_several() -> None:
+    written = {
+        "work/log.txt": False,
+        "outside/root/.cache/matplotlib/fontlist.json": False,
+        "work/model.pt": True,
+    }
+    ranks = [RankTrace("finished", written=written)] * 2
+    found = [difference.migrated for difference in files_of_several(ranks, text=True)]
+    assert found == ["log.txt is written by ranks 0 and 1"]

@@ -162,11 +162,14 @@ def _batch(batch: Batch | None) -> str:
 
 
 def files_of_several(ranks: Sequence[RankTrace], *, text: bool) -> list[Difference]:
-    """Files that several processes write: whole only by luck. `text`: those written as text, or the others."""
+    """Files that several processes write: whole only by luck. `text`: those written as text, or the others.
+
+    What libraries keep in the user's ``.cache`` is theirs: the first run of a script makes it, in whatever process.
+    """
     found = []
     for name, binary in ranks[0].written.items():
         writers = [str(number) for number, rank in enumerate(ranks) if name in rank.written]
-        if len(writers) > 1 and binary != text:
+        if len(writers) > 1 and binary != text and "/.cache/" not in name:
             shown = name.removeprefix("work/")
             all_of_them = f"{shown} is written by ranks {' and '.join(writers)}"
             found.append(Difference("files", None, "by one process", all_of_them))

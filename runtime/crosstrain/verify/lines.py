@@ -14,8 +14,11 @@ from crosstrain.verify.tolerance import Tolerance, same
 from crosstrain.verify.traces import RankTrace
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
-# Minutes may change between one pair of runs and not between another, so a date or a time of day goes as a whole.
-CLOCK = re.compile(r"\d{4}-\d{2}-\d{2}|\d+:\d{2}:\d{2}(?:[.,]\d+)?")
+# Minutes may change between one pair of runs and not between another, so a date, a time of day or what a clock measured
+# (`0h 2m 13s`) goes as a whole.
+CLOCK = re.compile(
+    r"\d{4}-\d{2}-\d{2}|\d+:\d{2}:\d{2}(?:[.,]\d+)?|(?:\b\d+ ?h ?)?\b\d+ ?m(?:in)? ?\d+(?:\.\d+)? ?s\b"
+)
 SHOWN = 60  # characters of an example
 
 Volatile = Mapping[str, frozenset[int]]

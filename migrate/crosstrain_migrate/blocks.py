@@ -371,7 +371,7 @@ def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:
 def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
     """Adds `from package import name` lines to the imports around torch's, where a sorter would put them."""
     body = list(module.body)
-    for code in codes:
+    for code in _joined(codes):
         fresh = cst.ensure_type(_parse(code, module)[0], cst.SimpleStatementLine)
         position, first_of_block = _import_position(body, code.split()[1])
         if first_of_block:
@@ -380,6 +380,15 @@ def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
             body[position] = following.with_changes(leading_lines=[])
         body.insert(position, fresh)
     return module.with_changes(body=body)
+
+
+def _joined(codes: list[str]) -> list[str]:
+    """One line for all that comes from one package: `from crosstrain import Accelerator, PartialState`."""
+    names: dict[str, list[str]] = {}
+    for code in codes:
+        start, keyword, name = code.partition(" import ") if code.startswith("from ") else (code, "", "")
+        names.setdefault(start + keyword, []).append(name)
+    return [start + ", ".join(sorted(found)) for start, found in names.items()]
 
 
 def _import_position(body: Sequence[cst.BaseStatement], package: str) -> tuple[int, bool]:

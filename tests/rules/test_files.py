@@ -28,6 +28,18 @@ def guarded(name: str, code: str, imports: str = "") -> Case:
     return converts(FILE, name, {"end": code, "imports": imports}, {"end": after}, at=code.split("\n")[0])
 
 
+SAVES_ITSELF = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def save(self):
+        {save}
+"""
 POSITIVE = [
     converts(
         FILE,
@@ -56,11 +68,6 @@ POSITIVE = [
         "makedirs where there is none",
         'if not os.path.exists("out"):  # first time\n    os.makedirs("out")',
         'if not os.path.exists("out"):  # first time\n    os.makedirs("out", exist_ok=True)',
-    ),
-    directory(
-        "makedirs whose error is ignored",
-        'try:\n    os.makedirs("out")\nexcept OSError:\n    pass',
-        'try:\n    os.makedirs("out", exist_ok=True)\nexcept OSError:\n    pass',
     ),
     directory(
         "makedirs by name",
@@ -155,9 +162,41 @@ POSITIVE = [
         },
         at="np.save(",
     ),
+    converts(
+        FILE,
+        "a model that saves itself",
+        {
+            "definitions": SAVES_ITSELF.format(save='torch.save(self.state_dict(), "net.pt")'),
+            "model": "model = Net().to(device)",
+            "end": "model.save()",
+        },
+        {
+            "accelerator": "from crosstrain import Accelerator, PartialState",
+            "definitions": SAVES_ITSELF.format(
+                save='if PartialState().is_main_process:\n            torch.save(self.state_dict(), "net.pt")'
+            ),
+            "model": "model = Net()",
+        },
+        at="torch.save",
+    ),
 ]
 
 NEGATIVE = [
+    leaves(
+        FILE,
+        "a text that is written into memory",
+        {"imports": "import io", "after_epoch": 'text = io.StringIO()\ntext.write("epoch")'},
+    ),
+    leaves(
+        FILE,
+        "a file whose mode is not known",
+        {"options": "mode = input()", "after_epoch": 'with open("log.txt", mode) as file:\n    file.read()'},
+    ),
+    leaves(
+        "CT402",
+        "makedirs whose error is ignored",
+        {"imports": "import os", "setup": 'try:\n    os.makedirs("out")\nexcept OSError:\n    pass'},
+    ),
     leaves(
         FILE,
         "what a module makes of noise is no share of a batch",

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement import home
@@ -75,7 +76,11 @@ def plan(context: Context) -> None:
         statement = context.facts.table.statement_of(call)
         if _within(context, statement, guarded):
             continue
-        if isinstance(statement, ast.Expr) and statement.value is call and writes_file(context, call):
+        if (
+            isinstance(statement, ast.Expr)
+            and statement.value is call
+            and (writes_file(context, call) or _saves_itself(context, call))
+        ):
             _guard(context, statement, guarded)
         elif (
             isinstance(statement, ast.Assign)
@@ -262,6 +267,24 @@ def writes_file(context: Context, call: ast.Call) -> bool:
     return False
 
 
+def _saves_itself(context: Context, call: ast.Call) -> bool:
+    """`torch.save` in a model's own method, where the accelerator cannot come; other saves become the accelerator's."""
+    return "torch.save" in context.facts.paths(call.func) and _in_method_of_model(context, call)
+
+
+def _in_method_of_model(context: Context, node: ast.AST) -> bool:
+    """Whether code runs in a method of a model that the training calls: it cannot be given the accelerator, but there
+    is one by then."""
+    function = context.facts.enclosing_function(node)
+    if function is None or context.reachable(node):
+        return False
+    cls = context.method_class(function)
+    if cls is None or not context.facts.interp.inherits(cls, api.MODULE_BASES):
+        return False
+    sites = context.facts.callers.get(function, [])
+    return bool(sites) and all(context.reachable(site) for site in sites)
+
+
 def _exports(context: Context, call: ast.Call) -> bool:
     if context.facts.paths(call.func) & {"torch.onnx.export", "torch.export.save"}:
         return True
@@ -278,7 +301,9 @@ def _within(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> bo
 
 
 def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> None:
-    if not context.reachable(statement) or _within(context, statement, guarded):
+    if _within(context, statement, guarded):
+        return
+    if not context.reachable(statement) and not _in_method_of_model(context, statement):
         return
     if not context.allows(FILE, statement) or context.facts.enclosing_function(statement) in context.in_turn:
         return

@@ -1,7 +1,12 @@
-"""Lets a torchvision that was built for CUDA be imported beside a torch for the CPU: its operators are not there."""
+"""Lets torchvision be imported and its models be made without what cannot be had here.
+
+Built for CUDA, it registers operators that are not there beside a torch for the CPU. Trained weights would be downloaded:
+models that ask for them get random ones.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -19,20 +24,40 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
-        if spec is not None:
-            import torch
-
-            real = torch.library.register_fake
-
-            def register_fake(op: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-                missing = str(op).startswith("torchvision::")
-                decorate: Callable[..., Any] = (
-                    real(op, *args, **kwargs) if not missing else lambda function: function
-                )
-                return decorate
-
-            torch.library.register_fake = register_fake
+        sys.meta_path.insert(0, self)  # who only asked whether it is there will ask again
+        if spec is not None and spec.loader is not None:
+            _without_missing_operators()
+            _then(spec.loader, _without_trained_weights)
         return spec
+
+
+def _without_missing_operators() -> None:
+    import torch
+
+    real = torch.library.register_fake
+
+    def register_fake(op: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        missing = str(op).startswith("torchvision::")
+        decorate: Callable[..., Any] = real(op, *args, **kwargs) if not missing else lambda function: function
+        return decorate
+
+    torch.library.register_fake = register_fake
+
+
+def _then(loader: Any, change: Callable[[], None]) -> None:
+    """Change a module right after it was imported."""
+    real: Callable[[ModuleType], None] = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        real(module)
+        change()
+
+    loader.exec_module = exec_module
+
+
+def _without_trained_weights() -> None:
+    weights: Any = importlib.import_module("torchvision.models").WeightsEnum
+    weights.verify = classmethod(lambda cls, chosen: None)
 
 
 sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,1 @@
+"""torchnet, as far as scripts count with it."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from crosstrain_migrate.engine import Options, migrate_text
 
-from .support import SLOTS, Case, converts, each, leaves, refuses
+from .support import SLOTS, Case, converts, each, leaves, refuses, script
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
 
@@ -379,3 +380,29 @@ def test_made_where_it_cannot_be_seen() -> None:
     result = migrate_text(Path("train.py"), given, Options())
     assert not [f for f in result.findings if f.rule == "CT001"], result.findings
     assert result.changed
+
+
+AFTER_MAIN = """
+    torch.save(model.state_dict(), "model.pt")
+    print("saved")
+"""
+
+
+@pytest.mark.parametrize("way", ["main()", "run()"])
+def test_what_stands_behind_the_call_of_main_makes_the_accelerator_again(way: str) -> None:
+    text = script({**SLOTS, "end": "return model"}, main=True)
+    run = "def run():\n    return main()\n\n\nif __name__"
+    text = text.replace("    main()\n", f"    model = {way}\n{AFTER_MAIN}").replace("if __name__", run)
+    result = migrate_text(Path("train.py"), text, Options())
+    behind = result.after.partition("__main__")[2]
+    assert f"model = {way}\n    accelerator = Accelerator()\n" in behind
+    assert "    accelerator.save" in behind
+    assert '    accelerator.print("saved")\n' in behind
+    assert result.after.count("Accelerator()") == 2
+
+
+def test_what_stands_before_the_call_of_main_has_no_accelerator() -> None:
+    text = script(SLOTS, main=True).replace("    main()\n", '    print("begin")\n    main()\n')
+    result = migrate_text(Path("train.py"), text, Options())
+    assert '    print("begin")\n' in result.after
+    assert result.after.count("Accelerator()") == 1

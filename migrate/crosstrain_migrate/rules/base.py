@@ -15,7 +15,7 @@ from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.facts import Facts, Loop
 from crosstrain_migrate.roles.nodes import line_of, place_of
-from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
 from crosstrain_migrate.roles.values import Instance, Value
 
 from .distribution.wish import Wish
@@ -173,6 +173,9 @@ class Context:
     def accelerator(self, node: ast.AST) -> str:
         """The expression for the accelerator where `node` stands; records that its function needs it."""
         function = self.facts.enclosing_function(node)
+        if self._given_nowhere(node):
+            self._make_again(node)
+            return "accelerator"
         if function is None or self.sees_global(node):
             return "accelerator"
         if function is self.home.scope.node and self.home.cls is None:
@@ -229,7 +232,10 @@ class Context:
         return None
 
     def reachable(self, node: ast.AST) -> bool:
-        """Whether code at `node` can be given the accelerator at all."""
+        """Whether code at `node` can have the accelerator at all."""
+        return self._can_be_given(node) or self._made_above(node) is not None
+
+    def _can_be_given(self, node: ast.AST) -> bool:
         function = self.facts.enclosing_function(node)
         if function is None:
             return self.sees_global(node) and self.after_home(node)
@@ -241,6 +247,49 @@ class Context:
         if self.sees_global(node):
             return not self._runs_before_home(function)
         return self.after_home(node) if function is self.home.scope.node else self.threadable(function)
+
+    # All Accelerators of a process share their state: behind a call of what makes it, `Accelerator()` is the same one.
+
+    def _given_nowhere(self, node: ast.AST) -> bool:
+        return not self._can_be_given(node) and self._made_above(node) is not None
+
+    def _made_above(self, node: ast.AST) -> ast.stmt | None:
+        """The statement, in the suite of `node` or in one around it, whose call has made the Accelerator."""
+        table = self.facts.table
+        if self.home.scope.parent is None or table.of_node[node].file != self.home.scope.file:
+            return None
+        current = table.statement_of(node)
+        while True:
+            for statement in _above(table.parents[current], current):
+                if statement in self._making:
+                    return statement
+            parent = table.parents[current]
+            if not isinstance(parent, ast.stmt) or isinstance(parent, ast.FunctionDef | ast.ClassDef):
+                return None
+            current = parent
+
+    @cached_property
+    def _making(self) -> set[ast.stmt]:
+        """The statements that call the function of the Accelerator, or one that calls it."""
+        found: set[ast.stmt] = set()
+        seen: set[ast.AST] = set()
+        work = [self.home.scope.node]
+        while work:
+            function = work.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            for site in self.facts.callers.get(function, ()):
+                found.add(self.facts.table.statement_of(site))
+                caller = self.facts.enclosing_function(site)
+                work += [caller] if caller is not None else []
+        return {s for s in found if isinstance(s, ast.Expr | ast.Assign)}
+
+    def _make_again(self, node: ast.AST) -> None:
+        making = self._made_above(node)
+        assert making is not None
+        if not any(isinstance(x, e.InsertAfter) and x.node is making for x in self.edits):
+            self.edits.append(e.InsertAfter(making, "CT102", code="accelerator = Accelerator()"))
 
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code at `node` can have the accelerator, and no function of another file changes for it alone.
@@ -365,6 +414,11 @@ class Context:
 
     def remove(self, node: ast.stmt, rule: str, reason: str = "") -> None:
         self.edits.append(e.RemoveStatement(node, rule, reason))
+
+
+def _above(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    suite = next(block for block in suites(parent) if statement in block)
+    return suite[: suite.index(statement)]
 
 
 class Apart(Context):

@@ -292,7 +292,7 @@ def _replace_module(available: bool) -> None:
     cuda.memory_summary = lambda *args, **kwargs: ""
     cuda.utilization = lambda device=None: 0
     cuda.get_device_properties = lambda device=None: SimpleNamespace(
-        name="CPU", major=8, minor=0, total_memory=1 << 34, multi_processor_count=1
+        name="CPU", gcnArchName="", major=8, minor=0, total_memory=1 << 34, multi_processor_count=1
     )
     cuda.get_rng_state = lambda device=None: torch.get_rng_state()
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] if available else []

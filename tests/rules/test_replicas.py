@@ -21,6 +21,14 @@ PREFIX = "state_dict"
 CONSUME = "consume_prefix_in_state_dict_if_present"
 
 
+EVALUATION = """\
+losses = 0.0
+for x, y in test_loader:
+    y = y.to(device)
+    losses += F.cross_entropy(model({x}), y).item()
+losses /= len(test_loader)"""
+
+
 def threads(
     name: str, before: Slots, after: Slots, at: str = "", findings: tuple[tuple[str, str], ...] = ()
 ) -> Case:
@@ -52,6 +60,20 @@ POSITIVE = [
         "with devices",
         {"setup": "model = torch.nn.DataParallel(model, device_ids=[0, 1], output_device=0)"},
         {"setup": ""},
+    ),
+    threads(
+        "that moves the pictures of an evaluation, where the labels alone are moved by hand",
+        {
+            "setup": "model = nn.DataParallel(model)",
+            "test_data": "test_loader = DataLoader(train_set, batch_size=8)",
+            "after_epoch": EVALUATION.format(x="x"),
+        },
+        {
+            "device": SHARED.replace("  #", "\ndevice = accelerator.device  #"),
+            "setup": "",
+            "after_epoch": EVALUATION.format(x="x.to(accelerator.device)"),
+        },
+        findings=(("CT603", "losses /= len(test_loader)"),),
     ),
     converts(
         "CT303",

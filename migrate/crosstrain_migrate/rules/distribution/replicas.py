@@ -26,6 +26,7 @@ from .wish import MARK
 
 THREADS, PROCESSES = "CT301", "CT302"
 CONSUME = "consume_prefix_in_state_dict_if_present"
+VARIABLE = frozenset({"torch.autograd.Variable", "torch.autograd.variable.Variable"})
 IGNORED = frozenset(
     {
         "module",
@@ -216,7 +217,7 @@ def _inputs(stage: Stage) -> None:
         if not _is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_settled(call):
             continue
         for value in (*call.args, *(k.value for k in call.keywords)):
-            if _made_on_the_cpu(stage, value):
+            if _made_on_the_cpu(stage, value) or _as_loaded(stage, value):
                 rule = _rule(stage, call.func)
                 stage.replace(value, rule, "the wrapper moved it", '{x}.to("cuda")', x=value)
 
@@ -229,6 +230,25 @@ def _made_on_the_cpu(stage: Stage, node: ast.expr) -> bool:
         and any(p.startswith("torch.") and last(p) in FACTORIES for p in stage.facts.paths(call.func))
         for call in made
     )
+
+
+def _as_loaded(stage: Stage, node: ast.expr, depth: int = 3) -> bool:
+    """Whether this is what a loop over a loader binds, and nothing has moved it since: `for images, labels in loader`."""
+    if isinstance(node, ast.Call) and stage.facts.paths(node.func) & VARIABLE:
+        return bool(node.args) and _as_loaded(stage, node.args[0], depth)
+    if not isinstance(node, ast.Name) or not depth:
+        return False
+    bound = stage.facts.interp.reaching.get(node, frozenset())
+    return bool(bound) and all(_is_loaded_as(stage, one, depth) for one in bound)
+
+
+def _is_loaded_as(stage: Stage, name: ast.AST, depth: int) -> bool:
+    statement = stage.statement(name)
+    if isinstance(statement, ast.For):
+        over_loader = bool(stage.facts.interp.iterations.get(statement))
+        return over_loader and name in set(ast.walk(statement.target))
+    alone = isinstance(statement, ast.Assign) and statement.targets == [name]
+    return alone and isinstance(statement, ast.Assign) and _as_loaded(stage, statement.value, depth - 1)
 
 
 def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:

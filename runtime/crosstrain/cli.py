@@ -195,7 +195,7 @@ def _present(report: Report, shown_as: OutputFormat, output: Path | None, figure
     if shown_as is OutputFormat.JSON:
         typer.echo(text)
     else:
-        render(report, Console())
+        render(report, Console(emoji=False))  # `:100:` is a line of a file
 
 
 @main.command("merge-weights")

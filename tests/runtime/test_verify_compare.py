@@ -337,3 +337,11 @@ def test_a_library_s_cache_is_no_file_of_several() -> None:
     ranks = [RankTrace("finished", written=written)] * 2
     found = [difference.migrated for difference in files_of_several(ranks, text=True)]
     assert found == ["log.txt is written by ranks 0 and 1"]
+
+
+@pytest.mark.parametrize(("rows", "same_batch"), [(None, True), (8, True), (4, False)])
+def test_rows_that_only_one_run_knows_are_no_difference(rows: int | None, same_batch: bool) -> None:
+    original, migrated = (
+        dataclasses.replace(trace([1.0]), batches=(Batch(0, 0, known, None, True),)) for known in (rows, 8)
+    )
+    assert (compare(original, [migrated], EXACT).difference is None) == same_batch

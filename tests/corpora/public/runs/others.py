@@ -66,6 +66,7 @@ def _gutenberg(folder: Path) -> None:
 
 
 def _spam(folder: Path) -> None:
+    (folder / "tensorflow.py").write_text("")  # imported to read downloaded weights
     data = folder / "sms_spam_collection" / "SMSSpamCollection.tsv"
     data.parent.mkdir()
     lines = [
@@ -78,6 +79,95 @@ def _spam(folder: Path) -> None:
 def _gpt_speed(folder: Path) -> None:
     _numbers(folder / "01_opt_single_gpu.py", {**SMALL_GPT, "num_epochs": 2, "batch_size": 4})
     (folder / "middlemarch.txt").write_text(_text(600))
+
+
+# Poems
+
+POEM_SIGNS = [*"春江花月夜凉如水山川风云", "<EOP>", "<START>", "</s>"]
+POEM_LENGTH = 20
+
+
+def _poems(folder: Path) -> None:
+    """24 lines of signs, each begun, ended and filled up to one length."""
+    import numpy as np
+
+    chosen = random.Random(0)
+    numbers = {sign: number for number, sign in enumerate(POEM_SIGNS)}
+    lines = [
+        ["<START>", *chosen.choices(POEM_SIGNS[:-3], k=chosen.randint(5, 15)), "<EOP>"] for _ in range(24)
+    ]
+    filled = [[numbers[sign] for sign in line + ["</s>"] * (POEM_LENGTH - len(line))] for line in lines]
+    (folder / "data").mkdir()
+    (folder / "checkpoints").mkdir()
+    np.savez_compressed(
+        folder / "data" / "tang.npz",
+        data=np.array(filled, dtype="int32"),
+        word2ix=np.array(numbers),
+        ix2word=np.array(dict(enumerate(POEM_SIGNS))),
+    )
+
+
+# Graphs
+
+TRUST_PICKLES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}  # OGB reads its own files with torch.load
+
+
+def _molecules(place: Path, count: int, features: tuple[int, int], row: bool) -> None:
+    """Rings of 3 to 6 atoms as OGB keeps them after its own processing; `features` of an atom and of a bond.
+
+    row: the label of a graph is a row of labels.
+    """
+    import torch
+    from torch_geometric.data import Data, InMemoryDataset
+
+    generator = torch.Generator().manual_seed(0)
+    graphs = []
+    for number in range(count):
+        atoms = 3 + number % 4
+        here = torch.arange(atoms)
+        there = (here + 1) % atoms
+        edges = torch.stack([torch.cat([here, there]), torch.cat([there, here])])
+        value = torch.rand(1, generator=generator)
+        graphs.append(
+            Data(
+                x=torch.randint(0, 2, (atoms, features[0]), generator=generator),
+                edge_attr=torch.randint(0, 2, (2 * atoms, features[1]), generator=generator),
+                edge_index=edges,
+                y=value.round().long().view(1, 1) if row else value,
+            )
+        )
+    (place / "raw").mkdir(parents=True)
+    (place / "processed").mkdir()
+    (place / "RELEASE_v1.txt").write_text("")
+    torch.save(InMemoryDataset.collate(graphs), place / "processed" / "geometric_data_processed.pt")
+
+
+def _pcqm(folder: Path) -> None:
+    import torch
+
+    place = folder / "dataset" / "pcqm4m-v2"
+    _molecules(place, 48, (9, 3), row=False)
+    (place / "raw" / "data.csv.gz").write_bytes(b"")
+    parts = {
+        "train": range(32),
+        "valid": range(32, 44),
+        "test-dev": range(44, 46),
+        "test-challenge": range(46, 48),
+    }
+    torch.save({name: torch.tensor(part) for name, part in parts.items()}, place / "split_dict.pt")
+
+
+def _molhiv(folder: Path) -> None:
+    import torch
+
+    place = folder / "dataset" / "ogbg_molhiv"
+    _molecules(place, 48, (9, 3), row=True)
+    for name in ("edge", "node-feat", "edge-feat"):
+        (place / "raw" / f"{name}.csv.gz").write_bytes(b"")
+    split = place / "split" / "scaffold"
+    split.mkdir(parents=True)
+    parts = {"train": range(32), "valid": range(32, 40), "test": range(40, 48)}
+    torch.save({name: torch.tensor(part) for name, part in parts.items()}, split / "split_dict.pt")
 
 
 RUNS: dict[str, Run] = {
@@ -98,4 +188,25 @@ RUNS: dict[str, Run] = {
     ),
     "llmfs-class": Run(("--test_mode",), _spam, 30),
     "llmfs-speed": Run((), _gpt_speed, 20, variables={"TORCHDYNAMO_DISABLE": "1"}),
+    "llmfs-ddp": Run(),
+    "pybook-11": Run(
+        ("train", "--use_gpu=False", "--epoch=1", "--batch_size=4", "--plot_every=6"), _poems, 20
+    ),
+    "ogb-pcqm": Run(
+        (
+            *("--gnn", "gin", "--num_layers", "2", "--emb_dim", "16", "--batch_size", "8", "--epochs", "2"),
+            *("--checkpoint_dir", "checkpoints"),
+        ),
+        _pcqm,
+        20,
+        (".",),
+        TRUST_PICKLES,
+    ),
+    "ogb-mol": Run(
+        ("--gnn", "gin", "--num_layer", "2", "--emb_dim", "16", "--batch_size", "8", "--epochs", "2"),
+        _molhiv,
+        20,
+        (".",),
+        TRUST_PICKLES,
+    ),
 }

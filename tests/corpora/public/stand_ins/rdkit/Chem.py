@@ -1,0 +1,1 @@
+"""Chemistry, of which nothing is needed."""

@@ -1,0 +1,1 @@
+"""rdkit, for packages that import it and are given graphs that are made already."""

@@ -1,1 +1,0 @@
-"""tensorflow, for scripts that import it and only use it to read downloaded weights."""

@@ -406,3 +406,18 @@ def test_what_stands_before_the_call_of_main_has_no_accelerator() -> None:
     result = migrate_text(Path("train.py"), text, Options())
     assert '    print("begin")\n' in result.after
     assert result.after.count("Accelerator()") == 1
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        'device = torch.device("cpu")\nseed = 1\nif args.cuda and torch.cuda.is_available():\n'
+        '    torch.cuda.manual_seed(seed)\n    device = torch.device("cuda")',
+        'if args.cuda:\n    device = torch.device("cuda")\n    torch.cuda.manual_seed(1)\n'
+        'else:\n    device = torch.device("cpu")',
+    ],
+)
+def test_a_switch_that_does_more_than_choose_a_gpu_is_obeyed(device: str) -> None:
+    result = migrate_text(Path("train.py"), script({**SLOTS, "options": CUDA, "device": device}), Options())
+    assert "accelerator = Accelerator(cpu=not args.cuda)\n" in result.after
+    assert "torch.cuda.manual_seed(" in result.after

@@ -8,6 +8,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.torch_api import names_a_device
 from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.rules.sources import sets_by_name
 
 from .defaults import default_statement
@@ -29,6 +30,29 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
         del context.findings[said:]  # what would be obeyed
         _report_lost(context, definition.value)
     return None
+
+
+def of_overrides(context: Context, definitions: list[ast.Assign]) -> str | None:
+    """What `cpu=` must be where an `if` does more than choose a GPU, and the device is the CPU otherwise."""
+    for definition in definitions:
+        around = context.facts.table.parents[definition]
+        if isinstance(around, ast.If) and definition in around.body and not is_cpu(definition.value):
+            if not _is_cpu_otherwise(context, around, definition.targets[0]):
+                continue
+            value = definition.value
+            first = value.args[0] if isinstance(value, ast.Call) and value.args else value
+            choice = ast.IfExp(around.test, first, ast.Constant("cpu"))
+            return cpu_option(context, ast.Assign(definition.targets, choice))
+    return None
+
+
+def _is_cpu_otherwise(context: Context, around: ast.If, target: ast.expr) -> bool:
+    suite = suite_of(context.facts, around)
+    others = around.orelse or suite[: suite.index(around)]
+    return any(
+        isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == ast.unparse(target) and is_cpu(s.value)
+        for s in others
+    )
 
 
 def check_other(context: Context, definition: ast.Assign) -> None:

@@ -265,6 +265,8 @@ class Plumbing:
         else:
             self._obey_guards()
         in_place_of = self._choices()
+        if "cpu" not in self.context.options:
+            self._obey_overrides()
         for node in self.context.device_definitions:
             if self._is_mere_text(node) or self._is_of_another_file(node):
                 continue
@@ -295,6 +297,12 @@ class Plumbing:
     def _obey_guards(self) -> None:
         """`if args.cuda: model.cuda()`, where nothing else chose the device."""
         option = cpu_choice.of_guards(self.context, moves.guards_of_models(self.context, self.placement))
+        if option is not None:
+            self.context.options = {"cpu": option, **self.context.options}
+
+    def _obey_overrides(self) -> None:
+        """`device = "cpu"`, and below it `if args.cuda: torch.cuda.manual_seed(0); device = "cuda"`."""
+        option = cpu_choice.of_overrides(self.context, self.context.device_definitions)
         if option is not None:
             self.context.options = {"cpu": option, **self.context.options}
 

@@ -209,4 +209,12 @@ RUNS: dict[str, Run] = {
         (".",),
         TRUST_PICKLES,
     ),
+    "l2l-proto": Run(
+        (
+            *("--max-epoch", "1", "--train-way", "4", "--train-query", "3", "--test-way", "4"),
+            *("--test-query", "3", "--gpu", "0"),
+        ),
+        steps=8,
+    ),
+    "l2l-maml": Run(steps=3),
 }

@@ -1,0 +1,5 @@
+"""learn2learn, whose sampling of tasks is compiled where it is installed: small tasks of points instead of pictures."""
+
+from . import algorithms as algorithms
+from . import data as data
+from . import vision as vision

@@ -72,12 +72,17 @@ def _cats_and_dogs(folder: Path) -> None:
 def _large_and_small(folder: Path) -> None:
     _replaced(
         folder / "train.py",
-        {"num_workers=4, batch_size=54": "num_workers=0, batch_size=4", "num_workers=4": "num_workers=0"},
+        {"num_workers=4, batch_size=64": "num_workers=0, batch_size=4", "num_workers=4": "num_workers=0"},
     )
     for number in range(14):
         _picture(folder / "data" / "DIV2K_train_HR" / f"{number}.png", number)
     for number in range(5):
         _picture(folder / "data" / "DIV2K_valid_HR" / f"{number}.png", 20 + number)
+
+
+def _fashion(folder: Path) -> None:
+    _replaced(folder / "train.py", {"(224, 224)": "(32, 32)"})
+    _replaced(folder / "model.py", {"resnet50": "resnet18"})
 
 
 def _voc(folder: Path) -> None:
@@ -114,7 +119,8 @@ RUNS: dict[str, Run] = {
     "srgan-left": Run(("--crop_size", "32", "--num_epochs", "2"), _large_and_small, 8),
     "tv-sim": Run(
         ("-p", "4", "-k", "4", "--epochs", "2", "-j", "0", "--print-freq", "2", "--dataset-dir", "fashion"),
-        steps=4,
+        _fashion,
+        4,
     ),
     "tv-seg": Run(
         (

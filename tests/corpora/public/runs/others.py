@@ -217,4 +217,11 @@ RUNS: dict[str, Run] = {
         steps=8,
     ),
     "l2l-maml": Run(steps=3),
+    "l2l-sup": Run(
+        (
+            *("--options.iterations", "8", "--options.batch_size", "16", "--options.eval_freq", "4"),
+            *("--options.data_augmentation", "none", "--options.use_wandb", "False"),
+        ),
+        steps=7,
+    ),
 }

@@ -2,4 +2,6 @@
 
 from . import algorithms as algorithms
 from . import data as data
+from . import nn as nn
+from . import utils as utils
 from . import vision as vision

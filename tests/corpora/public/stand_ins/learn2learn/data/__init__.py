@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 
 from . import transforms as transforms
@@ -17,6 +18,7 @@ class MetaDataset(Dataset[Any]):
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self.labels = [int(label) for _, label in dataset]
         self.of_class: dict[int, list[int]] = defaultdict(list)
         for index, (_, label) in enumerate(dataset):
             self.of_class[int(label)].append(index)
@@ -55,3 +57,29 @@ class Taskset(Dataset[Any]):
 
     def __len__(self) -> int:
         return max(self.count, 1)
+
+
+class InfiniteIterator:
+    """Batches without end."""
+
+    def __init__(self, dataloader: Any) -> None:
+        self.dataloader = dataloader
+        self._iterator = iter(dataloader)
+
+    def __iter__(self) -> InfiniteIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = iter(self.dataloader)
+            return next(self._iterator)
+
+
+def partition_task(data: torch.Tensor, labels: torch.Tensor, shots: int) -> tuple[Any, Any]:
+    """Of each class, the first samples to learn from and the others to be asked."""
+    support = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        support[(labels == label).nonzero()[:shots, 0]] = True
+    return (data[support], labels[support]), (data[~support], labels[~support])

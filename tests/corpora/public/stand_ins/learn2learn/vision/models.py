@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 
@@ -17,3 +18,17 @@ class OmniglotFC(nn.Sequential):
 
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__(nn.Flatten(), nn.Linear(input_size, 16), nn.ReLU(), nn.Linear(16, output_size))
+
+
+class ResNet12(nn.Module):
+    """Features, and a classifier of them."""
+
+    def __init__(self, output_size: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16), nn.ReLU())
+        self.classifier = nn.Linear(16, output_size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of the classes."""
+        scores: torch.Tensor = self.classifier(self.features(x))
+        return scores

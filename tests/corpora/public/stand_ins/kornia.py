@@ -1,0 +1,1 @@
+"""kornia, for scripts that are asked for no augmentation."""

@@ -141,7 +141,4 @@ RUNS: dict[str, Run] = {
         _voc,
         3,
     ),
-    "barlow": Run(
-        ("pictures", "--workers", "0", "--epochs", "2", "--batch-size", "16", "--projector", "32-32"), steps=4
-    ),
 }

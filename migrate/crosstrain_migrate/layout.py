@@ -18,6 +18,7 @@ from .roles.program import join, parts
 
 NARROW, WIDE = 88, 120
 UNBROKEN = 100  # a line a little too long reads better than two
+A_LITTLE = 12  # characters
 SAME = 0.8  # difflib's ratio: the author's line, with something changed in it
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 _TRAILERS = _OPENING | _CLOSING | {"."}
@@ -44,13 +45,14 @@ def _wrapped(before: str, after: str) -> str:
     own, lines = before.split("\n"), after.split("\n")
     limit = max(width_of(own), UNBROKEN)
     kept = {line.strip() for line in own}  # also where they print on one process now, or are further in
-    unbroken = [line for line in kept if len(line) > limit]  # the author likes these long
+    # The author likes these long; those with a mark are the tool's own, of its first pass.
+    unbroken = [line for line in kept if len(line) > limit and "__crosstrain_" not in line]
     long = [
         index
         for index, line in enumerate(lines)
         if len(line) > limit
         and _ADDED.sub("", line).strip() not in kept
-        and not get_close_matches(line.strip(), unbroken, n=1, cutoff=SAME)
+        and not _is_left_long(line.strip(), unbroken)
     ]
     if not long:
         return after
@@ -62,6 +64,12 @@ def _wrapped(before: str, after: str) -> str:
             pieces = _Line(lines[index].rstrip(), unit, limit).laid_out(row)
             lines[index] = f"{end}\n".join(pieces) + end
     return "\n".join(lines)
+
+
+def _is_left_long(line: str, unbroken: list[str]) -> bool:
+    """Whether the author wrote the line as long, or nearly."""
+    same = [old for old in unbroken if len(line) <= len(old) + A_LITTLE]
+    return bool(get_close_matches(line, same, n=1, cutoff=SAME))
 
 
 @dataclass

@@ -242,3 +242,24 @@ def test_a_module_for_others_is_judged_whole() -> None:
     result = migrate(text)
     assert "accelerator.backward(loss)" in result.after
     assert not any(f.severity is Severity.REFUSED for f in result.findings)
+
+
+def test_a_bar_that_a_with_statement_binds_goes_over_the_prepared_loader() -> None:
+    text = script(
+        {
+            **SLOTS,
+            "imports": "from tqdm import tqdm",
+            "definitions": "def fit(model, loader, optimizer, device):\n    with tqdm(loader) as bar:\n        for x, y in bar:\n"
+            "            x, y = x.to(device), y.to(device)\n            loss = F.cross_entropy(model(x), y)\n"
+            "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()",
+            "epoch": "fit(model, train_loader, optimizer, device)",
+            "loop": "if True:",
+            "batch": "continue",
+            **dict.fromkeys(("loss", "backward", "step"), ""),
+        }
+    )
+    result = migrate(text)
+    assert (
+        "model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)" in result.after
+    )
+    assert "with tqdm(loader, disable=not accelerator.is_local_main_process) as bar:" in result.after

@@ -23,7 +23,7 @@ from .distribution.launched import asks_launcher
 from .distribution.wish import Wish
 from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training
 from .output import checkpoints, downloads, files, speak
-from .placement import device, home, lengths, moves, plumbing, portable, unplaced
+from .placement import device, home, host_arrays, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
 from .preparing import backward, clipping, line_search, prepare, schedulers, subject
 from .unseen import unseen_training, written_for_accelerate
@@ -144,6 +144,7 @@ def _core(context: Context, reasons: Reasons) -> None:
     reasons.agrees(prepare.plan, context)
     for rule in (downloads.plan, files.plan, speak.plan):  # last: what functions of other files need is known
         reasons.agrees(rule, context)
+    reasons.agrees(host_arrays.plan, context)
     if placed:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
     if not reasons.found:

@@ -107,8 +107,6 @@ class _Evaluation(Globaliser):
     def run(self) -> None:
         self._check_loops()
         sinks = in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders)
-        if not any(self._within_loops(sink.node) for sink in sinks):
-            raise NotProven(self.loops[0], "what its loop is for could not be followed")
         for sink in sinks:
             if not self._within_loops(sink.node):
                 continue  # _check_after has the last word on these
@@ -118,6 +116,8 @@ class _Evaluation(Globaliser):
                 self.globalise(sink.node)
         self._check_host_exits()
         self._check_after()
+        if not any(self._within_loops(sink.node) for sink in sinks):
+            raise NotProven(self.loops[0], "what its loop is for could not be followed")
 
     # -- loops -----------------------------------------------------------------------------------------------
 

@@ -118,7 +118,8 @@ def _sees_prepared(
     if scope is holding.scope and node.id == holding.name:
         return facts.table.of_node[node] is not scope or node.lineno > position.lineno
     definition = only_definition(facts, node)
-    if definition is not None:  # batches = tqdm(loader)
+    definition = definition or _entered(context, node)
+    if definition is not None:  # batches = tqdm(loader); with tqdm(loader) as batches:
         return _sees_prepared(context, _iterated(definition), holding, position, loader, seen)
     if scope is None or not scope.is_function:
         return False
@@ -132,6 +133,16 @@ def _sees_prepared(
             if value is not None and loader in facts.of(value)
         )
     return False
+
+
+def _entered(context: Context, name: ast.Name) -> ast.expr | None:
+    """`tqdm(loader)`, when `name` is bound by `with tqdm(loader) as name:`."""
+    definitions = context.facts.interp.reaching.get(name, frozenset())
+    for definition in definitions if len(definitions) == 1 else ():
+        around = context.facts.table.parents.get(definition)
+        if isinstance(around, ast.withitem):
+            return around.context_expr
+    return None
 
 
 def _unpacked(context: Context, name: ast.Name) -> ast.Subscript | None:

@@ -180,6 +180,19 @@ FAULTS += [
         says="CT602",
     ),
     Fault(
+        "a batch that one process leaves out is left out by all",
+        {"batch": f"x, y = x.to(device), y.to(device)\nout = model(x)\nif {FAR} > 9:\n    continue"},
+        holds=(f"if any(gather_object([bool({FAR} > 9)])):", "from crosstrain.utils import gather_object"),
+    ),
+    Fault(
+        "a step that one process must not make is made by none",
+        {
+            "backward": f"if {FAR} < 9:\n    loss.backward()\n    optimizer.step()",
+            "step": "",
+        },
+        holds=(f"if all(gather_object([bool({FAR} < 9)])):",),
+    ),
+    Fault(
         "a test of two of them is decided as one",
         {"after_step": f"if {FAR} > 9 or {FAR} < 1:\n    break"},
         holds=(f"if broadcast_object_list([bool({FAR} > 9 or {FAR} < 1)])[0]:",),

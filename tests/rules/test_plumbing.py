@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import Case, Slots, each, leaves, refuses
+from .support import SLOTS, Case, Slots, each, leaves, migrate, refuses, script
 
 RULE = "CT106"
 STEP = """\
@@ -355,3 +355,47 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_plumbing(case: Case) -> None:
     case.check()
+
+
+EITHER = """\
+class Loud:
+    def __init__(self, times):
+        self.times = times
+
+    def say(self):
+        for _ in range(self.times):
+            print("epoch")
+
+
+class Quiet:
+    def __init__(self, times):
+        self.times = times
+
+    def say(self):
+        pass
+"""
+
+
+def either(say: str) -> str:
+    return script(
+        {
+            **SLOTS,
+            "definitions": EITHER.replace('print("epoch")', say),
+            "setup": "kind = Loud if input() else Quiet\nvoice = kind(2)",
+            "after_epoch": "voice.say()",
+        },
+        main=True,
+    )
+
+
+def test_of_two_classes_that_one_call_may_make_none_gets_the_accelerator_for_a_print() -> None:
+    result = migrate(either('print("epoch")'))
+    assert "voice = kind(2)" in result.after
+    assert result.changed
+    assert [f for f in result.findings if f.rule == "CT401"]
+
+
+def test_a_call_that_may_reach_a_function_without_the_accelerator_is_refused() -> None:
+    result = migrate(either("torch.save(self, 'voice.pt')"))
+    assert not result.changed
+    assert "this may call `Loud`" in next(f.reason for f in result.findings if f.rule == "CT106")

@@ -51,6 +51,15 @@ POSITIVE = [
         f"scheduler = {NAMES}SequentialLR(optimizer, [warm, cool], milestones=[2])",
     ),
     per_epoch(
+        "under the name of another that it may be a part of",
+        f"cool = {NAMES}StepLR(optimizer, 1)\n"
+        "if input():\n"
+        f"    warm = {NAMES}LinearLR(optimizer)\n"
+        f"    scheduler = {NAMES}SequentialLR(optimizer, schedulers=[warm, cool], milestones=[2])\n"
+        "else:\n"
+        "    scheduler = cool",
+    ),
+    per_epoch(
         "its rate is printed",
         f"scheduler = {NAMES}StepLR(optimizer, 1)",
         "scheduler.step()\nprint(scheduler.get_last_lr()[0])",

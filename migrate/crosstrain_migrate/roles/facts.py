@@ -458,7 +458,19 @@ class Facts:
                 if given & optimizers and Member(value, "step") in self.all_values:
                     self.evidence[value] = "made from an optimizer and stepped"
                     found.add(value)
-        return self.in_order({v for v in found - self._inner_schedulers if self.is_reached(site_of(v))})
+        found -= self._inner_schedulers
+        found = {v for v in found if not any(self._stands_for(outer, v) for outer in found)}
+        return self.in_order({v for v in found if self.is_reached(site_of(v))})
+
+    def _stands_for(self, outer: Value, inner: Value) -> bool:
+        """Whether a scheduler is made of another one, and the variable that holds it may hold that one instead:
+        what that variable holds is prepared."""
+        site = outer.site if isinstance(outer, External) else None
+        if outer == inner or not isinstance(site, ast.Call):
+            return False
+        given = {v for part in (*site.args, *(k.value for k in site.keywords)) for v in self.of(part)}
+        given |= {e for v in given if isinstance(v, Sequence) for e in self.interp.element(v)}
+        return inner in given and bool(set(self.holders(outer)) & set(self.holders(inner)))
 
     @cached_property
     def _inner_schedulers(self) -> set[Value]:

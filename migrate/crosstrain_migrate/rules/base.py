@@ -292,7 +292,8 @@ class Context:
             self.edits.append(e.InsertAfter(making, "CT102", code="accelerator = Accelerator()"))
 
     def at_hand(self, node: ast.AST) -> bool:
-        """Whether code at `node` can have the accelerator, and no function of another file changes for it alone.
+        """Whether code at `node` can have the accelerator, and no function of another file changes for it alone, nor
+        one that a call may reach instead of another.
 
         For what only speaks, writes or downloads; asked when all else that needs the accelerator is known.
         """
@@ -300,10 +301,18 @@ class Context:
             return False
         function = self.facts.enclosing_function(node)
         own = self.facts.table.of_node[node].file == self.home.scope.file
-        if function is None or own or self.sees_global(node) or self.given_holder(function) is not None:
+        if function is None or self.sees_global(node) or self.given_holder(function) is not None:
+            return True
+        if function is self.home.scope.node or (own and not self._shares_calls(function)):
             return True
         cls = self.method_class(function)
         return any(f is function or (cls is not None and self.method_class(f) is cls) for f in self._given())
+
+    def _shares_calls(self, function: ast.AST) -> bool:
+        """Whether a call of a function, or of its class, may reach another one."""
+        cls = self.method_class(function)
+        sites = self.construction_sites(cls) if cls is not None else self.facts.callers.get(function, ())
+        return any(len(set(self.facts.targets(site))) > 1 for site in sites)
 
     def process(self, node: ast.AST, rule: str) -> str:
         """What tells code at `node`, which is reachable, its process: the accelerator, or the state that it shares."""

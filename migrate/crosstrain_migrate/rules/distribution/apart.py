@@ -30,7 +30,7 @@ _EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
 _TOGETHER = re.compile(
     r"\.(gather\w*|reduce|broadcast\w*|prepare\w*|backward|wait_for_everyone|save_state|load_state|clip_grad\w*"
     r"|(local_)?main_process_first|pad_across_processes|check_trigger)\("
-    r"|\bbroadcast_object_list\("
+    r"|\b(broadcast_object_list|gather_object)\("
 )
 
 

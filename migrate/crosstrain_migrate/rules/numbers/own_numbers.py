@@ -3,6 +3,7 @@
 What:   A number that cannot be made global is left as it is, with a note. Where it decides (an early stop, the best
         model, a plateau), every process takes the main process's answer.
 Why:    A number that is only shown harms nobody; processes that decide for themselves part ways.
+        A test that keeps a batch from the step keeps it from all, if it does so on one of them.
 Before: `if entropy(out) > limit: break`
 After:  `if broadcast_object_list([bool(entropy(out) > limit)])[0]: break`
 """
@@ -104,13 +105,26 @@ class OwnNumbers:
 
     def _decide_once(self, decision: ast.expr) -> None:
         kind = "float" if self._is_number(decision) else "bool"
-        code = "broadcast_object_list([" + kind + "({x})])[0]"
+        agreed = self._of_a_guard(decision)
+        function = "gather_object" if agreed else "broadcast_object_list"
+        code = f"{agreed}(gather_object([bool({{x}})]))" if agreed else f"{function}([{kind}({{x}})])[0]"
         self.context.replace(decision, RULE, "all processes decide alike", code, x=decision)
         self.context.collective.add(decision)
         self.context.averaged.add(decision)
         file = self.facts.table.of_node[decision].file
-        code = f"from {self.context.runtime}.utils import broadcast_object_list"
+        code = f"from {self.context.runtime}.utils import {function}"
         self.context.edits.append(e.AddImport(file, RULE, code=code))
+
+    def _of_a_guard(self, decision: ast.expr) -> str:
+        """`any` where a test leaves a step out, and `all` where it lets one through: what the author keeps from a step
+        must not come to it on any process. Empty where it decides something else."""
+        test = self.facts.table.parents.get(decision)
+        if not isinstance(test, ast.If) or test.test is not decision:
+            return ""
+        if all(isinstance(s, ast.Continue | ast.Pass) for s in test.body):
+            return "any"
+        steps = {call for call, _ in self.facts.backward_calls}
+        return "all" if not test.orelse and any(n in steps for s in test.body for n in ast.walk(s)) else ""
 
     def _is_number(self, decision: ast.expr) -> bool:
         """What a call is given is a number; what a test asks is not."""

@@ -169,6 +169,7 @@ class Plumbing:
             else:
                 self._drop(function, name)
         for other in sorted(needing - swapped, key=line_of):
+            self._check_calls(other, needing)
             self._insert(other)
         for receiver in needing:
             cls = self.context.method_class(receiver)
@@ -208,6 +209,30 @@ class Plumbing:
             if passed is not None:
                 self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
 
+    def _check_calls(self, function: ast.AST, needing: set[ast.AST]) -> None:
+        """A call that may reach another function, too, cannot give both the same arguments."""
+        for site in self._calls_of(function):
+            other = next((f for f in self.facts.targets(site) if f not in needing), None)
+            if other is not None:
+                raise refuse(
+                    RULE,
+                    site,
+                    f"this may call `{self._name_of(function)}`, which needs the accelerator, or `{self._name_of(other)}`, "
+                    "which does not",
+                    "call each by its own name, or make the accelerator a global",
+                )
+
+    def _name_of(self, function: ast.AST) -> str:
+        cls = self.context.method_class(function)
+        return cls.name if cls is not None else getattr(function, "name", "a lambda")
+
+    def _calls_of(self, function: ast.AST) -> list[ast.Call]:
+        """Those that must hand the accelerator on: of the function, or of its class."""
+        cls = self.context.method_class(function)
+        if cls is not None:
+            return self.context.construction_sites(cls)
+        return self.facts.callers.get(function, [])
+
     def _insert(self, function: ast.AST) -> None:
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         cls = self.context.method_class(function)
@@ -217,10 +242,7 @@ class Plumbing:
                 function, RULE, "it needs the accelerator", position=position, code="accelerator"
             )
         )
-        sites = (
-            self.context.construction_sites(cls) if cls is not None else self.facts.callers.get(function, [])
-        )
-        for site in sites:
+        for site in self._calls_of(function):
             self.context.edits.append(
                 e.InsertArgument(site, RULE, position=0, code=self.context.accelerator(site))
             )

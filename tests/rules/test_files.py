@@ -184,6 +184,24 @@ POSITIVE = [
 NEGATIVE = [
     leaves(
         FILE,
+        "a file that is asked for its size",
+        {
+            "imports": "import os",
+            "after_epoch": 'if os.path.exists("log.txt"):\n    size = os.path.getsize("log.txt")',
+        },
+    ),
+    leaves(
+        FILE,
+        "a table that is made into text",
+        {"imports": "import json", "after_epoch": 'text = json.dumps({"epoch": epoch})'},
+    ),
+    leaves(
+        FILE,
+        "a file that is opened to be changed in place",
+        {"after_epoch": 'with open("log.txt", "rb") as file:\n    first = file.readline()'},
+    ),
+    leaves(
+        FILE,
         "a text that is written into memory",
         {"imports": "import io", "after_epoch": 'text = io.StringIO()\ntext.write("epoch")'},
     ),

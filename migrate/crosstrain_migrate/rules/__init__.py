@@ -25,6 +25,7 @@ from .numbers import alike, batches, evaluation, meeting, metrics, replays, shap
 from .output import checkpoints, downloads, files, speak
 from .placement import device, home, host_arrays, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
+from .placement.on_the_cpu import worked_on
 from .preparing import backward, clipping, line_search, prepare, schedulers, subject
 from .unseen import unseen_training, written_for_accelerate
 
@@ -120,6 +121,7 @@ def _loader(facts: Facts, wish: Wish, findings: list[Finding]) -> None:
 
 def _context(facts: Facts, text: str, runtime: str, allows: Allows, wish: Wish) -> Context:
     found = subject.find_subject(facts)
+    found.on_the_cpu = worked_on(facts)
     place = home.find_home(facts, found, Devices(facts).definitions())
     return Context(facts, runtime, text, place, found, allows=allows, wish=wish)
 

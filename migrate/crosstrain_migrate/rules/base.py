@@ -97,6 +97,9 @@ class Subject:
     )  # training loaders that are prepared where they are made
     # Where training goes in stages, each in a function of its own: what is prepared there, and not in `scope`.
     stages: dict[Value, Scope] = field(default_factory=dict)
+    on_the_cpu: set[Value] = field(
+        default_factory=set
+    )  # loaders whose batches the script works on, and then moves
 
     @property
     def scopes(self) -> list[Scope]:
@@ -115,7 +118,8 @@ class Subject:
     @property
     def placing(self) -> set[Value]:
         """The loaders that surely place their batches: one that is only taken for a DataLoader may be none."""
-        return {v for v in self.loaders if getattr(v, "path", "") != api.ASSUMED_LOADER}
+        placed = self.loaders - self.on_the_cpu
+        return {v for v in placed if getattr(v, "path", "") != api.ASSUMED_LOADER}
 
 
 @dataclass

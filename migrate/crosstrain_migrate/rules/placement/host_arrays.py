@@ -49,7 +49,7 @@ def _is_loose(node: ast.expr) -> bool:
 
 def _stays_on_device(context: Context, tensor: ast.expr) -> bool:
     """Whether a prepared loader's rows, or what was computed from them, arrive here as they are."""
-    found = local_shards(context.facts, tensor, context.subject.loaders)
+    found = local_shards(context.facts, tensor, context.subject.loaders - context.subject.on_the_cpu)
     if not found or any(s.kind not in PER_SAMPLE for s in found):  # a count, a size, or what may be one
         return False
     if any(isinstance(x, e.Replace) and x.node is tensor and ".cpu()" in x.template for x in context.edits):

@@ -98,16 +98,14 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
     _check_bound(context, held, position)
     for loader in held:
         _check_looks(context, loader, position)
-    names = list(dict.fromkeys(_written(context, h) for h in _ordered(context, held)))
-    code = _statement(context.accelerator(position), names)
-    context.edits.append(
-        e.InsertAfter(
-            position,
-            RULE,
-            "everything that trains is prepared together",
-            code=_wrapped(context, code, position),
-        )
-    )
+    accelerator = context.accelerator(position)
+    ordered = _ordered(context, held)
+    apart = dict.fromkeys(_written(context, h) for h in ordered if h.value in context.subject.on_the_cpu)
+    names = [n for n in dict.fromkeys(_written(context, h) for h in ordered) if n not in apart]
+    codes = [_wrapped(context, _statement(accelerator, names), position)] if names else []
+    codes += [f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)" for name in apart]
+    reason = "everything that trains is prepared together"
+    context.edits.append(e.InsertAfter(position, RULE, reason, code="\n".join(codes)))
     check_aliases(context, held, position)
     check_other_names(context, held, position)
 
@@ -343,7 +341,10 @@ def _prepare_alone(
     _check_looks(context, holding.value, holding.last)
     name = _written(context, holding)
     for store in holding.stores if len(_suites_of(context, holding)) > 1 else [holding.last]:
-        code = f"{name} = {context.accelerator(store)}.prepare({name})"
+        call = f"prepare({name})"
+        if holding.value in context.subject.on_the_cpu:
+            call = f"prepare_data_loader({name}, device_placement=False)"
+        code = f"{name} = {context.accelerator(store)}.{call}"
         context.edits.append(e.InsertAfter(store, RULE, reason, code=code))
 
 

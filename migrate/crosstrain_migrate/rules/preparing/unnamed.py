@@ -31,7 +31,10 @@ def prepare_in_place(context: Context, loader: Value) -> None:
     if may_differ(context, site):
         raise refuse(RULE, site, *RENEWED)
     reason = "no variable holds the loader, so it is prepared where it is made"
-    context.replace(site, RULE, reason, f"{context.accelerator(site)}.prepare({{x}})", x=site)
+    call = "prepare({x})"
+    if loader in context.subject.on_the_cpu:
+        call = "prepare_data_loader({x}, device_placement=False)"
+    context.replace(site, RULE, reason, f"{context.accelerator(site)}.{call}", x=site)
 
 
 def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:

@@ -1,0 +1,131 @@
+"""Loaders whose batches the script works on before it moves them: they stay on the CPU until it does.
+
+A prepared loader puts its batches on the device at once. What meets tensors of the CPU, or NumPy, before the author's
+own `.to(device)` could not be computed there; such a loader is prepared without placement, and the moves stay.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.tensors import PER_SAMPLE
+from crosstrain_migrate.roles.values import Shard, Value
+
+FACTORIES = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("zeros", "ones", "eye", "full", "empty", "arange", "linspace", "tensor", "as_tensor", "from_numpy"),
+        *("rand", "randn", "randint", "randperm"),
+    )
+)
+JOINS = frozenset({"torch.cat", "torch.stack", "torch.concat", "torch.where"})
+MOVES = frozenset({"to", "cuda", "cpu"})
+
+
+def worked_on(facts: Facts) -> set[Value]:
+    """The loaders whose batches the script moves itself, and works on before."""
+    moved = {
+        shard.loader
+        for call in facts.calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr in {"to", "cuda"}
+        for shard in _rows(facts, call.func.value)
+    }
+    if not moved:
+        return set()
+    found = {
+        shard.loader
+        for part, others in _meetings(facts)
+        if others and not facts.in_module(part) and not _is_moved(facts, part, frozenset())
+        for shard in _rows(facts, part)
+    }
+    return found & moved
+
+
+def _rows(facts: Facts, node: ast.AST) -> list[Shard]:
+    return [v for v in facts.of(node) if isinstance(v, Shard) and not v.host and v.kind in PER_SAMPLE]
+
+
+def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:
+    """Tensors, each with whether it meets one that was made on the CPU, or NumPy."""
+    for node in facts.nodes:
+        if isinstance(node, ast.Call):
+            yield from _in_call(facts, node)
+        elif isinstance(node, ast.BinOp):
+            yield node.left, _is_fresh(facts, node.right)
+            yield node.right, _is_fresh(facts, node.left)
+        elif isinstance(node, ast.Subscript):
+            indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            yield from ((index, _is_fresh(facts, node.value)) for index in indices)
+
+
+def _in_call(facts: Facts, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+    paths = facts.paths(call.func)
+    if isinstance(call.func, ast.Attribute):
+        if call.func.attr == "numpy":  # what is only read is fetched where it is read
+            yield call.func.value, call in facts.loss_slice
+        yield from ((argument, _is_fresh(facts, call.func.value)) for argument in call.args)
+    if any(path.startswith("numpy.") for path in paths):
+        yield from ((argument, call in facts.loss_slice) for argument in call.args)
+    if paths & JOINS and call.args:
+        parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else call.args
+        fresh = [_is_fresh(facts, part) for part in parts]
+        yield from ((part, any(fresh)) for part in parts)
+
+
+def _is_fresh(facts: Facts, node: ast.expr) -> bool:
+    """A tensor that was made on the CPU, and is there still."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Call):
+            if facts.paths(node.func) & FACTORIES:
+                return not any(k.arg == "device" for k in node.keywords)
+            if isinstance(node.func, ast.Attribute) and node.func.attr in {"to", "cuda"}:
+                return False
+            node = node.func
+        else:
+            node = node.value
+    if not isinstance(node, ast.Name):
+        return False
+    made = [facts.table.statement_of(d) for d in facts.interp.reaching.get(node, ())]
+    values = [s.value for s in made if isinstance(s, ast.Assign) and not _mentions(s.value, node.id)]
+    return len(values) == len(made) == 1 and _is_fresh(facts, values[0])
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+
+
+def _is_moved(facts: Facts, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    """Whether the script has moved a tensor, or what it was computed from, or a module gave it."""
+    if node in seen:
+        return False
+    seen = seen | {node}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and _moves(facts, part):
+            return True
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+            for definition in facts.interp.reaching.get(part, ()):
+                if any(_is_moved(facts, source, seen) for source in _sources(facts, definition)):
+                    return True
+    return False
+
+
+def _moves(facts: Facts, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in MOVES and not facts.paths(call.func):
+        return True
+    if any(k.arg == "device" for k in call.keywords):
+        return True
+    made = facts.of(call.func)
+    return any(facts.interp.is_module(v) for v in made) or any(
+        api.is_loss_class(p) for p in facts.paths(call.func)
+    )
+
+
+def _sources(facts: Facts, definition: ast.AST) -> list[ast.expr]:
+    """What a name is bound to: the value of an assignment, or what the callers give."""
+    if isinstance(definition, ast.arg):
+        return facts.given(definition)
+    statement = facts.table.statement_of(definition)
+    return [statement.value] if isinstance(statement, ast.Assign | ast.AugAssign) else []

@@ -246,3 +246,20 @@ def test_a_number_that_comes_out_of_one_call_with_the_loss_is_said_to_be_each_pr
     assert "total += float(share)" in result.after
     (said,) = [found for found in result.findings if found.rule == "CT602"]
     assert said.reason.startswith("`share` stays each process's own number")
+
+
+HELD_OUT = "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)"
+
+
+def test_what_a_function_of_another_package_makes_of_the_training_loader_is_said_to_be_each_process_s_own() -> (
+    None
+):
+    slots = {
+        "imports": "import zoo\nfrom tqdm import tqdm",
+        "test_data": HELD_OUT,
+        "loop": "for x, y in tqdm(train_loader):",
+        "after_epoch": "print(zoo.score(model, train_loader), zoo.score(model, test_loader), len(train_loader))",
+    }
+    notes = [f.reason for f in migrate(script({**SLOTS, **slots})).findings if f.rule == "CT602"]
+    assert len(notes) == 1, notes
+    assert "`zoo.score` is a function of another package" in notes[0]

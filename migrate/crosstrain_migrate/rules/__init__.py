@@ -21,7 +21,7 @@ from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
 from .distribution import apart, marks
 from .distribution.launched import asks_launcher
 from .distribution.wish import Wish
-from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training
+from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training, unseen_loops
 from .output import checkpoints, downloads, files, speak
 from .placement import device, home, host_arrays, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
@@ -147,6 +147,7 @@ def _core(context: Context, reasons: Reasons) -> None:
     for rule in (downloads.plan, files.plan, speak.plan):  # last: what functions of other files need is known
         reasons.agrees(rule, context)
     reasons.agrees(host_arrays.plan, context)
+    reasons.agrees(unseen_loops.plan, context)
     if placed:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
     if not reasons.found:

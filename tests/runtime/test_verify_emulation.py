@@ -250,3 +250,15 @@ def test_synthetic_data_stand_in_for_missing_files_only(tmp_path: Path) -> None:
     assert verdicts(report) == ["identical"], report
     assert report.original.steps == 7
     assert "Dataset not found" in run(tmp_path, script).original.error
+
+
+def test_torch_compile_compiles_nothing_and_the_report_says_so(tmp_path: Path) -> None:
+    compiled = (
+        START
+        + "device = 'cpu'\n"
+        + LOOP.replace("optimizer =", "model = torch.compile(model)\noptimizer =", 1)
+    ) + "print([name for name in model.state_dict()])\n@torch.compile\ndef f(x): return x + 1\nf(X)\n"
+    report = run(tmp_path, compiled)
+    assert verdicts(report) == ["identical"], report
+    assert any("torch.compile compiled nothing" in note for note in report.notes)
+    assert not any("torch.compile" in note for note in run(tmp_path, START + "device = 'cpu'\n" + LOOP).notes)

@@ -151,7 +151,7 @@ class Server:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """One thread, one hash seed, no devices, no traces of a launcher; relative module paths made absolute."""
+    """One thread, one hash seed, no devices, no compiler, no traces of a launcher; module paths made absolute."""
     kept = {
         name: value
         for name, value in environ.items()
@@ -167,6 +167,7 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "CUDA_VISIBLE_DEVICES": "",
         "CROSSTRAIN_QUIET": "1",
+        "TORCH_COMPILE_DISABLE": "1",  # see `eager`
         **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
     }
 

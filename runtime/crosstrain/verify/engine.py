@@ -121,6 +121,8 @@ def _notes(request: Request, originals: Originals) -> tuple[str, ...]:
             "where a DistributedSampler shuffles, its order, which comes from its own seed and the epoch, was drawn "
             "from torch's random state instead, as in a script without it"
         )
+    if originals.trace.compiles:
+        notes.append("torch.compile compiled nothing in any run: the models ran as they are written")
     steps = [event for event in originals.trace.events if event.kind == "step"]
     if steps and not any(event.values[0] for event in steps):
         notes.append("every gradient was zero: training changed nothing, and the comparison says little")

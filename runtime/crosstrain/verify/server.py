@@ -224,11 +224,13 @@ class Stage:
 
     def __init__(self, job: Mapping[str, Any], tracer: Any) -> None:
         from crosstrain.verify.confine import Confined
+        from crosstrain.verify.eager import Compiling
 
         self._job = job
         self._tracer = tracer
         self._confined = Confined(Path(job["out"]).parent)
         self.written = self._confined.written
+        self.compiling = Compiling()
         self.redrew: Callable[[], bool] = lambda: False
         self.permuting: Any = None
 
@@ -240,6 +242,7 @@ class Stage:
         from crosstrain.verify.permuting import Permuting
 
         job = self._job
+        self.compiling.install()
         alone.install({int(number): rows for number, rows in job["leave_out"].items()})
         if job["devices"] != "real":
             devices.install(available=job["devices"] == "present")
@@ -319,7 +322,8 @@ class Recorder:
         printed = tuple(self._output.printed)
         written = dict(self.stage.written) if self.stage else {}
         redrew = self.stage is not None and self.stage.redrew()
-        trace = dataclasses.replace(trace, printed=printed, written=written, redrew=redrew)
+        compiles = self.stage is not None and self.stage.compiling.asked
+        trace = dataclasses.replace(trace, printed=printed, written=written, redrew=redrew, compiles=compiles)
         if self.stage is not None and self.stage.permuting is not None:
             trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
         traces.write(self._folder, trace)

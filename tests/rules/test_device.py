@@ -71,6 +71,12 @@ POSITIVE_MODEL = [
         "model = torch.compile(nn.Linear(8, 3).to(device))",
         "model = torch.compile(nn.Linear(8, 3))",
     ),
+    model(
+        "and back to the CPU in the end",
+        "model = nn.Linear(8, 3)\nmodel.to(device)",
+        "model = nn.Linear(8, 3)",
+        end="model.cpu()",
+    ),
     converts(
         MODEL,
         "a loss module without weights",
@@ -100,6 +106,25 @@ NEGATIVE_MODEL = [
         MODEL,
         "moved to the CPU by name",
         {"end": 'model = model.to("cpu")'},
+    ),
+    leaves(
+        MODEL,
+        "a model that comes back from the CPU, to which it went to be saved",
+        {"after_epoch": "model.eval().cpu()\nprint(model.bias.device)\nmodel.to(device).train()"},
+        {
+            "device": ACCELERATOR,
+            "after_epoch": "model.eval().cpu()\naccelerator.print(model.bias.device)\nmodel.to(device).train()",
+        },
+    ),
+    leaves(
+        MODEL,
+        "one that another function has moved to the CPU, later in the loop",
+        {
+            "definitions": "def report(model):\n    model.cpu()\n    return model.bias.device\n",
+            "epoch": "model.cuda()",
+            "after_epoch": "report(model)",
+        },
+        {"epoch": "model.to(accelerator.device)"},
     ),
     leaves(
         MODEL,

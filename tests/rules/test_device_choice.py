@@ -27,6 +27,12 @@ for x in loader:
     loss.backward()
     optimizer.step()
 """
+BRANCHES = """\
+if torch.cuda.is_available():
+    device = torch.device("cuda")
+else:
+    device = torch.device("cpu")"""
+CHOICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
 FLAG = """\
 import argparse
 
@@ -59,6 +65,26 @@ POSITIVE = [
         },
         {"device": "accelerator = Accelerator(cpu=args.no_accel)"},
         at="current_accelerator",
+    ),
+    *(
+        Case(
+            "CT106",
+            f"made twice, for training and in a function, as {kind}",
+            {
+                "definitions": f"def ones(n):\n{textwrap.indent(chosen_by, '    ')}\n    return torch.ones(n, device=device)\n",
+                "device": chosen_by,
+                "end": "print(ones(3).sum().item())",
+            },
+            {
+                "definitions": "def ones(accelerator, n):\n    device = accelerator.device\n"
+                "    return torch.ones(n, device=device)\n",
+                "device": "accelerator = Accelerator()",
+                "end": "accelerator.print(ones(accelerator, 3).sum().item())",
+            },
+            at="ones(n):",
+            main=True,
+        )
+        for kind, chosen_by in (("statements", BRANCHES), ("an expression", CHOICE))
     ),
     chosen(
         "an f-string of an ordinal",

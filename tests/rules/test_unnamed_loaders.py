@@ -217,6 +217,12 @@ NEGATIVE = [
         },
         at="batches = itertools",
     ),
+    leaves(
+        SHARED,
+        "batches that are drawn only to be counted",
+        {"data": f"{SET}\ntrain_loader = {MADE}", "after_epoch": "print(len(list(train_loader)))"},
+        {"after_epoch": "accelerator.print(len(list(train_loader)))"},
+    ),
     refuses(
         SHARED,
         "batches that are drawn before they are trained on",

@@ -22,7 +22,7 @@ def check(context: Context) -> None:
     """Raises Refusal where training goes over kept batches that may be uneven."""
     for loader in context.subject.train_loaders:
         call = kept_by(context, loader)
-        if call is not None:
+        if call is not None and not _only_counts(context, call):
             raise refuse(
                 RULE,
                 call,
@@ -39,6 +39,12 @@ def kept_by(context: Context, loader: Value) -> ast.Call | None:
         if any(loader in streamed(facts, v) for argument in call.args for v in facts.of(argument)):
             return call
     return None
+
+
+def _only_counts(context: Context, call: ast.Call) -> bool:
+    """`len(list(loader))`: as many as the loop over the loader has turns, on any number of processes."""
+    around = context.facts.table.parents.get(call)
+    return isinstance(around, ast.Call) and context.facts.paths(around.func) == {"builtins.len"}
 
 
 def _is_even(loader: Value) -> bool:

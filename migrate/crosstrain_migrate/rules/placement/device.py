@@ -34,6 +34,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holdings import stores
 
 from . import tensor_types
+from .comings import comes_back
 from .devices import Devices, is_cpu
 from .identities import Identities
 
@@ -77,7 +78,7 @@ class Placement:
         owner = call.func.value
         # A helper that moves what it is given does so for others, too, unless it goes as a whole.
         rule = None if in_mover(self.facts.interp, call) else self._strippable(owner)
-        if rule is not None:
+        if rule is not None and not (rule == MODEL and comes_back(self.facts, call)):
             self._strip(call, device, rule)
         elif call.func.attr == "cuda":
             self._portable_cuda(call)

@@ -47,6 +47,7 @@ class Plumbing:
         self._dead_attributes()  # what was handed to parameters that are gone now, too
         needed = set(self.context.needs)
         replace_imported(self.context, self.placement)
+        self._ask_for_devices()
         if self.context.needs != needed:
             self._close_needs()
             parameters = self._device_parameters()
@@ -83,6 +84,22 @@ class Plumbing:
     def _sees_it(self, function: ast.AST) -> bool:
         """A closure sees the accelerator of the function around it."""
         return function is self.context.home.scope.node or function in self.context.needs
+
+    def _ask_for_devices(self) -> None:
+        """A function that chooses a device of its own needs the accelerator, where that device is still used."""
+        for node in self.context.device_definitions:
+            if self._becomes_the_accelerators(node) and not self._unused(node) and not self._restates(node):
+                self.context.accelerator(node)
+        for choice in find_choices(self.facts, self.placement, self.context.lines):
+            scope = self.facts.table.of_node[choice.name].resolve(choice.name.id)
+            used = scope is not None and self._residual(scope, choice.name.id)
+            if used and self.context.reachable(choice.statement):
+                self.context.accelerator(choice.statement)
+
+    def _becomes_the_accelerators(self, node: ast.Assign) -> bool:
+        if self._is_mere_text(node) or self._is_of_another_file(node):
+            return False
+        return self.context.reachable(node) and not in_class(self.facts.table.of_node[node])
 
     # -- device parameters -----------------------------------------------------------------------------------
 
@@ -305,7 +322,7 @@ class Plumbing:
             elif self._restates(node):
                 self.gone.update(ast.walk(node))
                 self.context.remove(node, "CT105", "it is a torch.device already")
-            elif self.context.reachable(node) and not in_class(self.facts.table.of_node[node]):
+            elif self._becomes_the_accelerators(node):
                 kind = ".type" if self._is_read_as_text(node) else ""
                 own = f"{self.context.accelerator(node)}.device{kind}"
                 self.context.replace(node.value, "CT105", "the process's own device", own)
@@ -345,7 +362,8 @@ class Plumbing:
             option = cpu_choice.cpu_option(self.context, ast.Assign([choice.name], choice.as_expression))
             if option is not None:
                 self.context.options = {"cpu": option, **self.context.options}
-            found = found or self._settle(choice, bool(self._residual(scope, choice.name.id)))
+            settled = self._settle(choice, bool(self._residual(scope, choice.name.id)))
+            found = found or settled
         return found
 
     def _settle(self, choice: Choice, used: bool) -> ast.Assign | None:

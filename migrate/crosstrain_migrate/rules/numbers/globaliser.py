@@ -252,6 +252,8 @@ class Globaliser:
 
     def leaf(self, node: ast.expr, kinds: set[str], origins: frozenset[ast.AST]) -> None:
         metric = [o for o in origins if o not in self.facts.loss_origins]
+        if self._is_beside_the_loss(node):
+            raise self.cannot(node, "it comes out of one call together with the loss")
         if not metric and "other" in kinds and node_is_loss(self, node):
             self.context.note(
                 RULE,
@@ -274,6 +276,13 @@ class Globaliser:
         for origin in sorted(metric, key=place_of):
             assert isinstance(origin, ast.expr)
             self.globalise(origin)
+
+    def _is_beside_the_loss(self, node: ast.expr) -> bool:
+        """`found[1]` of what is taken for the loss: only a tuple has a second part, which may be no tensor."""
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+            return False
+        later = isinstance(node.slice.value, int) and node.slice.value not in (0, -1)
+        return later and any(s.kind in tensors.SCALARS | {"other"} for s in self.local(node.value))
 
     def _made_with_the_loss(self, node: ast.expr) -> ast.expr:
         """What a variable is computed from, the loss among it: `weighted` of `weighted = loss * len(x)`."""

@@ -209,7 +209,7 @@ class SinkFinder:
         """A loss from elsewhere: it is given rows, and what is trained is computed from its result."""
         arguments = (*node.args, *(k.value for k in node.keywords))
         given = [s for a in arguments for s in local_shards(self.facts, a, self.loaders, self.host)]
-        return node in self.facts.loss_slice and all(s.kind in PER_SAMPLE for s in given)
+        return node in self.facts.loss_slice and all(s.kind in PER_SAMPLE | {"other"} for s in given)
 
     def _measures_sizes(self, node: ast.Call) -> bool:
         """`min(len(x), 8)`: arithmetic with the size of this share, a bound of a slice more often than a number to show."""
@@ -268,13 +268,16 @@ class SinkFinder:
         self._add(test, "test", at)
 
     def _asks_for_rows(self, test: ast.expr) -> bool:
-        """`len(y) > 0`: no process is given an empty share, so all of them say the same."""
-        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-            return False
-        limit = test.comparators[0]
-        found = local_shards(self.facts, test.left, self.loaders, self.host)
-        plain = isinstance(test.left, ast.Call | ast.Subscript) and all(s.kind == "count" for s in found)
-        return bool(found) and plain and isinstance(limit, ast.Constant) and limit.value == 0
+        """`len(y) > 0` and `len(y)`: no process is given an empty share, so all of them say the same."""
+        asked = test
+        if isinstance(test, ast.Compare):
+            limit = test.comparators[0]
+            if len(test.ops) != 1 or not isinstance(limit, ast.Constant) or limit.value != 0:
+                return False
+            asked = test.left
+        found = local_shards(self.facts, asked, self.loaders, self.host)
+        plain = isinstance(asked, ast.Call | ast.Subscript) and all(s.kind == "count" for s in found)
+        return bool(found) and plain
 
     def _compares_sizes(self, test: ast.expr) -> bool:
         """`pred.size() == target.size()`: where that fails for one process, the job ends, and nothing is decided."""

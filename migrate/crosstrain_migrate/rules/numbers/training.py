@@ -20,6 +20,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 
 from . import meeting, own_gradients
 from .collate import changes_rows, number_of_batch
+from .filled import fills_only_the_batch
 from .gathering import MIXED, Collapse, Gatherer, Ungathered
 from .globaliser import Globaliser
 from .once import reduce_once
@@ -29,6 +30,7 @@ from .pools import pool_around
 from .row_loops import in_row_loops, rows_read
 from .shard_values import local_shards, shards
 from .shares import Sink, SinkFinder
+from .trained import trains_every_batch
 from .transactions import Transaction
 
 RULE = "CT602"
@@ -73,12 +75,20 @@ def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gathere
             reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
             reads += [gatherer.read] if gatherer.read is not None else []
             assert reads, "what could not be gathered was gathered for a read"
+            for read in reads:
+                _check_kept(read, own, reason)
             _check_trained_alone(context, loaders, reason)
             own.reads.update(dict.fromkeys(reads, reason))
         else:
             if not own.join([r for reads in gatherer.asked_by.values() for r in reads]):
                 return gatherer
         before.roll_back()
+
+
+def _check_kept(read: Sink, own: OwnNumbers, reason: Ungathered) -> None:
+    """Raises Refusal where training goes on with rows that each process keeps of its own share."""
+    if read.how in UNGATHERED and (read.how == "state" or own.flows_back(read)):
+        raise refuse(RULE, reason.node, str(reason), KEPT_BY_ALL)
 
 
 def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungathered) -> None:
@@ -89,7 +99,9 @@ def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungather
         gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
         calls = [n for n in ast.walk(gone_over) if isinstance(n, ast.Call)]
         zipped = any("builtins.zip" in facts.paths(call.func) for call in calls)
-        if len(iterated & over) > 1 and not zipped and facts.comes_to(reason.node, set(iterated)):
+        if len(iterated & over) < 2 or zipped or trains_every_batch(facts, loop):
+            continue
+        if facts.comes_to(reason.node, set(iterated)):
             raise refuse(MIXED, reason.node, f"one loop trains and evaluates, and {reason}", SPLIT)
 
 
@@ -230,18 +242,23 @@ class _Training(Globaliser):
             self.gatherer.read = sink
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
+            if sink.how == "rows" and fills_only_the_batch(self.facts, sink.at):
+                self._say_what_is_filled(sink)
+                continue
             if sink.how in UNGATHERED:
-                raise self._kept_apart(sink)
+                raise self.cannot(sink.node, UNGATHERED[sink.how])
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
         self.gatherer.read = None
 
-    def _kept_apart(self, sink: Sink) -> Exception:
-        """What each process keeps of its own rows: known to be wrong where training goes on with it."""
-        if sink.how == "state" or self.own.flows_back(sink):
-            reason = self.cannot(sink.node, UNGATHERED[sink.how])
-            return refuse(RULE, sink.node, str(reason), KEPT_BY_ALL)
-        return self.cannot(sink.node, UNGATHERED[sink.how])
+    def _say_what_is_filled(self, sink: Sink) -> None:
+        self.context.note(
+            RULE,
+            sink.at,
+            "a tensor that is made for the batch is filled row by row here: it holds this process's rows, and what is "
+            "computed from it is this process's own number, beside the loss",
+            "nothing to do where only the loss is computed from it; otherwise gather what is read",
+        )
 
     def _pools(self, sinks: list[Sink]) -> list[ast.AST]:
         """The methods that keep rows for later training steps, and for nothing else."""

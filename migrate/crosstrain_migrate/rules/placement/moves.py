@@ -28,7 +28,8 @@ def plan(context: Context, placement: Placement) -> None:
     for node in context.facts.each(ast.If, ast.IfExp):
         if node in placement.gone or not is_pure(node.test):
             continue
-        if not any(n in moving for n in _moving_part(node)):
+        moved = [n for n in _moving_part(node) if n in moving]
+        if not moved or _asks_for_what_is_moved(node.test, moved):
             continue
         if isinstance(node, ast.If) and _only_moves(placement, node):
             arms = ("always", "drop") if node.orelse else ("always",)
@@ -37,6 +38,16 @@ def plan(context: Context, placement: Placement) -> None:
         elif isinstance(node, ast.IfExp) and _same(placement, [node.body], [node.orelse]):
             context.replace(node, OTHER, REASON, "{x}", x=node.body)
             placement.gone.update(n for part in (node.test, node.orelse) for n in ast.walk(part))
+
+
+def _asks_for_what_is_moved(test: ast.expr, moves: list[ast.AST]) -> bool:
+    """`if y is not None: y = y.cuda()`: it asks whether there is something to move, and not for a GPU."""
+    owners = [m.func.value for m in moves if isinstance(m, ast.Call) and isinstance(m.func, ast.Attribute)]
+    moved = {
+        ast.unparse(n) for owner in owners for n in ast.walk(owner) if isinstance(n, ast.Name | ast.Attribute)
+    }
+    asked = {ast.unparse(n) for n in ast.walk(test) if isinstance(n, ast.Name | ast.Attribute)}
+    return bool(asked & moved)
 
 
 def _moving_part(node: ast.If | ast.IfExp) -> list[ast.AST]:

@@ -85,6 +85,26 @@ FAULTS = [
         says="CT602",
     ),
     Fault(
+        "one that is filled to be shown",
+        {
+            "after_step": "sums = torch.zeros(len(x))\nfor place, row in enumerate(x):\n    sums[place] = row.sum()\n"
+            "print(sums.sum().item())",
+        },
+        holds=("accelerator.print(accelerator.gather_for_metrics(sums).sum().item())",),
+    ),
+    Fault(
+        "labels that are drawn anew row by row, from a list of each turn",
+        {
+            "definitions": "def others(labels):\n    drawn = labels.clone()\n    for place, label in enumerate(labels):\n"
+            "        left = [0, 1, 2]\n        left.append(label.item())\n"
+            "        drawn[place] = torch.tensor(left)[torch.randint(4, size=(1,))].item()\n    return drawn",
+            "loss": "out = model(x)\nloss = F.cross_entropy(out, y) - F.cross_entropy(out, others(y)) / 9",
+        },
+        holds=("accelerator.backward(loss)",),
+        lacks=("gather",),
+        says="CT602",
+    ),
+    Fault(
         "a test for rows, of which every process has some",
         {"loss": "out = model(x)\nif len(y):\n    out = out * 2\nloss = F.cross_entropy(out, y)"},
         holds=("if len(y):",),

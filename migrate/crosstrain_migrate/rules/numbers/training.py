@@ -235,6 +235,10 @@ class _Training(Globaliser):
         # A term of the loss that is kept by a name is made global where it is read.
         found = [s for s in found if s.how not in KEPT or not is_term(self.facts, s.node)]
         sinks = in_row_loops(self.facts, found, self.loaders)
+        filled = [s for s in sinks if self._is_filled_to_train(s)]
+        for sink in filled:
+            self._say_what_is_filled(sink)
+        sinks = [s for s in sinks if s not in filled]
         done = [*self._pools(sinks), *self._row_loops(sinks)]
         for sink in sinks:
             if sink in self.own.reads or any(self.facts.table.is_inside(sink.node, part) for part in done):
@@ -242,14 +246,15 @@ class _Training(Globaliser):
             self.gatherer.read = sink
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
-            if sink.how == "rows" and fills_only_the_batch(self.facts, sink.at):
-                self._say_what_is_filled(sink)
-                continue
             if sink.how in UNGATHERED:
                 raise self.cannot(sink.node, UNGATHERED[sink.how])
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
         self.gatherer.read = None
+
+    def _is_filled_to_train(self, sink: Sink) -> bool:
+        fills = sink.how == "rows" and fills_only_the_batch(self.facts, sink.at)
+        return fills and self.own.flows_back(sink)
 
     def _say_what_is_filled(self, sink: Sink) -> None:
         self.context.note(

@@ -66,8 +66,9 @@ def distill(student, teacher, loader, accelerator, epochs, lr, T, alpha):
             optimizer.step()
 
             labels = accelerator.gather_for_metrics(labels)
-            sums["ce"] += accelerator.reduce(loss_ce, reduction="mean").item() * len(labels)
-            sums["kd"] += accelerator.reduce(loss_kd, reduction="mean").item() * len(labels)
+            loss_ce, loss_kd = accelerator.reduce((loss_ce, loss_kd), reduction="mean")
+            sums["ce"] += loss_ce.item() * len(labels)
+            sums["kd"] += loss_kd.item() * len(labels)
         n = len(loader.dataset)
         accelerator.print(f"student epoch {epoch}: ce {sums['ce'] / n:.4f} kd {sums['kd'] / n:.4f}")
 

@@ -95,10 +95,10 @@ for epoch in range(opt.niter):
         accelerator.backward(lossG)
         optimizerG.step()
 
+        lossD, lossG = accelerator.reduce((lossD, lossG), reduction="mean")
         accelerator.print("epoch %d batch %d/%d  D %.4f  G %.4f  D(real) %.4f"
               % (
-                  epoch, i + 1, len(dataloader), accelerator.reduce(lossD, reduction="mean").item(),
-                  accelerator.reduce(lossG, reduction="mean").item(),
+                  epoch, i + 1, len(dataloader), lossD.item(), lossG.item(),
                   accelerator.gather_for_metrics(scores_real).mean().item()
               ))
 

@@ -56,9 +56,9 @@ for epoch in range(2):
 		norm = grad_norm(net)
 		opt.step()
 		step += 1
+		loss1, loss2 = accelerator.reduce((loss1, loss2), reduction="mean")
 		accelerator.print("step %d  classification %.4f  reconstruction %.4f  |grad| %.4f" % (
-			step, accelerator.reduce(loss1, reduction="mean").item(),
-			accelerator.reduce(loss2, reduction="mean").item(), norm))
+			step, loss1.item(), loss2.item(), norm))
 
 	net.eval()
 	right, err, n = 0, 0.0, 0

@@ -87,12 +87,8 @@ for epoch in range(N_EPOCHS):
             opt_p.zero_grad()
             accelerator.backward(loss_p)
             opt_p.step()
-            accelerator.print(
-                "epoch %d batch %d: critic %.5f painter %.5f" % (
-                    epoch, i, accelerator.reduce(loss_c, reduction="mean").item(),
-                    accelerator.reduce(loss_p, reduction="mean").item()
-                )
-            )
+            loss_c, loss_p = accelerator.reduce((loss_c, loss_p), reduction="mean")
+            accelerator.print("epoch %d batch %d: critic %.5f painter %.5f" % (epoch, i, loss_c.item(), loss_p.item()))
 
         if seen % SAVE_EVERY == 0:
             gathered = accelerator.gather_for_metrics(painted)

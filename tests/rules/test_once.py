@@ -1,4 +1,4 @@
-"""CT602: a loss that is read several times in a step is reduced once."""
+"""CT602: a loss that is read several times in a step is reduced once, and several losses are reduced together."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ def apart(name: str, before: str, after: str, **more: str) -> Case:
     return leaves(RULE, name, {**START, "after_step": before, **more}, {"after_step": after})
 
 
+TWO = {
+    **START,
+    "loss": "out = model(x)\nfit = F.cross_entropy(out, y)\nsize = out.square().mean()\nloss = fit + size",
+}
+BOTH = 'fit, size = accelerator.reduce((fit, size), reduction="mean")'
+FIT, SIZE = (LOSS.replace("loss", name) for name in ("fit", "size"))
+
+
+def two(name: str, before: str, after: str, at: str = "") -> Case:
+    """Readers of two losses."""
+    return converts(RULE, name, {**TWO, "after_step": before}, {"after_step": after}, at=at)
+
+
 POSITIVE = [
     together(
         "read twice",
@@ -29,6 +42,44 @@ POSITIVE = [
         "if n % 2 == 0:\n    print(loss.item())\ntotal += loss.item()",
         f"loss = {LOSS}\nif n % 2 == 0:\n    accelerator.print(loss.item())\ntotal += loss.item()",
         at="if n % 2",
+    ),
+    together(
+        "read as data and detached",
+        "total += loss.data.item()\nprint(loss.detach().item())",
+        f"loss = {LOSS}\ntotal += loss.data.item()\naccelerator.print(loss.detach().item())",
+        at="loss.data",
+    ),
+    two(
+        "two losses of one statement",
+        "print(fit.item(), size.item())",
+        f"{BOTH}\naccelerator.print(fit.item(), size.item())",
+    ),
+    two(
+        "two losses of two statements",
+        "total += fit.item()\nn += size.item()",
+        f"{BOTH}\ntotal += fit.item()\nn += size.item()",
+        at="total += fit",
+    ),
+    two(
+        "one of the two losses is kept as it is, too",
+        "total += fit.item()\nn += size.item()\nlast = size",
+        f"total += {FIT}.item()\nn += {SIZE}.item()\nlast = size",
+    ),
+    two(
+        "the second loss is read where it may be left out",
+        "total += fit.item()\nif n % 2 == 0:\n    n += size.item()",
+        f"total += {FIT}.item()\nif n % 2 == 0:\n    n += {SIZE}.item()",
+    ),
+    two(
+        "the second loss is made after the first is read",
+        "total += fit.item()\nsize = loss - fit\nn += size.item()",
+        f"total += {FIT}.item()\nsize = loss - fit\nn += {SIZE}.item()",
+    ),
+    converts(
+        RULE,
+        "two losses after the loop, where only the last one still has its weight",
+        {**TWO, "after_epoch": "print(fit.item(), size.item())"},
+        {"after_epoch": f"accelerator.print({FIT}.item(), {SIZE}.item())"},
     ),
 ]
 NEGATIVE = [

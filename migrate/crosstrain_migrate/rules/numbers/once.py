@@ -1,10 +1,14 @@
-"""A loss that the code of a batch reads several times is reduced once, above its first reader."""
+"""Losses that the code of a batch reads are reduced together: one statement above their first reader.
+
+A loss that is read several times is reduced once, and several losses are reduced by one call.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
 from collections.abc import Set
+from dataclasses import dataclass
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.facts import Facts
@@ -12,36 +16,98 @@ from crosstrain_migrate.roles.nodes import place_of
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 
-GLOBAL = (
-    '.reduce({x}, reduction="mean")',
-    ".gather_for_metrics({x}).sum()",
-)  # what a loss becomes where it is read
+MEAN = '.reduce({x}, reduction="mean")'
+GLOBAL = (MEAN, ".gather_for_metrics({x}).sum()")  # what a loss becomes where it is read
+
+
+@dataclass
+class _Loss:
+    """A variable whose readers see one value of it, and the statement before which it can be reduced for all of them."""
+
+    name: str
+    value: frozenset[ast.AST]
+    template: str
+    readers: dict[ast.Name, e.Replace]
+    above: ast.stmt
 
 
 def reduce_once(context: Context) -> None:
-    """Where nothing but these readers uses the variable any more, it holds the reduced loss from there on."""
+    """Where nothing but these readers uses the variables any more, they hold the reduced losses from there on."""
+    for losses in _together(context.facts, _losses(context)):
+        if len(losses) > 1 or len(losses[0].readers) > 1:
+            _move(context, losses)
+
+
+def _losses(context: Context) -> list[_Loss]:
+    """The variables that can be reduced above their readers, in the order of these."""
     readers: dict[tuple[str, frozenset[ast.AST], str], dict[ast.Name, e.Replace]] = defaultdict(dict)
     for edit in context.edits:
-        if not isinstance(edit, e.Replace) or not isinstance(edit.node, ast.Name):
+        if not isinstance(edit, e.Replace) or not edit.template.endswith(GLOBAL):
             continue
-        if edit.template.endswith(GLOBAL):
-            value = context.facts.interp.reaching.get(edit.node, frozenset())
-            readers[edit.node.id, value, edit.template][edit.node] = edit
-    for (name, value, _), edits in readers.items():
-        above = _above(context.facts, name, value, edits.keys()) if value and len(edits) > 1 else None
+        variable = _variable(edit.node)
+        if variable is not None:
+            value = context.facts.interp.reaching.get(variable, frozenset())
+            readers[variable.id, value, edit.template][variable] = edit
+    found = []
+    for (name, value, template), edits in readers.items():
+        above = _above(context.facts, name, value, edits.keys()) if value else None
         if above is not None:
-            _move(context, edits, above)
+            found.append(_Loss(name, value, template, edits, above))
+    return sorted(found, key=lambda loss: min(place_of(reader) for reader in loss.readers))
 
 
-def _move(context: Context, readers: dict[ast.Name, e.Replace], above: ast.stmt) -> None:
-    node, edit = next(iter(readers.items()))
-    gone = set(readers.values())
+def _variable(node: ast.AST) -> ast.Name | None:
+    """`loss` of `loss`, `loss.data`, `loss.data[0]` and `loss.detach()`."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            if node.func.attr != "detach":
+                return None
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            node = node.value
+        else:
+            return None
+    return node
+
+
+def _together(facts: Facts, losses: list[_Loss]) -> list[list[_Loss]]:
+    """The losses that one statement can reduce: all are there before the first of them is read."""
+    groups: list[list[_Loss]] = []
+    for loss in losses:
+        group = next((g for g in groups if _joins(facts, loss, g)), None)
+        if group is None:
+            groups.append([loss])
+        else:
+            group.append(loss)
+    return groups
+
+
+def _joins(facts: Facts, loss: _Loss, group: list[_Loss]) -> bool:
+    first = group[0]
+    if loss.template != first.template or not loss.template.endswith(MEAN):
+        return False
+    if facts.batch_loop_around(first.above) is None:
+        return False  # after the loop, only the last loss itself still has its weight
+    if any(loss.name == other.name for other in group):
+        return False
+    same_suite = suite_of(facts, loss.above) is suite_of(facts, first.above)
+    return same_suite and _can_stand(facts, loss.name, loss.value, loss.readers.keys(), first.above)
+
+
+def _move(context: Context, losses: list[_Loss]) -> None:
+    first = losses[0]
+    gone = {edit for loss in losses for edit in loss.readers.values()}
+    read = {edit.node for edit in gone}
     context.edits[:] = [one for one in context.edits if one not in gone]
-    code = f"{node.id} = {edit.template.replace('{x}', node.id)}"
-    context.edits.append(e.InsertBefore(above, edit.rule, edit.reason, code=code))
-    context.collective -= readers.keys()
-    context.averaged -= readers.keys()
-    context.collective.add(above)
+    names = ", ".join(loss.name for loss in losses)
+    reduced = first.template.replace("{x}", f"({names})" if len(losses) > 1 else names)
+    edit = next(iter(first.readers.values()))
+    context.edits.append(e.InsertBefore(first.above, edit.rule, edit.reason, code=f"{names} = {reduced}"))
+    context.collective -= read
+    context.averaged -= read
+    context.collective.add(first.above)
 
 
 def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.Name]) -> ast.stmt | None:
@@ -53,12 +119,19 @@ def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.
     above = next(s for s in suite if any(facts.table.is_inside(inner, s) for inner in statements))
     if facts.table.is_whole_else(above):
         return None  # nothing can stand above an `elif`
+    return above if _can_stand(facts, name, value, readers, above) else None
+
+
+def _can_stand(
+    facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.Name], above: ast.stmt
+) -> bool:
+    """Whether the variable has its value above a statement, and nothing but the readers uses it from there on."""
     made = max(place_of(definition) for definition in value)
     if made >= place_of(above) or any(facts.table.is_inside(d, above) for d in value):
-        return None
+        return False
     scope = facts.table.of_node[next(iter(readers))].resolve(name)
     others = [m for m in facts.mentions(scope, name) if m not in readers] if scope is not None else []
-    return above if all(_is_over(facts, other, value, above) for other in others) else None
+    return all(_is_over(facts, other, value, above) for other in others)
 
 
 def _is_over(facts: Facts, mention: ast.Name, value: frozenset[ast.AST], above: ast.stmt) -> bool:

@@ -113,7 +113,7 @@ POSITIVE = [
     distributed(
         "a metric object",
         "x, y = x.to(device), y.to(device)\nout = model(x)\nmetric.update(out, y)",
-        "out = model(x)\nmetric.update(accelerator.gather_for_metrics(out), accelerator.gather_for_metrics(y))",
+        "out = model(x)\nout, y = accelerator.gather_for_metrics((out, y))\nmetric.update(out, y)",
         at="metric.update",
         start="metric = torchmetrics.MeanSquaredError(sync_on_compute=False)",
         end="print(metric.compute())",

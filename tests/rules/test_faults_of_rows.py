@@ -275,8 +275,8 @@ FAULTS = [
             "after_step": "if last is not None and loss > last:\n    print(epoch)\nlast = loss.detach()",
         },
         holds=(
-            'last = accelerator.reduce(loss.detach(), reduction="mean")',
-            'if last is not None and accelerator.reduce(loss, reduction="mean") > last:',
+            '        loss = accelerator.reduce(loss, reduction="mean")\n        if last is not None and loss > last:',
+            "last = loss.detach()",
         ),
     ),
     Fault(

@@ -271,8 +271,8 @@ def run(model, batch, accelerator):
         },
         {
             "after_step": (
-                'accelerator.print(accelerator.reduce(a, reduction="mean").item(), '
-                f'accelerator.reduce(b, reduction="mean").item(), {LOSS}.item())'
+                'a, b, loss = accelerator.reduce((a, b, loss), reduction="mean")\n'
+                "accelerator.print(a.item(), b.item(), loss.item())"
             )
         },
         at="print(a.item()",

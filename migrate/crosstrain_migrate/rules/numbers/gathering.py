@@ -21,8 +21,8 @@ from crosstrain_migrate.roles.nodes import last_name, line_of
 from crosstrain_migrate.roles.values import Sequence, Shard, Unknown, Value
 from crosstrain_migrate.rules.base import Context, Refusal, finding, refuse
 from crosstrain_migrate.rules.output import files
-from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 
+from .counting import Collapse, Counts, first_common
 from .leaves import Leaves
 from .opaque import differentiates
 from .ragged import is_padded
@@ -31,19 +31,6 @@ from .shares import Sink
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})
-
-
-@dataclass
-class Collapse:
-    """`node` turns the rows of `operands` into something else (or, for a collected operand, is that operand)."""
-
-    node: ast.expr
-    operands: list[ast.expr]
-    counts: bool = False
-    to_cpu: bool = False  # collected from a leaf that the script never moved to the device
-    counted: str = ""  # `node` is a variable that holds the number of rows of this one
-    above: bool = False  # only a statement will do: a loop goes over the rows
-    again: str = ""  # `node` is computed again, by this expression, from the gathered operands
 
 
 @dataclass
@@ -64,6 +51,13 @@ class Ungathered(Refusal):
         self.node, self.why, self.remedy = node, why, remedy
 
 
+def _is_variable(node: ast.expr) -> bool:
+    """`x` and `x.detach()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
+        node = node.func.value
+    return isinstance(node, ast.Name)
+
+
 def inside_module(rule: str, node: ast.expr) -> Exception:
     return Ungathered(
         rule,
@@ -81,6 +75,7 @@ class Gatherer:
         self.rule = rule
         self.reason = reason
         self.leaves = Leaves(context.facts)
+        self.counts = Counts(context, rule)
         self.collapses: dict[ast.expr, Collapse] = {}
         self.read: Sink | None = None  # the read at hand, and by node the reads for which it is gathered
         self.asked_by: dict[ast.AST, list[Sink]] = defaultdict(list)
@@ -117,7 +112,10 @@ class Gatherer:
             )
             groups.setdefault(around, []).append(collapse)
         for around, group in groups.items():
-            cut = None if self._reads_better_inline(group) else self._cut(around, group)
+            if all(c.counted for c in group):
+                done = self.counts.where_defined(group)
+                group = [c for c in group if c.node not in done]
+            cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
             again = next((c for c in group if c.again), None)
             above = next((c for c in group if c.above), None)
             if cut is not None:
@@ -138,7 +136,7 @@ class Gatherer:
                     f"one loop trains and evaluates, and `{ast.unparse(again.node)}` cannot be computed again over all processes' rows",
                     "split training and evaluation into two loops",
                 )
-            else:
+            elif group:
                 self._emit_inline(group)
 
     def assume(self) -> None:
@@ -185,15 +183,17 @@ class Gatherer:
         if len(operands) == 1:
             return True
         one_each = all(len(c.operands) == 1 and not c.counts for c in group)
-        return one_each and len(group) == 2 and all(c.node in c.operands for c in group)
+        two_by_themselves = one_each and len(group) == 2 and all(c.node in c.operands for c in group)
+        return two_by_themselves and not all(_is_variable(o) for o in operands)
 
     # -- in place --------------------------------------------------------------------------------------------
 
     def _emit_inline(self, group: list[Collapse]) -> None:
-        gathered: set[ast.expr] = (
-            set()
-        )  # what is given to a function is one collapse, what it returns another
+        # What is given to a function is one collapse, what it returns another.
+        gathered: set[ast.expr] = self.counts.once(group)
         for collapse in group:
+            if collapse.node in gathered and collapse.counted:
+                continue
             if collapse.counted:
                 call = (
                     f"len({self.context.accelerator(collapse.node)}.gather_for_metrics({collapse.counted}))"
@@ -248,7 +248,7 @@ class Gatherer:
         if around is None:
             return None
         statements = [self.facts.table.statement_of(c.node) for c in group]
-        position = self._first_common(statements)
+        position = first_common(self.facts, statements)
         if position is None or not self.facts.table.is_inside(position, around):
             return None
         if self.facts.table.is_whole_else(position):
@@ -257,19 +257,18 @@ class Gatherer:
         cut = _Cut(position)
         for collapse in group:
             for operand in collapse.operands:
-                if not self._add_operand(cut, collapse, operand):
+                smaller = (
+                    self.counts.computed_row_by_row(operand, group, position) if collapse.counts else None
+                )
+                if smaller is not None:
+                    cut.replaced.append((operand, smaller))
+                elif not self._add_operand(cut, collapse, operand):
                     return None
             if collapse.again:
                 cut.replaced.append((collapse.node, collapse.again))
         if not cut.names or any(c.to_cpu for c in group):
             return None
         return cut if self._locals_free(cut, around) else None
-
-    def _first_common(self, statements: list[ast.stmt]) -> ast.stmt | None:
-        """The first of the statements (or what is around it) in the suite that they all share."""
-        last = common_position(self.facts, statements)
-        suite = suite_of(self.facts, last)
-        return next((s for s in suite if any(self.facts.table.is_inside(x, s) for x in statements)), None)
 
     def _out_of_inner_loops(self, position: ast.stmt, around: ast.AST) -> ast.stmt:
         """Rows are gathered once a batch, however often a loop inside goes over them."""

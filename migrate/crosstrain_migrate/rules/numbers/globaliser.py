@@ -11,7 +11,8 @@ from crosstrain_migrate.roles.values import Sequence, Shard, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 
-from .gathering import MIXED, Collapse, Gatherer, Ungathered, inside_module
+from .counting import Collapse
+from .gathering import MIXED, Gatherer, Ungathered, inside_module
 from .opaque import inside_opaque, is_opaque
 from .ragged import is_padded
 from .shard_values import local_shards
@@ -314,7 +315,7 @@ class Globaliser:
         if not counted or not self._is_itself(node) or not self._is_held_beside(counted, node):
             self.globalise(origin)
             return
-        self.gatherer.add(Collapse(node, [node], counts=True, counted=counted))
+        self.gatherer.add(Collapse(node, [node], counts=True, counted=counted, measured=operand))
 
     def _is_itself(self, node: ast.Name) -> bool:
         """Whether a variable is the number of rows, and not computed from it."""

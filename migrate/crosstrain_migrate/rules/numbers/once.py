@@ -63,9 +63,9 @@ def _variable(node: ast.AST) -> ast.Name | None:
             if node.func.attr != "detach":
                 return None
             node = node.func.value
-        elif isinstance(node, ast.Attribute) and node.attr == "data":
-            node = node.value
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        elif (isinstance(node, ast.Attribute) and node.attr == "data") or (
+            isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+        ):
             node = node.value
         else:
             return None

@@ -20,8 +20,9 @@ from crosstrain_migrate.rules.base import Context, refuse
 
 from . import meeting, own_gradients
 from .collate import changes_rows, number_of_batch
+from .counting import Collapse
 from .filled import fills_only_the_batch
-from .gathering import MIXED, Collapse, Gatherer, Ungathered
+from .gathering import MIXED, Gatherer, Ungathered
 from .globaliser import Globaliser
 from .once import reduce_once
 from .opaque import inside_opaque, is_term

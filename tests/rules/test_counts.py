@@ -13,6 +13,10 @@ def counted(name: str, before: str, after: str, at: str = "", **more: str) -> Ca
     return converts(RULE, name, {**START, "after_step": before, **more}, {**TOLD, "after_step": after}, at=at)
 
 
+def uncounted(name: str, before: str, after: str, **more: str) -> Case:
+    return leaves(RULE, name, {**START, "after_step": before, **more}, {**TOLD, "after_step": after})
+
+
 POSITIVE = [
     counted(
         "counted where it is defined",
@@ -51,13 +55,6 @@ POSITIVE = [
         },
         at="seen += n",
     ),
-    counted(
-        "this process's rows are needed, too, but the labels no more",
-        "seen += n\ntotal += loss.item() * n",
-        f"y = accelerator.gather_for_metrics(y)\nseen += len(y)\ntotal += {LOSS}.item() * len(y)",
-        at="seen += n",
-        loss="n = len(x)\nout = model(x).reshape(n, 3)\nloss = F.cross_entropy(out, y)",
-    ),
     *(
         converts(
             RULE,
@@ -80,22 +77,6 @@ POSITIVE = [
             "_, pred = out.max(1)",
         )
     ),
-    converts(
-        RULE,
-        "classes of other outputs",
-        {
-            **START,
-            "after_step": "again = model(x)\npred = again.argmax(1)\ntotal += (pred == y).sum().item() / len(out)",
-            "after_epoch": "print(total)",
-        },
-        {
-            "after_epoch": "accelerator.print(total)",
-            "after_step": "again = model(x)\npred = again.argmax(1)\n"
-            "pred, out, y = accelerator.gather_for_metrics((pred, out, y))\n"
-            "total += (pred == y).sum().item() / len(out)",
-        },
-        at="total += (pred",
-    ),
 ]
 NEGATIVE = [
     leaves(
@@ -112,6 +93,27 @@ NEGATIVE = [
             **TOLD,
             "after_step": "n = len(x)\ny = accelerator.gather_for_metrics(y)\nseen += len(y)\ntotal += len(y)\n"
             "show = lambda: n",
+        },
+    ),
+    uncounted(
+        "this process's rows are needed, too, but the labels no more",
+        "seen += n\ntotal += loss.item() * n",
+        f"y = accelerator.gather_for_metrics(y)\nseen += len(y)\ntotal += {LOSS}.item() * len(y)",
+        loss="n = len(x)\nout = model(x).reshape(n, 3)\nloss = F.cross_entropy(out, y)",
+    ),
+    leaves(
+        RULE,
+        "classes of other outputs",
+        {
+            **START,
+            "after_step": "again = model(x)\npred = again.argmax(1)\ntotal += (pred == y).sum().item() / len(out)",
+            "after_epoch": "print(total)",
+        },
+        {
+            "after_epoch": "accelerator.print(total)",
+            "after_step": "again = model(x)\npred = again.argmax(1)\n"
+            "pred, out, y = accelerator.gather_for_metrics((pred, out, y))\n"
+            "total += (pred == y).sum().item() / len(out)",
         },
     ),
 ]

@@ -8,7 +8,7 @@ RULE = "CT606"
 IMPORT = "import torchmetrics"
 MADE = 'torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3{})'
 EXACT = ", sync_on_compute=False"
-TRAINED = "scores.update(accelerator.gather_for_metrics(out), accelerator.gather_for_metrics(y))"
+TRAINED = "out, y = accelerator.gather_for_metrics((out, y))\nscores.update(out, y)"
 TOGETHER = "out, y = accelerator.gather_for_metrics((out, y))"
 TOLD = ("print(scores.compute())", "accelerator.print(scores.compute())")
 

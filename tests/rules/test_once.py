@@ -30,6 +30,11 @@ def two(name: str, before: str, after: str, at: str = "") -> Case:
     return converts(RULE, name, {**TWO, "after_step": before}, {"after_step": after}, at=at)
 
 
+def two_apart(name: str, before: str, after: str) -> Case:
+    """Readers for which two losses cannot be reduced together."""
+    return leaves(RULE, name, {**TWO, "after_step": before}, {"after_step": after})
+
+
 POSITIVE = [
     together(
         "read twice",
@@ -59,27 +64,6 @@ POSITIVE = [
         "total += fit.item()\nn += size.item()",
         f"{BOTH}\ntotal += fit.item()\nn += size.item()",
         at="total += fit",
-    ),
-    two(
-        "one of the two losses is kept as it is, too",
-        "total += fit.item()\nn += size.item()\nlast = size",
-        f"total += {FIT}.item()\nn += {SIZE}.item()\nlast = size",
-    ),
-    two(
-        "the second loss is read where it may be left out",
-        "total += fit.item()\nif n % 2 == 0:\n    n += size.item()",
-        f"total += {FIT}.item()\nif n % 2 == 0:\n    n += {SIZE}.item()",
-    ),
-    two(
-        "the second loss is made after the first is read",
-        "total += fit.item()\nsize = loss - fit\nn += size.item()",
-        f"total += {FIT}.item()\nsize = loss - fit\nn += {SIZE}.item()",
-    ),
-    converts(
-        RULE,
-        "two losses after the loop, where only the last one still has its weight",
-        {**TWO, "after_epoch": "print(fit.item(), size.item())"},
-        {"after_epoch": f"accelerator.print({FIT}.item(), {SIZE}.item())"},
     ),
 ]
 NEGATIVE = [
@@ -129,6 +113,27 @@ NEGATIVE = [
             "loss": SLOTS["loss"] + f"\ntotal += {LOSS}.item()",
             "after_step": f"accelerator.print({LOSS}.item())",
         },
+    ),
+    two_apart(
+        "one of the two losses is kept as it is, too",
+        "total += fit.item()\nn += size.item()\nlast = size",
+        f"total += {FIT}.item()\nn += {SIZE}.item()\nlast = size",
+    ),
+    two_apart(
+        "the second loss is read where it may be left out",
+        "total += fit.item()\nif n % 2 == 0:\n    n += size.item()",
+        f"total += {FIT}.item()\nif n % 2 == 0:\n    n += {SIZE}.item()",
+    ),
+    two_apart(
+        "the second loss is made after the first is read",
+        "total += fit.item()\nsize = loss - fit\nn += size.item()",
+        f"total += {FIT}.item()\nsize = loss - fit\nn += {SIZE}.item()",
+    ),
+    leaves(
+        RULE,
+        "two losses after the loop, where only the last one still has its weight",
+        {**TWO, "after_epoch": "print(fit.item(), size.item())"},
+        {"after_epoch": f"accelerator.print({FIT}.item(), {SIZE}.item())"},
     ),
 ]
 

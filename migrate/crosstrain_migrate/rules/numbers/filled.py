@@ -28,15 +28,20 @@ def fills_only_the_batch(facts: Facts, loop: ast.AST) -> bool:
         elif (
             (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
             or (isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name))
-            or (isinstance(node, ast.Call) and _tells(facts, node))
+            or (isinstance(node, ast.Call) and _tells(facts, node, loop))
         ):
             return False
     return filled
 
 
-def _tells(facts: Facts, call: ast.Call) -> bool:
-    collects = isinstance(call.func, ast.Attribute) and call.func.attr in COLLECTS
-    return collects or "builtins.print" in facts.paths(call.func)
+def _tells(facts: Facts, call: ast.Call, loop: ast.AST) -> bool:
+    """Whether a call prints, or puts something into what is older than this turn of the loop."""
+    if "builtins.print" in facts.paths(call.func):
+        return True
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in COLLECTS:
+        return False
+    made = facts.interp.reaching.get(call.func.value, frozenset())
+    return not made or not all(facts.table.is_inside(d, loop) for d in made)
 
 
 def _is_made_for_the_batch(facts: Facts, target: ast.Subscript) -> bool:

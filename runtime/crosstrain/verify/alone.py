@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
@@ -27,21 +26,11 @@ NUMBER = "_verify_number"  # of a loader, by construction
 
 
 def install(leave_out: Mapping[int, int]) -> None:
-    """Loaders are numbered and have no workers; `torch.multiprocessing.spawn` of one process is a call.
+    """Loaders are numbered and have no workers.
 
     leave_out: so many samples are left out at the end of these loaders' data sets.
     """
     _replace_loader(leave_out)
-    processes: Any = torch.multiprocessing
-    real_spawn: Callable[..., Any] = processes.spawn
-
-    @functools.wraps(real_spawn)
-    def spawn(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
-        if nprocs <= 1:
-            return fn(0, *args)
-        return real_spawn(fn, args, nprocs, *rest, **kwargs)
-
-    processes.spawn = spawn
     _replace_order()
 
 

@@ -96,6 +96,7 @@ class Watch:
         self.enough: Callable[[], bool] = lambda: False
         self.cut: Callable[[bool], None] = lambda first: None  # told of a pass that ends so, or never begins
         self._events = events
+        self.whole_batches = False  # rows that complete the last batch count too
         self._unnumbered = 0
         self._inside = False
 
@@ -140,7 +141,7 @@ class Watch:
     def saw(self, loader: Any, batch: Any, first: bool) -> None:
         """Note a batch that the script has just been given."""
         prepared = getattr(loader, "_crosstrain", None)
-        real = None if prepared is None else loader.real_rows(prepared.comm.rank)
+        real = None if prepared is None or self.whole_batches else loader.real_rows(prepared.comm.rank)
         rows, digest = checksum(batch, real)
         self.rows, self.last = rows, self.number(loader)
         self.handed_out()

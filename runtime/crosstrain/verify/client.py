@@ -47,7 +47,8 @@ class Job:
     """One run. `out` holds a folder for each rank; `timeout` in seconds; `steps` None: to its end.
 
     devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
-    launched: a launcher's variables also for one process. shares: draw random numbers as so many processes
+    launched: a launcher's variables also for one process. per_rank: each rank is compared by itself, and all start with
+    the same random numbers and with a device each. rank_option: a launcher's option for the local rank. shares: draw random numbers as so many processes
     would, of which each reads the loaders `whole` by itself. frozen: undo every step; after `steps`,
     end the passes over the loaders `cut_short` and go on until another one begins. rows: keep what is gathered for the first batch of each pass, and permute that batch
     (`rows.py`). double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
@@ -66,6 +67,8 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     devices: Literal["real", "absent", "present"] = "real"
     launched: bool = False
+    per_rank: bool = False
+    rank_option: str = ""
     shares: int = 0
     whole: tuple[int, ...] = ()
     frozen: bool = False

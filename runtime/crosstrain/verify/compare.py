@@ -52,14 +52,14 @@ def compare(
     result.difference = (
         ranks_disagree(ranks)
         or trained_otherwise(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
-        or _compare_events(original, ranks, tolerance, result)
+        or compare_events(original, ranks, tolerance, result)
     )
     if result.difference is None:
         result.difference = _compare_batches(original, ranks)
     if result.difference is None:
-        result.difference = _compare_weights(original, ranks[0], tolerance, result)
+        result.difference = compare_weights(original, ranks[0], tolerance, result)
     if result.difference is None:
-        result.difference = _compare_lines(original, ranks[0], tolerance, ignore, volatile)
+        result.difference = compare_lines(original, ranks[0], tolerance, ignore, volatile)
     if result.difference is None:
         result.difference = next(iter(files_of_several(ranks, text=False)), None)
     # A log that every process writes is a blemish, a checkpoint is a danger.
@@ -139,18 +139,23 @@ def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Differ
 def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:
     """One process must be given the same batches; several must not all be given the whole of them."""
     if len(ranks) == 1:
-        for expected, got in zip_longest(original.batches, ranks[0].batches):
-            if expected is None or got is None:
-                return Difference("batch", None, _batch(expected), _batch(got), "one of the two is the last")
-            if _other_samples(expected, got):
-                step = step_of(original, expected.at)
-                return Difference("batch", step, _batch(expected), _batch(got), "other samples")
-        return None
+        return compare_batch_by_batch(original, ranks[0])
     trained = set(map(id, trained_on(original)))  # and not only looked at, which each process may do alone
     for expected, shares in side_by_side(original, ranks, training_loaders(original)):
         if id(expected) in trained and (expected.rows or 0) > len(ranks) and everywhere(expected, shares):
             each = f"each of {len(ranks)} processes all {expected.rows} rows"
             return Difference("batch", step_of(original, expected.at), "a share of the rows each", each)
+    return None
+
+
+def compare_batch_by_batch(original: RankTrace, run: RankTrace) -> Difference | None:
+    """One process must be given the same batches."""
+    for expected, got in zip_longest(original.batches, run.batches):
+        if expected is None or got is None:
+            return Difference("batch", None, _batch(expected), _batch(got), "one of the two is the last")
+        if _other_samples(expected, got):
+            step = step_of(original, expected.at)
+            return Difference("batch", step, _batch(expected), _batch(got), "other samples")
     return None
 
 
@@ -205,7 +210,7 @@ def global_events(ranks: Sequence[RankTrace]) -> list[Event]:
     return merged
 
 
-def _compare_events(
+def compare_events(
     original: RankTrace, ranks: Sequence[RankTrace], tolerance: Tolerance, result: Comparison
 ) -> Difference | None:
     disorder = out_of_order(ranks)
@@ -256,7 +261,7 @@ def _compare_value(
     return Difference(quantity, step, repr(a), repr(b), limit)
 
 
-def _compare_weights(
+def compare_weights(
     original: RankTrace, run: RankTrace, tolerance: Tolerance, result: Comparison
 ) -> Difference | None:
     shapes = [parameter.shape for parameter in original.parameters]
@@ -292,7 +297,7 @@ def _worst(a: NDArray[np.float64], b: NDArray[np.float64]) -> str:
     return f"{float(a[place])!r} -> {float(b[place])!r} in element {place}"
 
 
-def _compare_lines(
+def compare_lines(
     original: RankTrace,
     run: RankTrace,
     tolerance: Tolerance,

@@ -20,6 +20,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from crosstrain.verify.asked import SYNC_BATCH_NORM, asked
 
 FACTORIES = [
     "arange",
@@ -79,7 +82,6 @@ SILENT = [
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
-    "set_device",
     "set_per_process_memory_fraction",
     "set_stream",
     "synchronize",
@@ -95,8 +97,11 @@ def host(device: Any) -> Any:
     return device
 
 
-def install(*, available: bool) -> None:
-    """Replace every road to a CUDA device in this process, for good. `available`: what torch.cuda says."""
+def install(*, available: bool, count: int = 1) -> None:
+    """Replace every road to a CUDA device in this process, for good.
+
+    available: what torch.cuda says; count: how many devices there are in that case.
+    """
     _replace_types()
     for name in FACTORIES:
         if hasattr(torch, name):
@@ -104,7 +109,7 @@ def install(*, available: bool) -> None:
     for name in METHODS:
         _wrap(torch.Tensor, name, _on_host)
     _replace_tensor_methods()
-    _replace_module(available)
+    _replace_module(count if available else 0)
     # Otherwise torch itself leaves CUDA's autocast and loss scaling off, as it does without a GPU.
     if available:
         _replace_precision()
@@ -265,9 +270,11 @@ class Stream:
     def wait_stream(self, stream: Stream) -> None: ...
 
 
-def _replace_module(available: bool) -> None:
-    """`torch.cuda`: nothing to wait for, nothing to measure, one device if any."""
+def _replace_module(count: int) -> None:
+    """`torch.cuda`: nothing to wait for, nothing to measure, so many devices, which are all the CPU."""
     cuda: Any = torch.cuda
+    available = count > 0
+    current = [0]
     for name in TENSOR_TYPES:
         setattr(cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
     for name in MEMORY:
@@ -279,8 +286,9 @@ def _replace_module(available: bool) -> None:
     cuda.current_stream = cuda.default_stream = lambda device=None: Stream()
     cuda.device = cuda.device_of = _no_change
     cuda.is_available = lambda: available
-    cuda.device_count = lambda: int(available)
-    cuda.current_device = lambda: 0
+    cuda.device_count = lambda: count
+    cuda.current_device = lambda: current[0]
+    cuda.set_device = lambda device: current.__setitem__(0, _ordinal(device))
     cuda.is_initialized = lambda: available
     cuda.is_bf16_supported = lambda *args, **kwargs: True
     cuda.is_current_stream_capturing = lambda: False
@@ -303,6 +311,13 @@ def _replace_module(available: bool) -> None:
         range_push=lambda *args: 0,
         range_pop=lambda: 0,
     )
+
+
+def _ordinal(device: Any) -> int:
+    """The number of a device that is the CPU by now, if it is still told."""
+    if isinstance(device, str) and device.rpartition(":")[2].isdigit():
+        return int(device.rpartition(":")[2])
+    return device if isinstance(device, int) else 0
 
 
 @contextlib.contextmanager
@@ -364,7 +379,7 @@ def _replace_loading() -> None:
 
 
 def _replace_distribution() -> None:
-    """NCCL groups are gloo groups; DataParallel and DistributedDataParallel have no devices."""
+    """NCCL groups are gloo groups; what distributes a model or its statistics has no devices."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
@@ -387,6 +402,21 @@ def _replace_distribution() -> None:
         # Positional devices come first of the optional arguments.
         real_wrapper(self, module, *([None, None, *args[2:]] if len(args) > 2 else []), **kwargs)
 
+    def normalise(self: Any, values: torch.Tensor) -> torch.Tensor:
+        asked.add(SYNC_BATCH_NORM)
+        return _BatchNorm.forward(self, values)
+
+    normalisation: Any = torch.nn.SyncBatchNorm
+    normalisation.forward = normalise
+    groups: Any = dist
+    real_group: Any = groups.new_group
+
+    @functools.wraps(real_group)
+    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        return real_group(ranks, timeout, "gloo" if "nccl" in str(backend) else backend, **kwargs)
+
+    groups.new_group = new_group
     dist.init_process_group = init
     # torch.nn.parallel.data_parallel is the function of that name.
     module: Any = sys.modules["torch.nn.parallel.data_parallel"]

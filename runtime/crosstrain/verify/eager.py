@@ -11,24 +11,21 @@ from typing import Any
 
 import torch
 
+from crosstrain.verify.asked import COMPILE, asked
 
-class Compiling:
-    """`asked`: whether the script has called `torch.compile` or `module.compile`."""
 
-    def __init__(self) -> None:
-        self.asked = False
+def install() -> None:
+    """Watch `torch.compile` and `module.compile` of this process, for good."""
+    module: Any = torch.nn.Module
+    whole: Any = torch
+    whole.compile = _noting(whole.compile)
+    module.compile = _noting(module.compile)
 
-    def install(self) -> None:
-        """Watch both functions of this process, for good."""
-        module: Any = torch.nn.Module
-        whole: Any = torch
-        whole.compile = self._noting(whole.compile)
-        module.compile = self._noting(module.compile)
 
-    def _noting(self, real: Any) -> Any:
-        @functools.wraps(real)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self.asked = True
-            return real(*args, **kwargs)
+def _noting(real: Any) -> Any:
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        asked.add(COMPILE)
+        return real(*args, **kwargs)
 
-        return call
+    return call

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from crosstrain.verify import rows, xla
+from crosstrain.verify.asked import NOTES
 from crosstrain.verify.client import Server, shared_server
 from crosstrain.verify.comparing import Comparing, Expectation, losses_of
 from crosstrain.verify.defaults import DefaultLaunch
 from crosstrain.verify.originals import Originals
 from crosstrain.verify.passes import training_loaders
+from crosstrain.verify.rank_by_rank import RankByRank, Started, start
 from crosstrain.verify.report import Report
-from crosstrain.verify.runs import Data, Devices, Progress, Request, Runner, VerifyInputError
+from crosstrain.verify.runs import Data, Devices, Progress, Request, Runner, VerifyInputError, rank_option
 
 Backend = Literal["torch", "xla"]
 LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
@@ -89,22 +91,36 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
         runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
         originals = Originals(runner, paths[0])
+        started = _started(runner, paths, max(processes)) if expect == "equal" else None
         comparing = Comparing(runner, originals, paths[1], patterns)
-        runs = [comparing.judged(number, expect) for number in processes] if originals.trains else []
-        if runs and default_launch and max(processes) > 1:
+        numbers = [number for number in processes if number == 1 or started is None]
+        runs = [comparing.judged(number, expect) for number in numbers] if originals.trains else []
+        if started is not None:
+            runs.append(RankByRank(runner, started, *paths, patterns).judged())
+        elif runs and default_launch and max(processes) > 1:
             runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judged(paths[1]))
-        misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace)) if runs else None
-        runs += [misplaced] if misplaced is not None else []
-        if runs and backend == "xla":
+        if runs and originals.trains:
+            misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace))
+            runs += [misplaced] if misplaced is not None else []
+        if runs and originals.trains and backend == "xla":
             runs.append(xla.judged(runner, originals, comparing, paths[1]))
-        losses = losses_of(originals.done.ranks) if originals.trains else ()
-        done = replace(originals.done.run, losses=losses)
-        return Report(*paths, done, tuple(runs), _notes(runner.request, originals))
+        done = originals.done if originals.trains or started is None else started.done
+        losses = losses_of(done.ranks) if done.run.verdict.ok else ()
+        notes = _notes(runner.request, originals, started)
+        return Report(*paths, replace(done.run, losses=losses), tuple(runs), notes)
 
 
-def _notes(request: Request, originals: Originals) -> tuple[str, ...]:
+def _started(runner: Runner, paths: tuple[Path, Path], world: int) -> Started | None:
+    """The original on several processes, if it distributes itself."""
+    if world == 1 or not any(b"init_process_group" in text for text in _texts(runner.request, paths[:1])):
+        return None
+    return start(runner, paths[0], world)
+
+
+def _notes(request: Request, originals: Originals, started: Started | None) -> tuple[str, ...]:
     """How the original, and so every run, was started, and what that proves little about."""
-    text, notes = originals.script.read_bytes(), []
+    text = originals.script.read_bytes()
+    notes = list(_about_several(originals, started)) if started is not None else []
     if request.devices == "present":
         notes.append(
             "the original refuses to run without a GPU: torch.cuda.is_available() was true in all runs, "
@@ -121,12 +137,25 @@ def _notes(request: Request, originals: Originals) -> tuple[str, ...]:
             "where a DistributedSampler shuffles, its order, which comes from its own seed and the epoch, was drawn "
             "from torch's random state instead, as in a script without it"
         )
-    if originals.trace.compiles:
-        notes.append("torch.compile compiled nothing in any run: the models ran as they are written")
+    asked = {*originals.trace.asked, *(started.ranks[0].asked if started else ())}
+    notes += [NOTES[name] for name in sorted(asked)]
     steps = [event for event in originals.trace.events if event.kind == "step"]
     if steps and not any(event.values[0] for event in steps):
         notes.append("every gradient was zero: training changed nothing, and the comparison says little")
     return tuple(notes)
+
+
+def _about_several(originals: Originals, started: Started) -> Iterator[str]:
+    """How an original that distributes itself was started."""
+    world = started.world
+    option = rank_option(originals.script) if started.variant.launcher_option else ""
+    how = f"as torch.distributed.launch does, with {option}" if option else "as torchrun does"
+    yield f"the original distributes itself: it was started with {world} processes {how}, over gloo"
+    if started.variant.devices == "present":
+        yield f"torch.cuda told its {world} processes of {world} devices, all of them the CPU"
+    if not originals.trains:
+        error = (originals.done.run.error.strip().splitlines() or ["it makes no step"])[-1]
+        yield f"one process of the original does not train ({error}), so one of the result was not compared"
 
 
 def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) -> None:
@@ -146,11 +175,16 @@ def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) ->
 
 def _devices(request: Request, paths: Sequence[Path]) -> Devices:
     """Emulate CUDA only for scripts, or local modules, that say its name: replacing functions has a price."""
+    named = (b"cuda" in text or b"nccl" in text for text in _texts(request, paths))
+    return "absent" if any(named) else "real"
+
+
+def _texts(request: Request, paths: Sequence[Path]) -> Iterator[bytes]:
+    """Scripts, and the modules that they may import."""
     modules = [*paths, *(file for path in paths for file in sorted(path.parent.glob("*.py")))]
     if request.folder is not None:
         modules += sorted(request.folder.glob("*/*.py"))
-    named = (b"cuda" in module.read_bytes() for module in modules[:LOADER_SCAN] if module.is_file())
-    return "absent" if any(named) else "real"
+    return (module.read_bytes() for module in modules[:LOADER_SCAN] if module.is_file())
 
 
 def _patterns(ignore: Iterable[str]) -> list[re.Pattern[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Literal
 
 from crosstrain.verify import journal, traces
 from crosstrain.verify.client import Job, JobResult, Server
+from crosstrain.verify.confine import OUTSIDE
 from crosstrain.verify.report import Run, Verdict
 from crosstrain.verify.scratch import TooLargeError, copy_project, large_folders
 from crosstrain.verify.traces import RankTrace
@@ -34,7 +36,9 @@ STACK_LINES = 30  # of each rank that hangs
 # Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
 SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
 # What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
-NEEDS_LAUNCHER = re.compile(r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b")
+NEEDS_LAUNCHER = re.compile(r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b|--local[-_]rank\b")
+# The same, of torch.distributed.launch, which tells the rank as an option.
+RANK_OPTION = re.compile(r"""["'](--local[-_]rank)["']""")
 SAID = 2000  # characters
 NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
 
@@ -62,9 +66,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `double`, `leave_out`: see `client.Job`.
+    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `double`, `leave_out`, `per_rank`: see
+    `client.Job`.
 
-    steps: fewer than the request's. migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
+    devices: others than the request's. launcher_option: the original is given the option in which its launcher tells
+    the local rank. steps: fewer than the request's. migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
     CPU client.
     """
 
@@ -81,14 +87,21 @@ class Variant:
     double: bool = False
     leave_out: tuple[tuple[int, int], ...] = ()
     xla: bool = False
+    per_rank: bool = False
+    devices: Devices | None = None
+    launcher_option: bool = False
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over: what each rank left, and how it went as long as nothing is compared."""
+    """A run that is over: what each rank left, and how it went as long as nothing is compared.
+
+    files: those that it made or changed, of a run that is compared rank by rank.
+    """
 
     run: Run
     ranks: tuple[RankTrace, ...]
+    files: frozenset[str] = frozenset()
 
 
 class Runner:
@@ -112,11 +125,17 @@ class Runner:
         done = self.run(script, Variant("original"))
         text = "\n".join([done.run.error, *(line for rank in done.ranks for line in rank.lines[-3:])])
         caught = "".join(rank.stderr[-SAID:] for rank in done.ranks)  # by the script, or by what runs it
+        if done.run.verdict is Verdict.RAN:
+            return done
+        idle = done.run.verdict is Verdict.NO_STEPS  # as many processes as there are GPUs
+        cuda = plain.devices == "absent" and (idle or NEEDS_CUDA.search(text))
+        launcher = NEEDS_LAUNCHER.search(text + caught)
         for change, needed in (
-            ({"devices": "present"}, plain.devices == "absent" and NEEDS_CUDA.search(text)),
-            ({"launched": True}, NEEDS_LAUNCHER.search(text + caught)),
+            ({"devices": "present"}, cuda),
+            ({"launched": True}, launcher),
+            ({"devices": "present", "launched": True}, cuda and launcher),
         ):
-            if done.run.verdict is Verdict.RAN or not needed:
+            if not needed:
                 continue
             self.request = replace(self.request, **change)
             again = self.run(script, Variant("original"))
@@ -133,6 +152,7 @@ class Runner:
         for rank in range(variant.world):
             (out / str(rank)).mkdir(parents=True)
         script = self._scratch(script, cwd, self.request.overlay if variant.migrated else None)
+        before = stamps(cwd) if variant.per_rank else {}
         waiting = None
         if self._progress is not None:
             progress = self._progress
@@ -145,9 +165,10 @@ class Runner:
         ranks = tuple(
             without_place(traces.read(out / str(rank)), cwd, script) for rank in range(variant.world)
         )
+        files = written_since(before, room) if variant.per_rank else frozenset[str]()
         shutil.rmtree(room, ignore_errors=True)
         run = checked(outcome(ranks, result, self.request.timeout), ranks)
-        return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks)
+        return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
         """Make the working directory; the script's path in it, if it is in the folder that is copied."""
@@ -164,6 +185,12 @@ class Runner:
             shutil.copytree(overlay, cwd, dirs_exist_ok=True)
         return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
 
+    def _tells_rank(self, variant: Variant) -> bool:
+        """Whether the launcher tells the script its local rank as an option."""
+        return not variant.migrated and (
+            variant.launcher_option or (self.request.launched and variant.world == 1)
+        )
+
     def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
         request = self.request
         shared = variant.world > 1 and not variant.own_batches
@@ -179,8 +206,10 @@ class Runner:
             env=ON_XLA
             if variant.xla
             else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
-            devices=request.devices,
+            devices=variant.devices or request.devices,
             launched=request.launched,
+            per_rank=variant.per_rank,
+            rank_option=rank_option(script) if self._tells_rank(variant) else "",
             shares=variant.shares,
             whole=variant.whole,
             frozen=variant.frozen,
@@ -192,6 +221,33 @@ class Runner:
             imports=slow_imports(script),
             data=request.data,
         )
+
+
+def rank_option(script: Path) -> str:
+    """The option in which a script wants to be told its local rank, as torch.distributed.launch does; "" if none."""
+    found = RANK_OPTION.search(script.read_text(encoding="utf-8", errors="replace"))
+    return found[1] if found else ""
+
+
+def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Every file below a folder, with what tells whether it was changed."""
+    files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    return {file: (file.lstat().st_mtime_ns, file.lstat().st_size) for file in files}
+
+
+def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozenset[str]:
+    """The files below a run's room that are new or changed, without what libraries keep in the user's ``.cache``.
+
+    Numbers in a name are left out: times, and ids of processes.
+    """
+    folders = ((room / "work", ""), (room / OUTSIDE, "/"))
+    changed = (
+        f"{start}{file.relative_to(folder)}"
+        for folder, start in folders
+        for file, stamp in stamps(folder).items()
+        if before.get(file) != stamp
+    )
+    return frozenset(re.sub(r"\d+", "#", name) for name in changed if "/.cache/" not in name)
 
 
 def slow_imports(script: Path) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from crosstrain.launch.target import Target, clean_traceback
 from crosstrain.launch.worker import die_with_parent
 from crosstrain.verify import traces
+from crosstrain.verify.asked import asked
 from crosstrain.verify.printing import Output
 from crosstrain.verify.stalls import Rank, StallWatch, ask_for_stacks
 
@@ -156,10 +157,12 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     recorder = Recorder(job, folder)
     # Registered first, so it runs after every exit handler of the script.
     atexit.register(recorder.leave)
-    target = Target(job["script"], is_module=False, arguments=tuple(job["args"]))
-    # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch.
-    seed(job["seed"], rank)
-    stage = Stage(job, recorder.tracer)
+    option = [f"{job['rank_option']}={rank}"] if job["rank_option"] else []
+    target = Target(job["script"], is_module=False, arguments=(*option, *job["args"]))
+    # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch. Where an
+    # original with several processes is compared, nothing makes its ranks alike, and nobody can tell unseeded ones apart.
+    seed(job["seed"], 0 if job["per_rank"] else rank)
+    stage = Stage(job, recorder.tracer, rank, port)
     recorder.stage = stage
     try:
         with stage.set():
@@ -173,6 +176,7 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
 def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
     """Own session, own working directory, own output files, the environment of this rank."""
     from crosstrain import checks
+    from crosstrain.verify.launcher import address
 
     os.setsid()
     die_with_parent()
@@ -186,9 +190,7 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
             LOCAL_RANK=str(rank),
             WORLD_SIZE=str(job["world"]),
             LOCAL_WORLD_SIZE=str(job["world"]),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-            TORCHELASTIC_USE_AGENT_STORE="True",
+            **address(port),
         )
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -222,30 +224,32 @@ def seed(value: int, rank: int) -> None:
 class Stage:
     """What a job changes around its script: devices, workers, where it writes, whether it learns."""
 
-    def __init__(self, job: Mapping[str, Any], tracer: Any) -> None:
+    def __init__(self, job: Mapping[str, Any], tracer: Any, rank: int, port: int) -> None:
         from crosstrain.verify.confine import Confined
-        from crosstrain.verify.eager import Compiling
+        from crosstrain.verify.launcher import Launcher
 
         self._job = job
         self._tracer = tracer
         self._confined = Confined(Path(job["out"]).parent)
         self.written = self._confined.written
-        self.compiling = Compiling()
+        self.launcher = Launcher(rank, job["world"], port)
         self.redrew: Callable[[], bool] = lambda: False
         self.permuting: Any = None
 
     @contextlib.contextmanager
     def set(self) -> Iterator[None]:
         """Everything in place, the hooks last: they see what the script would compute without them."""
-        from crosstrain.verify import alone, devices, double, fetching, frozen, synthetic
+        from crosstrain.verify import alone, devices, double, eager, fetching, frozen, synthetic
         from crosstrain.verify.draws import SharedDraws, share_statistics
         from crosstrain.verify.permuting import Permuting
 
         job = self._job
-        self.compiling.install()
+        eager.install()
         alone.install({int(number): rows for number, rows in job["leave_out"].items()})
         if job["devices"] != "real":
-            devices.install(available=job["devices"] == "present")
+            count = job["world"] if job["per_rank"] else 1
+            devices.install(available=job["devices"] == "present", count=count)
+        self.launcher.install()
         if job["double"]:
             double.install()
         shared = None
@@ -265,6 +269,7 @@ class Stage:
             if job["cut_short"]:
                 self._tracer.go_on_to_evaluation(job["cut_short"])
         self._tracer.install(several=job["world"] > 1)
+        self._tracer.watch.whole_batches = job["per_rank"]
         if job["rows"]:
             self.permuting = Permuting(permute=job["rows"] == "permuted")
             self.permuting.install(self._tracer.watch)
@@ -322,8 +327,12 @@ class Recorder:
         printed = tuple(self._output.printed)
         written = dict(self.stage.written) if self.stage else {}
         redrew = self.stage is not None and self.stage.redrew()
-        compiles = self.stage is not None and self.stage.compiling.asked
-        trace = dataclasses.replace(trace, printed=printed, written=written, redrew=redrew, compiles=compiles)
+        trace = dataclasses.replace(
+            trace, printed=printed, written=written, redrew=redrew, asked=tuple(sorted(asked))
+        )
+        if self.stage is not None:
+            launcher = self.stage.launcher
+            trace = dataclasses.replace(trace, joined=launcher.joined, spawned=launcher.spawned)
         if self.stage is not None and self.stage.permuting is not None:
             trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
         traces.write(self._folder, trace)

@@ -112,7 +112,7 @@ class RankTrace:
     redrew: a run that draws share by share drew again in a backward pass, where it cannot.
     scale: the largest loss scale of mixed precision, 0.0 without. checks: those that the runtime made.
     gathered: where a run is looked at for its rows, the tensors that may have them elsewhere. xla: None where it trained without.
-    compiles: whether the script called torch.compile.
+    asked: see `asked`. joined, spawned: see `launcher`.
     """
 
     ending: Ending
@@ -135,7 +135,9 @@ class RankTrace:
     checks: tuple[journal.Check, ...] = ()
     gathered: tuple[operands.Operand, ...] = ()
     xla: XlaCounts | None = None
-    compiles: bool = False
+    asked: tuple[str, ...] = ()
+    joined: int = 0
+    spawned: int = 0
 
     @property
     def steps(self) -> int:

@@ -1,0 +1,91 @@
+"""What a script that distributes itself finds in a run: its launcher, and the other processes.
+
+Every rank of a run is a process that a launcher has started (`server.isolate`). A script that starts its processes
+itself, with `torch.multiprocessing.spawn`, does what it does before and after that on every rank; the call is a call of
+the function for this rank. The processes meet at the run's own address, whatever the script says: a port that was free
+on the author's machine may be taken here, and one that a script looks for is another on every rank.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+
+class Launcher:
+    """Place of this process among `world`, which meet at `port`; 0: it was not launched.
+
+    joined: how many processes the group had that the script made, 0 without one. spawned: how many the script wants to
+    start, where that is not as many as there are.
+    """
+
+    def __init__(self, rank: int, world: int, port: int) -> None:
+        self._rank = rank
+        self._world = world
+        self._port = port
+        self.joined = 0
+        self.spawned = 0
+
+    def install(self) -> None:
+        """Replace the functions of this process, for good."""
+        self._replace_spawn()
+        self._replace_group()
+
+    def _replace_spawn(self) -> None:
+        processes: Any = torch.multiprocessing
+        real: Callable[..., Any] = processes.spawn
+
+        @functools.wraps(real)
+        def spawn(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+            if nprocs == self._world:
+                return fn(self._rank, *args)
+            if nprocs == 1:
+                return fn(0, *args)
+            if nprocs > 1:
+                self.spawned = nprocs
+                raise RuntimeError(
+                    f"the script starts {nprocs} processes, and this is a run with {self._world}"
+                )
+            return None
+
+        processes.spawn = spawn
+
+    def _replace_group(self) -> None:
+        plain: Callable[..., None] = distributed_c10d.init_process_group
+        real: Callable[..., None] = dist.init_process_group
+
+        @functools.wraps(plain)
+        def init(
+            backend: Any = None,
+            init_method: Any = None,
+            timeout: Any = None,
+            world_size: int = -1,
+            rank: int = -1,
+            store: Any = None,
+            *rest: Any,
+            **kwargs: Any,
+        ) -> None:
+            if self._port and store is None:
+                init_method = "env://"
+                os.environ.update(address(self._port))
+            # The runtime may have replaced the plain function by now.
+            start = distributed_c10d.init_process_group if real is plain else real
+            start(backend, init_method, timeout, world_size, rank, store, *rest, **kwargs)
+            self.joined = max(self.joined, dist.get_world_size())
+
+        dist.init_process_group = init
+
+
+def address(port: int) -> dict[str, str]:
+    """Where the processes of a run meet."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }

@@ -1,0 +1,212 @@
+"""Scripts that distribute themselves: `verify` compares them with themselves, rank by rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crosstrain.verify import Report, verify
+
+START = """
+import os, sys, torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.nn.parallel import DistributedDataParallel
+"""
+BODY = """
+def main(rank, world):
+    torch.manual_seed(3 + rank)
+    generator = torch.Generator().manual_seed(1)
+    data = TensorDataset(torch.randn(44, 6, generator=generator), torch.arange(44) % 2)
+    sampler = DistributedSampler(data, num_replicas=world, rank=rank)
+    loader = DataLoader(data, batch_size=16 // world, sampler=sampler)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    WRAP
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05 * world)
+    PREPARE
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            BACKWARD
+            optimizer.step()
+        total = loss.detach().clone()
+        if dist.is_initialized():
+            dist.all_reduce(total)
+        if rank == 0:
+            print(f"epoch {epoch}: loss {total.item() / world:.6f}")
+        print(f"rank {rank}: {loss.item():.6f}")
+    if rank == 0:
+        torch.save(model.state_dict(), "last.pt")
+"""
+
+
+def by_hand(call: str, wrap: str = "model = DistributedDataParallel(model)") -> str:
+    body = BODY.replace("WRAP", wrap).replace("PREPARE", "pass").replace("BACKWARD", "loss.backward()")
+    return START + body + call
+
+
+def converted(*changes: tuple[str, str]) -> str:
+    text = (
+        BODY.replace("WRAP", "pass")
+        .replace("PREPARE", "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)")
+        .replace("BACKWARD", "accelerator.backward(loss)")
+    )
+    end = "main(accelerator.process_index, accelerator.num_processes)\n"
+    text = START + "from crosstrain import Accelerator\naccelerator = Accelerator()\n" + text + end
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+TORCHRUN = by_hand(
+    "dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')\n"
+    "main(dist.get_rank(), dist.get_world_size())\n"
+)
+EITHER_WAY = by_hand(
+    "if 'RANK' in os.environ:\n    dist.init_process_group('gloo')\n"
+    "    main(dist.get_rank(), dist.get_world_size())\n"
+    "else:\n    main(0, 1)\n",
+    "if dist.is_initialized(): model = DistributedDataParallel(model)",
+)
+SPAWN = by_hand(
+    "def worker(gpu, count):\n"
+    "    torch.cuda.set_device(gpu)\n"
+    "    dist.init_process_group('nccl', init_method='tcp://127.0.0.1:54321', rank=gpu, world_size=count)\n"
+    "    main(gpu, count)\n"
+    "if __name__ == '__main__':\n"
+    "    count = torch.cuda.device_count()\n"
+    "    torch.multiprocessing.spawn(worker, nprocs=count, args=(count,))\n",
+    "model = DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda(rank), device_ids=[rank])",
+)
+FIXED = by_hand(
+    "def worker(rank, world):\n"
+    "    os.environ['MASTER_ADDR'], os.environ['MASTER_PORT'] = 'localhost', '12355'\n"
+    "    dist.init_process_group('gloo', rank=rank, world_size=world)\n"
+    "    main(rank, world)\n"
+    "if __name__ == '__main__':\n"
+    "    torch.multiprocessing.spawn(worker, nprocs=3, args=(3,))\n"
+)
+OPTION = by_hand(
+    "import argparse\n"
+    "parser = argparse.ArgumentParser()\n"
+    "parser.add_argument('--local_rank', type=int, default=-1)\n"
+    "parser.add_argument('--epochs', type=int)\n"
+    "options = parser.parse_args()\n"
+    "assert options.local_rank == int(os.environ['LOCAL_RANK']) and options.epochs == 3\n"
+    "dist.init_process_group(backend='nccl')\n"
+    "main(dist.get_rank(), dist.get_world_size())\n"
+)
+
+
+def run(place: Path, original: str, migrated: str, **options: object) -> Report:
+    (place / "before.py").write_text(original)
+    (place / "after.py").write_text(migrated)
+    options = {"timeout": 60.0, "default_launch": True} | options
+    return verify(place / "before.py", place / "after.py", **options)  # type: ignore[arg-type]
+
+
+def verdicts(report: Report) -> list[str]:
+    return [run.verdict.value for run in report.runs]
+
+
+def test_original_that_torchrun_starts_is_compared_on_as_many_processes(tmp_path: Path) -> None:
+    report = run(tmp_path, TORCHRUN, converted())
+    assert verdicts(report) == ["identical", "identical"], report
+    assert report.runs[1].against == "the original on 2 processes, rank by rank"
+    assert report.runs[1].launch == "crosstrain launch --num-processes 2 after.py"
+    assert report.runs[1].steps == 6
+    assert any("2 processes as torchrun does" in note for note in report.notes)
+
+
+def test_original_that_needs_no_launcher_is_compared_on_one_process_as_well(tmp_path: Path) -> None:
+    report = run(tmp_path, EITHER_WAY, converted(), default_launch=False)
+    assert verdicts(report) == ["identical", "identical"], report
+
+
+def test_original_that_starts_a_process_for_each_gpu(tmp_path: Path) -> None:
+    report = run(tmp_path, SPAWN, converted())
+    assert verdicts(report) == ["identical", "identical"], report
+    assert any("told its 2 processes of 2 devices" in note for note in report.notes)
+
+
+def test_original_that_says_how_many_processes_it_starts(tmp_path: Path) -> None:
+    report = run(tmp_path, FIXED, converted())
+    assert verdicts(report) == ["equal"], report
+    assert report.runs[0].processes == 3
+    assert any("one process of the original does not train" in note for note in report.notes)
+
+
+def test_original_that_is_told_its_rank_as_an_option(tmp_path: Path) -> None:
+    migrated = converted(("main(acc", "assert sys.argv[1:] == ['--epochs', '3']\nmain(acc"))
+    report = run(tmp_path, OPTION, migrated, args=["--epochs", "3"])
+    assert verdicts(report) == ["identical", "identical"], report
+    assert any("torch.distributed.launch does, with --local_rank" in note for note in report.notes)
+
+
+# Each planted mistake, and what is said about the two processes: (quantity, step, rank).
+PLANTED = {
+    "batch_no_longer_divided": ([("16 // world", "16")], ("batch", 1, 0)),
+    "rate_no_longer_scaled": ([("0.05 * world", "0.05")], ("learning rate", 1, 0)),
+    "sampler_of_another_order": ([("rank=rank)", "rank=rank, seed=1)")], ("batch", 1, 0)),
+    "epoch_not_set": ([("sampler.set_epoch(epoch)", "pass")], ("batch", 4, 0)),
+    "dropout_alike": ([("3 + rank", "3")], ("loss", 1, 1)),
+    "loss_scaled": ([("backward(loss)", "backward(loss * 2)")], ("loss", 1, 0)),
+    "total_of_one_rank": ([("dist.all_reduce(total)", "pass")], ("printed line", None, 0)),
+    "rank_that_says_more": ([("rank {rank}:", "process {rank}:")], ("printed line", None, 0)),
+    "other_rank_that_says_more": (
+        [
+            (
+                "    if rank == 0:\n        torch.save",
+                "    if rank == 1: print('me too')\n    if rank == 0:\n        torch.save",
+            )
+        ],
+        ("printed line", None, 1),
+    ),
+    "another_file": ([('"last.pt"', '"final.pt"')], ("files", None, None)),
+    "written_by_both": (
+        [("    if rank == 0:\n        torch.save", "    if True:\n        torch.save")],
+        ("files", None, None),
+    ),
+    "no_file": (
+        [("    if rank == 0:\n        torch.save", "    if False:\n        torch.save")],
+        ("files", None, None),
+    ),
+    "weights_at_the_end": (
+        [
+            (
+                "    if rank == 0:\n        torch.save",
+                "    model[0].bias.data += 0.001\n    if rank == 0:\n        torch.save",
+            )
+        ],
+        ("weights", None, 0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_mistake_is_named_with_its_rank(tmp_path: Path, name: str) -> None:
+    changes, (quantity, step, rank) = PLANTED[name]
+    report = run(tmp_path, TORCHRUN, converted(*changes))
+    found = report.runs[-1].difference
+    assert found is not None, report
+    assert (found.quantity, found.step) == (quantity, step), found
+    assert rank is None or f"rank {rank}" in found.detail, found
+    assert report.exit_code == 1
+
+
+def test_helper_that_is_never_called_changes_nothing(tmp_path: Path) -> None:
+    plain = (
+        "import torch\nimport torch.distributed as dist\n"
+        "def setup(): dist.init_process_group('gloo')\n"
+        "torch.manual_seed(0)\nmodel = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for step in range(3):\n"
+        "    optimizer.zero_grad(); model(torch.ones(4, 2)).mean().backward(); optimizer.step()\n"
+    )
+    report = run(tmp_path, plain, plain, default_launch=False)
+    assert verdicts(report) == ["identical", "equal"], report
+    assert report.runs[1].against == ""

@@ -78,10 +78,14 @@ SILENT = [
     "empty_cache",
     "init",
     "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
     "set_per_process_memory_fraction",
     "set_stream",
     "synchronize",
@@ -422,3 +426,4 @@ def _replace_distribution() -> None:
     module: Any = sys.modules["torch.nn.parallel.data_parallel"]
     module._get_available_device_type = lambda: None
     parallel.DistributedDataParallel.__init__ = wrap
+    parallel.DistributedDataParallel._passing_sync_batchnorm_handle = lambda self, module: None

@@ -188,7 +188,6 @@ RUNS: dict[str, Run] = {
     ),
     "llmfs-class": Run(("--test_mode",), _spam, 30),
     "llmfs-speed": Run((), _gpt_speed, 20),
-    "llmfs-ddp": Run(),
     "pybook-11": Run(
         ("train", "--use_gpu=False", "--epoch=1", "--batch_size=4", "--plot_every=6"), _poems, 20
     ),

@@ -5,39 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from PIL import Image
-
+from tests.corpora.public.runs.files import drawn, picture, replaced
 from tests.corpora.public.runs.run import Run
-
-
-def _replaced(path: Path, changes: dict[str, str]) -> None:
-    """Put other values where a script writes down its own: ``{"default=128": "default=8"}``."""
-    text = path.read_text()
-    for old, new in changes.items():
-        assert old in text, f"no {old} in {path.name}"
-        text = text.replace(old, new)
-    path.write_text(text)
-
-
-def _picture(path: Path, seed: int, size: tuple[int, int] = (48, 48)) -> None:
-    """A few rectangles at random."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _drawn(random.Random(seed), "RGB", size, 255).save(path)
-
-
-def _drawn(chosen: random.Random, mode: str, size: tuple[int, int], brightest: int) -> Image.Image:
-    picture = Image.new(mode, size)
-    for _ in range(4):
-        left, top = chosen.randrange(size[0] // 2), chosen.randrange(size[1] // 2)
-        colour = [chosen.randrange(brightest + 1) for _ in mode]
-        box = (left, top, left + size[0] // 3, top + size[1] // 3)
-        picture.paste(tuple(colour) if len(mode) > 1 else colour[0], box)
-    return picture
 
 
 def _cifar(folder: Path) -> None:
     """Its options have no types, so a number cannot be given on the command line."""
-    _replaced(
+    replaced(
         folder / "train.py",
         {
             "'--batch_size', default=128": "'--batch_size', default=16",
@@ -48,14 +22,14 @@ def _cifar(folder: Path) -> None:
 
 def _tsm(folder: Path) -> None:
     """Twenty videos of six frames. A view that torch has refused since 1.7 becomes what it says to write."""
-    _replaced(folder / "ops" / "utils.py", {"correct[:k].view(-1)": "correct[:k].reshape(-1)"})
-    _replaced(folder / "ops" / "dataset_config.py", {"'/ssd/video/'": "'videos/'"})
+    replaced(folder / "ops" / "utils.py", {"correct[:k].view(-1)": "correct[:k].reshape(-1)"})
+    replaced(folder / "ops" / "dataset_config.py", {"'/ssd/video/'": "'videos/'"})
     videos = folder / "videos" / "jester"
     for name, numbers in {"train": range(14), "val": range(14, 20)}.items():
         listed = []
         for number in numbers:
             for frame in range(1, 7):
-                _picture(videos / "20bn-jester-v1" / str(number) / f"{frame:05d}.jpg", 10 * number + frame)
+                picture(videos / "20bn-jester-v1" / str(number) / f"{frame:05d}.jpg", 10 * number + frame)
             listed.append(f"{number} 6 {number % 6}\n")
         (videos / f"{name}_videofolder.txt").write_text("".join(listed))
     (videos / "category.txt").write_text("".join(f"gesture {number}\n" for number in range(6)))
@@ -64,37 +38,37 @@ def _tsm(folder: Path) -> None:
 def _cats_and_dogs(folder: Path) -> None:
     (folder / "checkpoints").mkdir()
     for number in range(24):
-        _picture(
+        picture(
             folder / "data" / "train" / f"{'dog' if number % 3 else 'cat'}.{number}.jpg", number, (240, 240)
         )
 
 
 def _large_and_small(folder: Path) -> None:
-    _replaced(
+    replaced(
         folder / "train.py",
         {"num_workers=4, batch_size=64": "num_workers=0, batch_size=4", "num_workers=4": "num_workers=0"},
     )
     for number in range(14):
-        _picture(folder / "data" / "DIV2K_train_HR" / f"{number}.png", number)
+        picture(folder / "data" / "DIV2K_train_HR" / f"{number}.png", number)
     for number in range(5):
-        _picture(folder / "data" / "DIV2K_valid_HR" / f"{number}.png", 20 + number)
+        picture(folder / "data" / "DIV2K_valid_HR" / f"{number}.png", 20 + number)
 
 
 def _fashion(folder: Path) -> None:
-    _replaced(folder / "train.py", {"(224, 224)": "(32, 32)"})
-    _replaced(folder / "model.py", {"resnet50": "resnet18"})
+    replaced(folder / "train.py", {"(224, 224)": "(32, 32)"})
+    replaced(folder / "model.py", {"resnet50": "resnet18"})
 
 
 def _voc(folder: Path) -> None:
     """Ten small pictures to train on and five to look at, with their classes by pixel."""
     sizes = {"base_size=520, crop_size=480": "base_size=65, crop_size=64", "base_size=520": "base_size=65"}
-    _replaced(folder / "train.py", sizes)
+    replaced(folder / "train.py", sizes)
     root = folder / "data" / "VOCdevkit" / "VOC2012"
     for kind in ("SegmentationClass", "ImageSets/Segmentation"):
         (root / kind).mkdir(parents=True)
     for number in range(15):
-        _picture(root / "JPEGImages" / f"{number}.jpg", number, (64, 64))
-        _drawn(random.Random(number), "L", (64, 64), 20).save(root / "SegmentationClass" / f"{number}.png")
+        picture(root / "JPEGImages" / f"{number}.jpg", number, (64, 64))
+        drawn(random.Random(number), "L", (64, 64), 20).save(root / "SegmentationClass" / f"{number}.png")
     for name, numbers in {"train": range(10), "val": range(10, 15)}.items():
         (root / "ImageSets" / "Segmentation" / f"{name}.txt").write_text("".join(f"{n}\n" for n in numbers))
 

@@ -181,7 +181,7 @@ PLANTED = {
         [
             (
                 "    if rank == 0:\n        torch.save",
-                "    model[0].bias.data += 0.001\n    if rank == 0:\n        torch.save",
+                "    model[-1].bias.data += 0.001\n    if rank == 0:\n        torch.save",
             )
         ],
         ("weights", None, 0),

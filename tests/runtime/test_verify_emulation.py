@@ -262,3 +262,20 @@ def test_torch_compile_compiles_nothing_and_the_report_says_so(tmp_path: Path) -
     assert verdicts(report) == ["identical"], report
     assert any("torch.compile compiled nothing" in note for note in report.notes)
     assert not any("torch.compile" in note for note in run(tmp_path, START + "device = 'cpu'\n" + LOOP).notes)
+
+
+def test_scripted_code_is_compiled_with_functions_that_a_run_replaces(tmp_path: Path) -> None:
+    scripted = (
+        START + "device = 'cuda'\n"
+        "@torch.jit.script\ndef double(x): return torch.ones_like(x) * 2 * x\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.norm = torch.nn.BatchNorm1d(6)\n"
+        "    def forward(self, x): return self.norm(x)\n"
+        + LOOP.replace("Sequential(", "Sequential(torch.jit.script(Net()), ").replace(
+            "model(x", "model(double(x)", 1
+        )
+    ).replace("model(double(x).to(device))", "model(double(x.to(device)))")
+    report = run(tmp_path, scripted)
+    assert verdicts(report) == ["identical"], report

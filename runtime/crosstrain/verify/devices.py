@@ -23,6 +23,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from crosstrain.verify.asked import SYNC_BATCH_NORM, asked
+from crosstrain.verify.eager import scripted_as
 
 FACTORIES = [
     "arange",
@@ -122,7 +123,8 @@ def install(*, available: bool, count: int = 1) -> None:
 
 
 def _wrap(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    setattr(owner, name, wrapper(getattr(owner, name)))
+    real = getattr(owner, name)
+    setattr(owner, name, scripted_as(wrapper(real), real))
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:

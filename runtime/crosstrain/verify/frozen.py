@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from crosstrain.verify.eager import scripted_as
+
 
 def install() -> None:
     """Freeze every model of this process, for good."""
@@ -47,4 +49,4 @@ def _keep_statistics() -> None:
             mean, var = (None if buffer is None else buffer.clone() for buffer in (mean, var))
         return real(values, weight, bias, mean, var, training, *rest)
 
-    module.batch_norm = batch_norm
+    module.batch_norm = scripted_as(batch_norm, real)

@@ -26,6 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from crosstrain import checks
 from crosstrain.state import RUN
 from crosstrain.verify.batches import Watch
+from crosstrain.verify.eager import scripted_as
 from crosstrain.verify.late import Late, on_xla, square_norm
 from crosstrain.verify.places import place
 from crosstrain.verify.traces import Ending, Event, Parameter, RankTrace
@@ -139,7 +140,7 @@ class Tracer:
             self._statistics = self._statistics or bool(training)
             return original(values, weight, bias, mean, var, training, *rest)
 
-        module.batch_norm = batch_norm
+        module.batch_norm = scripted_as(batch_norm, original)
 
     @contextlib.contextmanager
     def _reading(self, loader: Any, first: bool) -> Iterator[None]:

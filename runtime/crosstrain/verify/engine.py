@@ -51,6 +51,7 @@ def verify(
     data: Data = "real",
     backend: Backend = "torch",
     progress: Progress | None = None,
+    rank_by_rank: bool = True,
 ) -> Report:
     """Compare training by two scripts on the CPU, as the module's docstring says.
 
@@ -66,7 +67,8 @@ def verify(
     the original refuses to run otherwise. confined: nothing outside of the runs' scratch folders is written.
     overlay: a folder whose files are laid over the copy for the migrated script, whose path is then that in
     `folder`. data: "synthetic": torchvision's data sets are small synthetic ones where files are missing.
-    backend: "xla": one more run, on XLA's CPU client (`xla.py`). progress: told which run goes on, and its optimizer steps so far.
+    rank_by_rank: compare an original that distributes itself with itself, on the largest number of processes
+    (`rank_by_rank.py`); False: with one process of it. backend: "xla": one more run, on XLA's CPU client (`xla.py`). progress: told which run goes on, and its optimizer steps so far.
 
     Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded. Everything that
     goes wrong in a script is in the report.
@@ -91,7 +93,8 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
         runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
         originals = Originals(runner, paths[0])
-        started = _started(runner, paths, max(processes)) if expect == "equal" else None
+        compared = rank_by_rank and expect == "equal"
+        started = _started(runner, paths, max(processes)) if compared else None
         comparing = Comparing(runner, originals, paths[1], patterns)
         numbers = [number for number in processes if number == 1 or started is None]
         runs = [comparing.judged(number, expect) for number in numbers] if originals.trains else []

@@ -40,7 +40,8 @@ def _tells(facts: Facts, call: ast.Call, loop: ast.AST) -> bool:
         return True
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in COLLECTS:
         return False
-    made = facts.interp.reaching.get(call.func.value, frozenset())
+    held = call.func.value
+    made = facts.interp.reaching.get(held, frozenset()) if isinstance(held, ast.Name) else frozenset()
     return not made or not all(facts.table.is_inside(d, loop) for d in made)
 
 

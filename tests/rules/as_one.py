@@ -20,8 +20,8 @@ def check_two_are_one(text: str, printed: bool = True) -> FileResult:
     assert not result.refused, result.findings
     check_invariants(text, result)
     shared = result.after.replace("Accelerator(", "Accelerator(split_batches=True, ", 1)
-    ((before, said),) = run_ranks(_run, 1, text)
-    processes = run_ranks(_run, 2, shared)
+    ((before, said),) = run_ranks(run, 1, text)
+    processes = run_ranks(run, 2, shared)
     for after, _ in processes:
         for mine, own in zip(after, before, strict=True):
             assert _flat(mine) == pytest.approx(_flat(own), rel=1e-4, abs=1e-6)
@@ -31,7 +31,7 @@ def check_two_are_one(text: str, printed: bool = True) -> FileResult:
     return result
 
 
-def _run(text: str) -> tuple[Any, str]:
+def run(text: str) -> tuple[Any, str]:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.redirect_stdout(io.StringIO()) as said:
         exec(compile(text, "train.py", "exec"), namespace)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from .as_one import check_two_are_one
 from .support import Case, each, leaves, refuses
 
 RULE = "CT604"
@@ -238,13 +243,58 @@ NEGATIVE = [
     ),
     refuses(
         RULE,
-        "a sum that cannot be computed again",
-        in_parts("F.cross_entropy(out, y, reduction='sum')", "out.pow(2).sum()")[0],
+        "a loss that is a sum in one phase and a mean in the other",
+        phases(
+            WEIGHTED,
+            loss='F.cross_entropy(out, y) if phase == "train" else F.cross_entropy(out, y, reduction="sum")',
+        ),
         at="total += ",
     ),
 ]
+NEGATIVE[-1] = replace(NEGATIVE[-1], findings=(*NEGATIVE[-1].findings, ("CT202", "loss.backward()")))
 
 
 @each(POSITIVE, NEGATIVE)
 def test_mixed_loops(case: Case) -> None:
     case.check()
+
+
+WHOLE = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+train_set = TensorDataset(torch.randn(24, 8), torch.randint(3, (24,)))
+test_set = TensorDataset(torch.randn(17, 8), torch.randint(3, (17,)))
+loaders = {"train": DataLoader(train_set, batch_size=8, shuffle=True), "val": DataLoader(test_set, batch_size=8)}
+model = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    for phase in ["train", "val"]:
+        model.train(phase == "train")
+        total, right = 0.0, 0
+        for x, y in loaders[phase]:
+            optimizer.zero_grad()
+            with torch.set_grad_enabled(phase == "train"):
+                out = model(x)
+                {loss}
+                if phase == "train":
+                    loss.backward()
+                    optimizer.step()
+            {read}
+        print(phase, total)
+weights = [p.tolist() for p in model.parameters()]
+"""
+SUM = "loss = F.cross_entropy(out, y, reduction='sum')"
+LOSSES = {
+    "sums, of which the last batch has one row": (f"{SUM}\n                loss = loss + out.pow(2).sum()", "total += loss.item()"),
+    "a mean that is not computed again, for it runs the model": ("loss = F.cross_entropy(model(x + 1), y)", "total += loss.item()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("loss", "read"), LOSSES.values(), ids=LOSSES)
+def test_both_phases_say_on_two_processes_what_they_say_on_one(loss: str, read: str) -> None:
+    result = check_two_are_one(WHOLE.replace("{loss}", loss).replace("{read}", read))
+    assert "F.cross_entropy" not in result.after.split("optimizer.step()")[1]

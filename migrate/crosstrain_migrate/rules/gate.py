@@ -28,19 +28,36 @@ NOT_OURS = {
     "torch.multiprocessing.Process": "processes of its own (Hogwild)",
     "dgl.graphbolt.DataLoader": "GraphBolt, whose pipeline samples, places and shares batches (DistributedItemSampler)",
 }
+GPUS = "DataParallel takes all GPUs that it sees, and so would each process"
+SHARED = "a DistributedSampler stays here that shares the data already: each process would train on a part of its part"
+SCALED = (
+    "the script chooses its precision here, beside the Accelerator: losses would be scaled, or cast, twice"
+)
 HAND_MADE = {
-    "torch.nn.DataParallel": ("CT301", "DataParallel"),
-    "torch.nn.parallel.DataParallel": ("CT301", "DataParallel"),
-    "torch.nn.parallel.DistributedDataParallel": ("CT302", "DistributedDataParallel"),
-    "torch.distributed": ("CT303", "torch.distributed"),
-    "torch.utils.data.distributed.DistributedSampler": ("CT304", "DistributedSampler"),
-    "torch.utils.data.DistributedSampler": ("CT304", "DistributedSampler"),
-    "torch.multiprocessing.spawn": ("CT305", "processes started by mp.spawn"),
-    "torch.cuda.amp": ("CT306", "torch.cuda.amp"),
-    "torch.amp": ("CT306", "torch.amp"),
-    "torch.autocast": ("CT306", "autocast"),
-    "apex": ("CT307", "NVIDIA apex"),
-    "torch.cuda.set_device": ("CT308", "a device chosen by hand"),
+    "torch.nn.DataParallel": ("CT301", GPUS),
+    "torch.nn.parallel.DataParallel": ("CT301", GPUS),
+    "torch.nn.parallel.DistributedDataParallel": (
+        "CT302",
+        "a model stays in DistributedDataParallel here, beside `prepare`: its gradients would be averaged twice",
+    ),
+    "torch.distributed": (
+        "CT303",
+        "this call of torch.distributed stays: processes that no longer come to it alike would wait for each other",
+    ),
+    "torch.utils.data.distributed.DistributedSampler": ("CT304", SHARED),
+    "torch.utils.data.DistributedSampler": ("CT304", SHARED),
+    "torch.multiprocessing.spawn": (
+        "CT305",
+        "each process that the launcher starts would start processes of its own here",
+    ),
+    "torch.cuda.amp": ("CT306", SCALED),
+    "torch.amp": ("CT306", SCALED),
+    "torch.autocast": ("CT306", SCALED),
+    "apex": ("CT307", "apex changes the model and the optimizer here, and `prepare` would change them again"),
+    "torch.cuda.set_device": (
+        "CT308",
+        "the script makes a device the current one: several processes would work on that one",
+    ),
 }
 MIGRATED = ("accelerate", "crosstrain")
 
@@ -108,7 +125,7 @@ def _left_over(used: dict[str, ast.AST], settled: Collection[str]) -> list[Findi
                 finding(
                     rule,
                     hit,
-                    f"the script uses {what} in a way that has no counterpart here",
+                    what,
                     "take this use out and run migrate again: the Accelerator does the rest",
                     Severity.REFUSED,
                 )

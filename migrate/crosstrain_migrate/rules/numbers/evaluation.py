@@ -82,7 +82,7 @@ def _must_be_held(context: Context, loader: Value) -> None:
     if disorder is not None:
         raise NotProven(
             disorder.node,
-            "its collate function may reorder or drop rows, so those that fill up the last batch cannot be told",
+            "its collate function may reorder or drop rows, and those that fill up the last batch must keep their place",
         )
     number = number_of_batch(context, loader)
     if number is not None:
@@ -90,7 +90,7 @@ def _must_be_held(context: Context, loader: Value) -> None:
     kept = kept_by(context, loader)
     if kept is not None:
         raise NotProven(
-            kept, "its batches are kept, and the rows that fill up the last one cannot be told later"
+            kept, "its batches are kept and given later, when nothing says which rows fill up the last one"
         )
     for scope in context.facts.table.scopes.values():
         if stores(context.facts, scope, loader):
@@ -117,7 +117,7 @@ class _Evaluation(Globaliser):
         self._check_host_exits()
         self._check_after()
         if not any(self._within_loops(sink.node) for sink in sinks):
-            raise NotProven(self.loops[0], "what its loop is for could not be followed")
+            raise NotProven(self.loops[0], "its loop reads no number of the rows that it goes over")
 
     # -- loops -----------------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class _Evaluation(Globaliser):
             "test": "used in a decision",
             "store": "kept",
             "collect": "collected",
-            "call": "given to code we cannot see into",
+            "call": "given to another package's code",
             "index": "used as an index of what is kept",
             "rows": "looped over row by row",
             "state": "kept by a module",
@@ -293,7 +293,7 @@ class _Evaluation(Globaliser):
             if isinstance(origin, ast.expr):
                 self.globalise(origin)
             else:
-                raise NotProven(node, f"where `{ast.unparse(node)}` comes from could not be followed")
+                raise NotProven(node, f"`{ast.unparse(node)}` is given to the function by its callers")
 
     def cannot(self, node: ast.AST, why: str, remedy: str = "") -> Exception:
         return NotProven(node, why)

@@ -11,6 +11,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
@@ -19,7 +20,7 @@ from crosstrain_migrate.roles.evidence import is_assumed
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.nodes import last_name, line_of
 from crosstrain_migrate.roles.values import Sequence, Shard, Unknown, Value
-from crosstrain_migrate.rules.base import Context, Refusal, finding, refuse
+from crosstrain_migrate.rules.base import Context, Refusal, finding
 from crosstrain_migrate.rules.output import files
 
 from .counting import Collapse, Counts, first_common
@@ -58,6 +59,14 @@ def _is_variable(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
+class NotAgain(Exception):
+    """A loss that cannot be computed again over the rows of all processes: it is reduced instead."""
+
+    def __init__(self, node: ast.expr) -> None:
+        super().__init__(ast.unparse(node))
+        self.node = node
+
+
 def inside_module(rule: str, node: ast.expr) -> Exception:
     return Ungathered(
         rule,
@@ -68,8 +77,16 @@ def inside_module(rule: str, node: ast.expr) -> Exception:
 
 
 class Gatherer:
-    def __init__(self, context: Context, loaders: set[Value], rule: str, reason: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        loaders: set[Value],
+        rule: str,
+        reason: str,
+        reduced: frozenset[ast.expr] = frozenset(),
+    ) -> None:
         self.context = context
+        self.reduced = reduced  # losses that are not computed again
         self.facts: Facts = context.facts
         self.loaders = loaders
         self.rule = rule
@@ -130,12 +147,7 @@ class Gatherer:
                     "gather copies of them above the loop: `rows = accelerator.gather_for_metrics(x)`",
                 )
             elif again is not None:
-                raise refuse(
-                    MIXED,
-                    again.node,
-                    f"one loop trains and evaluates, and `{ast.unparse(again.node)}` cannot be computed again over all processes' rows",
-                    "split training and evaluation into two loops",
-                )
+                raise NotAgain(again.node)
             elif group:
                 self._emit_inline(group)
 
@@ -388,16 +400,10 @@ class Gatherer:
     ) -> str:
         scope = self.facts.table.of_node[node]
         taken = scope.names | scope.module.names
-        for candidate in candidates:
-            if candidate not in taken:
-                scope.names.add(candidate)
-                return candidate
-        raise refuse(
-            self.rule,
-            node,
-            "no free name for the gathered outputs",
-            "assign the model's output to a variable first",
-        )
+        numbered = (f"{candidates[-1]}_{number}" for number in count(2))
+        name = next(n for n in chain(candidates, numbered) if n not in taken)
+        scope.names.add(name)
+        return name
 
     def cheaper_leaf(self, operand: ast.expr) -> str | None:
         return self.leaves.cheaper(operand)

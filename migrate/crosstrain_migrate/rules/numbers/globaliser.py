@@ -62,7 +62,7 @@ class Globaliser:
         else:
             parts = [p for p in _parts(node) if self.local(p)]
             if not parts:
-                raise self.cannot(node, "what it is computed from could not be followed")
+                raise self.cannot(node, "no part of it has rows of the batch that could be gathered")
             for part in parts:
                 self.globalise(part)
 
@@ -87,7 +87,9 @@ class Globaliser:
                 and e.kind in {"count", "mean", "sum"}
                 for e in self.facts.interp.element(value)
             ):
-                raise self.cannot(node, "what it holds could not be followed")
+                raise self.cannot(
+                    node, "it holds numbers of this process's share, which are put into it elsewhere"
+                )
 
     def opaque(self, call: ast.Call) -> None:
         """A measuring function of the script's own: it is given the rows of all processes."""
@@ -140,7 +142,7 @@ class Globaliser:
         mine = [o for o in operands if self.local(o)]
         kinds = {s.kind for o in mine for s in self.local(o)}
         if not mine:
-            raise self.cannot(node, "what it is computed from could not be followed")
+            raise self.cannot(node, "none of its arguments has rows of the batch that could be gathered")
         if "torch.autograd.grad" in (self.facts.paths(node.func) if isinstance(node, ast.Call) else ()):
             raise self.cannot(node, "its rows cannot be gathered: those that are have no gradients")
         counts = any(s.kind == "count" for s in self.local(node))
@@ -175,7 +177,7 @@ class Globaliser:
         if self.facts.in_module(node):
             raise inside_module(RULE, node)
         if self._in_mixed_loop(node):
-            if self._is_of_one_call(node):
+            if self._is_of_one_call(node) and node not in self.gatherer.reduced:
                 self._again(node)
                 return
             self._must_be_exact(node, kinds)
@@ -222,14 +224,16 @@ class Globaliser:
         return isinstance(node, ast.Name) and len(origins) == 1 and isinstance(next(iter(origins)), ast.Call)
 
     def _must_be_exact(self, node: ast.expr, kinds: set[str]) -> None:
-        """A loss of several parts is not computed again: no batch may be filled up instead."""
-        if kinds != {"mean"} or self.context.runtime == "accelerate":
+        """A loss that is not computed again: no batch may be filled up instead."""
+        read = f"one loop trains and evaluates, and `{ast.unparse(node)}` is read in both"
+        if self.context.runtime == "accelerate":
+            why = "Accelerate fills up the last batch with rows from the first, which evaluation would count twice"
             raise refuse(
-                MIXED,
-                node,
-                f"one loop trains and evaluates, and what `{ast.unparse(node)}` was computed from is not clear",
-                "split training and evaluation into two loops",
+                MIXED, node, f"{read}: {why}", "migrate with --runtime crosstrain, or write two loops"
             )
+        if len(kinds) > 1:
+            why = "it is a mean over rows in one place and a sum in another, and of one share it would be neither"
+            raise refuse(MIXED, node, f"{read}: {why}", "use one reduction, or write two loops")
         self._never_completed()
 
     def _again(self, node: ast.expr) -> None:
@@ -267,7 +271,7 @@ class Globaliser:
             self.loss(node, {"mean"})
             return
         if not metric or any(not isinstance(o, ast.expr) for o in metric):
-            raise self.cannot(node, "it mixes values of one rank's share in a way that has no global form")
+            raise self.cannot(node, "it is computed from several numbers of this process's share")
         if kinds == {"count"}:
             self.count_variable(node, metric)
             return
@@ -306,7 +310,7 @@ class Globaliser:
         if node not in self.facts.interp.reaching or self._is_added_to(node):
             raise self.cannot(node, "it is added to elsewhere")
         if len(origins) != 1 or not isinstance(node, ast.Name) or not isinstance(origin, ast.expr):
-            raise self.cannot(node, "where this size comes from is not clear")
+            raise self.cannot(node, "it is a number of rows from one place or another")
         operand = operands_of(origin)[0]
         if is_padded(self.context, operand) is not False:
             self.globalise(origin)

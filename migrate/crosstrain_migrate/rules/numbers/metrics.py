@@ -69,7 +69,7 @@ def _synchronise_nothing(context: Context, call: ast.Call) -> None:
         if not (isinstance(given, ast.Constant) and given.value is False):
             context.replace(given, RULE, reason, "False")
     elif any(k.arg is None for k in call.keywords):
-        _report(context, call, "gets arguments that the tool cannot see")
+        _report(context, call, "gets its arguments from a dictionary")
     else:
         code = f"{OPTION}=False"
         context.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=code))

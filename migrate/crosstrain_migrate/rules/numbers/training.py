@@ -22,7 +22,7 @@ from . import meeting, own_gradients
 from .collate import changes_rows, number_of_batch
 from .counting import Collapse
 from .filled import fills_only_the_batch
-from .gathering import MIXED, Gatherer, Ungathered
+from .gathering import MIXED, Gatherer, NotAgain, Ungathered
 from .globaliser import Globaliser
 from .once import reduce_once
 from .opaque import inside_opaque, is_term
@@ -65,13 +65,16 @@ def plan(context: Context) -> None:
 
 def _gathered(context: Context, loaders: set[Value], own: OwnNumbers) -> Gatherer:
     """Makes the reads global, each whole or not at all: after one that cannot be, the others are planned anew."""
+    reduced: frozenset[ast.expr] = frozenset()
     while True:
         before = Transaction(context)
-        gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch")
+        gatherer = Gatherer(context, loaders, RULE, "a training metric over the global batch", reduced)
         try:
             _Training(context, loaders, gatherer, own).run()
             gatherer.emit()
             _check_shared(context, gatherer)
+        except NotAgain as found:
+            reduced |= {found.node}
         except Ungathered as reason:
             reads = [r for r in gatherer.asked_by.get(reason.node, ()) if r not in own.reads]
             reads += [gatherer.read] if gatherer.read is not None else []
@@ -171,21 +174,18 @@ def _check_collate(context: Context, loader: Value) -> None:
         raise refuse(
             RULE,
             number,
-            f"the collate function returns `{ast.unparse(number)}`, a number of one process's share and not one of each "
-            "row: what training counts with it could not be gathered",
+            f"the collate function returns `{ast.unparse(number)}`, one number for all rows: of a batch that is shared there "
+            "is one on each process, and what training gathers has one for each row",
             "compute it from the batch where it is used",
         )
     disorder = changes_rows(context, loader)
     if disorder is None:
         return
     if disorder.drops:
-        raise refuse(
-            RULE,
-            disorder.node,
-            "the collate function may drop rows, so the processes would hold different numbers of them, and what "
-            "training counts could not be gathered",
-            "leave bad samples out in the data set, before batches are made",
+        context.assume(
+            "rows", RULE, disorder.node, "the collate function drops no row of a batch that training counts"
         )
+        return
     context.note(
         RULE,
         disorder.node,

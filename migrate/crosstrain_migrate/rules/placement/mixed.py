@@ -148,6 +148,6 @@ def _unknown(context: Context, name: str) -> Exception:
     return refuse(
         RULE,
         home,
-        f"`{name}`, which decides about mixed precision, is not known yet where the Accelerator is made",
+        f"`{name}`, which decides about mixed precision, is set below the place where the Accelerator is made",
         f"set `{name}` before this line",
     )

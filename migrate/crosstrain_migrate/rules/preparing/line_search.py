@@ -26,8 +26,8 @@ def plan(context: Context) -> None:
             raise refuse(
                 RULE,
                 call,
-                f"{_optimizer(context, call)} evaluates the loss several times a step, and its closure could not be followed: by a loss of "
-                "this process's share, processes would part ways",
+                f"{_optimizer(context, call)} evaluates the loss several times a step, and what it is given here is no function of "
+                "this script that returns a loss: by the loss of its own share, each process would step another number of times",
                 "hand a function of this script to step, which returns the loss it calls backward on",
             )
         for closure in closures:
@@ -64,7 +64,8 @@ def _make_global(context: Context, given: ast.expr) -> None:
         raise refuse(
             RULE,
             given,
-            f"LBFGS decides by `{ast.unparse(given)}`, and whether that is the loss of the global batch is not clear",
+            f"LBFGS decides by `{ast.unparse(given)}`, which is not what the closure calls backward on: of a process's own "
+            "share, each process would step another number of times",
             "return the loss that the closure calls backward on",
         )
     template = context.accelerator(given) + '.reduce({x}, reduction="mean")'

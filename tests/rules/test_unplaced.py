@@ -8,7 +8,22 @@ RULE = "CT105"
 PLAIN = {"device": "torch.manual_seed(0)", "model": "model = nn.Linear(8, 3)", "batch": ""}
 SEEDED = {"device": "torch.manual_seed(0)", "model": "accelerator = Accelerator()\nmodel = nn.Linear(8, 3)"}
 
+ALONE = {
+    "loop": "for step in range(3):",
+    "batch": "x, y = torch.ones(8, 8), torch.zeros(8, dtype=torch.long)",
+}
+
 POSITIVE = [
+    leaves(
+        RULE,
+        "tensors of a script without a DataLoader, which stays on the CPU",
+        {**PLAIN, **ALONE, "data": ""},
+        {
+            "model": "accelerator = Accelerator(cpu=True)\nmodel = nn.Linear(8, 3)",
+            "prepare": "model, optimizer = accelerator.prepare(model, optimizer)",
+        },
+        findings=[(RULE, "out = model(x)"), ("CT902", "loss.backward()")],
+    ),
     leaves(
         RULE,
         "a tensor of the script's own",
@@ -32,6 +47,17 @@ POSITIVE = [
 
 NEGATIVE = [
     leaves(RULE, "batches of prepared loaders alone", PLAIN, SEEDED),
+    leaves(
+        RULE,
+        "without a DataLoader, where a device is chosen",
+        {**ALONE, "data": "", "batch": ALONE["batch"] + "\nx, y = x.to(device), y.to(device)"},
+        {
+            "device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is",
+            "batch": ALONE["batch"] + "\nx, y = x.to(device), y.to(device)",
+            "prepare": "model, optimizer = accelerator.prepare(model, optimizer)",
+        },
+        findings=[("CT902", "loss.backward()")],
+    ),
     leaves(
         RULE,
         "where a device is chosen",

@@ -194,7 +194,7 @@ KNOWN = [
             "batch": "",
         },
         {
-            "data": "x = torch.ones(8, 8)\ny = torch.zeros(8, dtype=torch.long)\naccelerator = Accelerator()",
+            "data": "x = torch.ones(8, 8)\ny = torch.zeros(8, dtype=torch.long)\naccelerator = Accelerator(cpu=True)",
             "prepare": PREPARED["prepare"],
         },
         findings=((RULE, "loss.backward()"), ("CT105", "out = model(x)")),

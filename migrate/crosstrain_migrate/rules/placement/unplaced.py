@@ -1,4 +1,7 @@
-"""CT105 for scripts that choose no device: `prepare` puts the model on one, and what else it is given stays on the CPU."""
+"""CT105 for scripts that choose no device: `prepare` puts the model on one, and what else it is given stays on the CPU.
+
+Where no DataLoader places anything, the model stays there, too: every process does the same work anyway.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,17 @@ def plan(context: Context, placement: Placement) -> None:
     if placement.stripped or _chooses_a_device(context):
         return
     call = next((c for c in context.facts.calls if _is_given_something_else(context, c)), None)
-    if call is not None:
+    if call is None:
+        return
+    if not context.facts.train_loaders:
+        context.options = {"cpu": "True", **context.options}
+        context.note(
+            RULE,
+            call,
+            "this script chooses no device, and no DataLoader places what its model is given: it stays on the CPU",
+            "take `cpu=True` out, and move what the model is given with `.to(accelerator.device)`, to train on a GPU",
+        )
+    else:
         context.note(
             RULE,
             call,

@@ -19,7 +19,7 @@ from typing import Any
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.reaching import Program
 from crosstrain_migrate.results import Finding, InputError, Severity
-from crosstrain_migrate.sources import NOTEBOOK, Unusable
+from crosstrain_migrate.sources import Unusable
 
 NOT_EQUAL, UNUSABLE = 1, 2
 PROVEN, NOT_REACHED, FAILED = "proven", "not reached", "failed"
@@ -59,9 +59,6 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
 
     quiet: keep the engine's own words from standard output. Raises Unusable where there is nothing to compare.
     """
-    if script.suffix == NOTEBOOK:
-        remedy = "Export it (jupyter nbconvert --to script), and verify the script"
-        raise _unusable(script, "is a notebook, and --verify runs scripts", remedy)
     chosen = _migrated(outcome, script)
     path = chosen.source.target.resolve()
     folder = _folder(path)

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,11 +27,13 @@ from torch.distributed.launcher.api import elastic_launch
 
 import __main__
 from crosstrain.comm_types import HOST
+from crosstrain.data.rng import State, capture, restore
 from crosstrain.launch import agent, failure
 from crosstrain.launch.devices import Devices, visible_devices
 from crosstrain.launch.options import LaunchOptions, Precision, RendezvousBackend, Resolved, resolve
 from crosstrain.launch.worker import die_with_parent, record_exception
 from crosstrain.ops import map_tensors
+from crosstrain.seeding import COMMON
 
 AGENTS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # which the agent sets in its own process
 StartMethod = Literal["fork", "spawn"]
@@ -60,7 +63,8 @@ def notebook_launcher(
     is always one, which drives all chips. The function builds its own Accelerator: one that a cell built
     before stays a single process's and is not used by the ranks. What several processes return must pickle, and
     its tensors come on the CPU; where the ranks cannot be forked, the function must pickle, too (functions of
-    a notebook do, by cloudpickle).
+    a notebook do, by cloudpickle). The notebook goes on with rank 0's random numbers, as it does when one process has
+    trained: a second launch does not draw those of the first again.
 
     use_port: a free one by default on one machine. Raises LaunchError with the traceback of the rank that
     failed first, KeyboardInterrupt when interrupted (every rank is ended), UsageError for options that this
@@ -82,7 +86,7 @@ def notebook_launcher(
     )
     resolved = resolve(options, devices)
     if resolved.world_size == 1:
-        with _environment(resolved.environment):
+        with variables(resolved.environment):
             return function(*args)
     return _run(resolved, function, args)
 
@@ -96,10 +100,10 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
 def _run(resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]) -> Any:
     method = _start_method()
     agent.quiet()
-    entry: Callable[..., Any] = _Rank(function, forked=method == "fork")
+    entry: Callable[..., Any] = Rank(function, forked=method == "fork")
     try:
         with ExitStack() as stack:
-            stack.enter_context(_environment(resolved.environment))
+            stack.enter_context(variables(resolved.environment))
             stack.enter_context(_signal_handlers())
             logs = Path(stack.enter_context(TemporaryDirectory(prefix="crosstrain-")))
             config = agent.launch_config(resolved, logs)
@@ -109,8 +113,22 @@ def _run(resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]) 
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise
-    # They came in memory that is shared with the next processes forked from here: an optimizer would keep it as its state.
-    return map_tensors(torch.clone, results[min(results)])
+    return come_back(results[min(results)])
+
+
+@dataclass(frozen=True)
+class Back:
+    """What comes back from a rank: its result, and its random numbers."""
+
+    result: Any
+    streams: State
+
+
+def come_back(back: Back) -> Any:
+    """Rank 0's result, in a notebook that goes on with its random numbers."""
+    restore(back.streams)
+    # It came in memory that is shared with the next processes forked from here: an optimizer would keep it as its state.
+    return map_tensors(torch.clone, back.result)
 
 
 def _results(
@@ -123,24 +141,32 @@ def _results(
         raise LaunchError("\n" + failure.describe(failures, world_size, "launcher")) from None
 
 
-class _Rank:
+class Rank:
     """What every rank runs: the user's function, after the notebook's own state has been put aside."""
 
     def __init__(self, function: Callable[..., Any], *, forked: bool) -> None:
         self.__name__ = self.__qualname__ = "rank"  # the agent asks its entry point for them
         self._function = function
         self._forked = forked
+        self._streams = capture(COMMON)  # a fresh process has others
 
     def __call__(self, *args: Any) -> Any:
         die_with_parent()
-        if self._forked:
-            self._forget_the_notebook()
         try:
-            # The memory of this rank's device ends with it: what goes home goes as host memory.
-            return map_tensors(lambda tensor: tensor.detach().cpu(), self._function(*args))
+            return self.run(*args)
         except BaseException as error:
             record_exception(type(error), error, error.__traceback__)
             sys.exit(1)
+
+    def run(self, *args: Any) -> Back:
+        """Call the function in this process."""
+        if self._forked:
+            self._forget_the_notebook()
+        else:
+            restore(self._streams)
+        # The memory of this rank's device ends with it: what goes home goes as host memory.
+        result = map_tensors(lambda tensor: tensor.detach().cpu(), self._function(*args))
+        return Back(result, capture(COMMON))
 
     def _forget_the_notebook(self) -> None:
         models = sys.modules.get("crosstrain.model")
@@ -155,11 +181,11 @@ class _Rank:
     def __getstate__(self) -> bytes:
         """Fresh processes do not import the notebook, so the function travels by value."""
         dumps = import_module("cloudpickle").dumps
-        payload: bytes = dumps((self._function, self._forked))
+        payload: bytes = dumps((self._function, self._forked, self._streams))
         return payload
 
     def __setstate__(self, payload: bytes) -> None:
-        self._function, self._forked = pickle.loads(payload)
+        self._function, self._forked, self._streams = pickle.loads(payload)
 
 
 def _start_method() -> StartMethod:
@@ -200,10 +226,10 @@ def names_on_accelerator(namespace: Mapping[str, Any]) -> list[str]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def variables(chosen: Mapping[str, str]) -> Iterator[None]:
     """The variables for as long as the ranks run: the next cell finds its environment as it was."""
-    before = {name: os.environ.get(name) for name in (*variables, AGENTS_VARIABLE)}
-    os.environ.update(variables)
+    before = {name: os.environ.get(name) for name in (*chosen, AGENTS_VARIABLE)}
+    os.environ.update(chosen)
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ Loader workers would draw their random numbers in other processes, where nothing
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,6 +22,21 @@ from torch.utils.data import (
 # DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, ...), without the data set.
 SAMPLER_POSITION, WORKERS_POSITION = 2, 4
 NUMBER = "_verify_number"  # of a loader, by construction
+
+
+class Count:
+    """How many loaders were made: a process that a notebook starts goes on counting, and the notebook after it."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def next(self) -> int:
+        """The number of another loader, from 0."""
+        self.made += 1
+        return self.made - 1
+
+
+loaders = Count()
 
 
 def install(leave_out: Mapping[int, int]) -> None:
@@ -50,12 +64,11 @@ def _replace_order() -> None:
 
 
 def _replace_loader(leave_out: Mapping[int, int]) -> None:
-    numbers = itertools.count()
     real_init: Callable[..., None] = DataLoader.__init__
 
     @functools.wraps(real_init)
     def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        number = next(numbers)
+        number = loaders.next()
         positional = list(args)
         if number in leave_out:
             dataset = _leave_out(leave_out[number], dataset, positional, kwargs)

@@ -54,6 +54,7 @@ class Job:
     (`rows.py`). double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
     parent of `out` only. imports: modules that the server may load first, once for all runs.
     data: whether torchvision's data sets are replaced by small synthetic ones where their files are missing.
+    launches: of a notebook, whose own process is the only one at first: the processes that each launch starts.
     """
 
     script: str
@@ -79,6 +80,7 @@ class Job:
     confined: bool = True
     imports: tuple[str, ...] = ()
     data: Literal["real", "synthetic"] = "real"
+    launches: int = 0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from crosstrain.verify.noise import beyond_noise
 from crosstrain.verify.originals import SINGLE, Originals
 from crosstrain.verify.passes import whole_loaders
 from crosstrain.verify.report import Difference, Run, Verdict
-from crosstrain.verify.runs import Finished, Runner, Variant
+from crosstrain.verify.runs import Finished, Runner, Variant, launch_line
 from crosstrain.verify.traces import RankTrace
 
 Expectation = Literal["equal", "agree"]
@@ -47,8 +47,8 @@ class Comparing:
         """The run with so many processes, and the verdict on it."""
         name = "1 process" if world == 1 else f"{world} processes"
         done = self._runner.run(self._after, Variant(name, True, world))
-        launch = f"crosstrain launch --num-processes {world}" + (" --split-batches" if world > 1 else "")
-        run = replace(self._verdict(done, expect), launch=f"{launch} {self._after.name}")
+        launch = launch_line(self._after, world, shared=world > 1)
+        run = replace(self._verdict(done, expect), launch=launch)
         evidence = Evidence(self._original, done.ranks, run, run.difference)
         return replace(run, cause=likely_cause(evidence), losses=losses_of(done.ranks))
 

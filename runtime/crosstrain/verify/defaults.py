@@ -14,7 +14,7 @@ from crosstrain.verify.lines import volatile
 from crosstrain.verify.originals import Originals
 from crosstrain.verify.passes import batches_of, evaluation_loaders, training_loaders
 from crosstrain.verify.report import Run, Verdict
-from crosstrain.verify.runs import Finished, Runner, Variant
+from crosstrain.verify.runs import Finished, Runner, Variant, launch_line
 from crosstrain.verify.traces import RankTrace
 
 AGAINST = "the original, every step of both undone"
@@ -53,7 +53,7 @@ class DefaultLaunch:
                 leave_out=tuple(self._uneven.items()),
             ),
         )
-        launch = f"crosstrain launch --num-processes {self._world} {after.name}"
+        launch = launch_line(after, self._world, shared=False)
         run = replace(done.run, launch=launch, against=AGAINST, frozen=True)
         if run.verdict.ok and full is not None and less is not None:
             run = self._compared(run, full, less, done)
@@ -89,7 +89,7 @@ class DefaultLaunch:
             return "no loader feeds the training, so every process does the same work"
         batch = f"{rows} x {world} = {rows * world} rows" if rows else f"{world} times the script's batch"
         return (
-            f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning "
+            f"unless batches are shared, a step takes {batch}, an epoch has 1/{world} of the steps and the learning "
             "rate is the same: another training than one process's, and not compared with it"
         )
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from crosstrain.verify import rows, xla
+from crosstrain.verify import cells, rows, xla
 from crosstrain.verify.asked import NOTES
 from crosstrain.verify.client import Server, shared_server
 from crosstrain.verify.comparing import Comparing, Expectation, losses_of
@@ -27,6 +27,7 @@ from crosstrain.verify.report import Report
 from crosstrain.verify.runs import Data, Devices, Progress, Request, Runner, VerifyInputError, rank_option
 
 Backend = Literal["torch", "xla"]
+ALONE = "the notebook trains in its own process and starts no others: it was compared on one process"
 LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
 
 
@@ -96,11 +97,13 @@ def verify(
         compared = rank_by_rank and expect == "equal"
         started = _started(runner, paths, max(processes)) if compared else None
         comparing = Comparing(runner, originals, paths[1], patterns)
+        alone = _trains_alone(request, paths[1])
         numbers = [number for number in processes if number == 1 or started is None]
+        numbers = [1] if alone else numbers
         runs = [comparing.judged(number, expect) for number in numbers] if originals.trains else []
         if started is not None:
             runs.append(RankByRank(runner, started, *paths, patterns).judged())
-        elif runs and default_launch and max(processes) > 1:
+        elif runs and default_launch and max(numbers) > 1:
             runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judged(paths[1]))
         if runs and originals.trains:
             misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace))
@@ -109,8 +112,18 @@ def verify(
             runs.append(xla.judged(runner, originals, comparing, paths[1]))
         done = originals.done if originals.trains or started is None else started.done
         losses = losses_of(done.ranks) if done.run.verdict.ok else ()
-        notes = _notes(runner.request, originals, started)
+        notes = (*_notes(runner.request, originals, started), *((ALONE,) if alone else ()))
         return Report(*paths, replace(done.run, losses=losses), tuple(runs), notes)
+
+
+def _trains_alone(request: Request, migrated: Path) -> bool:
+    """Whether a notebook starts no processes, and so trains in its own."""
+    if not cells.is_notebook(migrated):
+        return False
+    if request.overlay is not None and request.folder is not None and migrated.is_relative_to(request.folder):
+        over = request.overlay / migrated.relative_to(request.folder)
+        migrated = over if over.exists() else migrated
+    return not cells.launches(migrated)
 
 
 def _started(runner: Runner, paths: tuple[Path, Path], world: int) -> Started | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from crosstrain.verify import journal, traces
+from crosstrain.verify import cells, journal, traces
 from crosstrain.verify.client import Job, JobResult, Server
 from crosstrain.verify.confine import OUTSIDE
 from crosstrain.verify.report import Run, Verdict
@@ -194,12 +194,13 @@ class Runner:
     def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
         request = self.request
         shared = variant.world > 1 and not variant.own_batches
+        of_notebook = cells.is_notebook(script)
         return Job(
             script=str(script),
             args=request.args,
             cwd=str(cwd),
             out=str(out),
-            world=variant.world,
+            world=1 if of_notebook else variant.world,
             seed=request.seed,
             steps=variant.steps or request.steps,
             timeout=request.timeout,
@@ -220,6 +221,7 @@ class Runner:
             confined=request.confined,
             imports=slow_imports(script),
             data=request.data,
+            launches=variant.world if of_notebook else 0,
         )
 
 
@@ -248,6 +250,15 @@ def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozens
         if before.get(file) != stamp
     )
     return frozenset(re.sub(r"\d+", "#", name) for name in changed if "/.cache/" not in name)
+
+
+def launch_line(script: Path, world: int, *, shared: bool) -> str:
+    """How a user starts as many processes, which share each batch or have their own."""
+    if not cells.is_notebook(script):
+        split = " --split-batches" if shared else ""
+        return f"crosstrain launch --num-processes {world}{split} {script.name}"
+    split = " with Accelerator(split_batches=True)" if shared else ""
+    return f"notebook_launcher(..., num_processes={world}){split} in {script.name}"
 
 
 def slow_imports(script: Path) -> tuple[str, ...]:

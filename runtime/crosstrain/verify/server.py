@@ -21,16 +21,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from crosstrain.launch.target import Target, clean_traceback
 from crosstrain.launch.worker import die_with_parent
-from crosstrain.verify import traces
+from crosstrain.verify import cells, traces
 from crosstrain.verify.asked import asked
 from crosstrain.verify.printing import Output
 from crosstrain.verify.stalls import Rank, StallWatch, ask_for_stacks
 
+if TYPE_CHECKING:
+    from crosstrain.verify.launched import Launches
+
 POLL_SECONDS = 0.005
+_open = os.open  # before anything is confined
 
 
 def main(preload: Sequence[str]) -> None:
@@ -77,7 +81,9 @@ def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
             return None
         pids.append(pid)
     try:
-        return wait(pids, job["timeout"], Path(job["out"]))
+        ended = wait(pids, job["timeout"], Path(job["out"]))
+        hung = Path(job["out"]) / traces.HUNG_FILE
+        return json.loads(hung.read_text()) if hung.exists() else ended
     finally:
         if store is not None:
             os.kill(store, signal.SIGKILL)
@@ -99,8 +105,13 @@ def fork_store() -> tuple[int, int]:
     return pid, port
 
 
-def wait(pids: Sequence[int], timeout: float, out: Path) -> dict[str, Any]:
-    """Until all ranks ended, one failed, they stall or time is up; afterwards none, nor a child, is left."""
+def wait(
+    pids: Sequence[int], timeout: float, out: Path, gone: Callable[[], bool] | None = None
+) -> dict[str, Any]:
+    """Until all ranks ended, one failed, they stall or time is up; afterwards none, nor a child, is left.
+
+    gone: whether whoever waits for them is gone; None: the client.
+    """
     deadline = time.monotonic() + timeout
     folders = [out / str(rank) for rank in range(len(pids))]
     ranks = [
@@ -117,7 +128,7 @@ def wait(pids: Sequence[int], timeout: float, out: Path) -> dict[str, Any]:
                 running.discard(pid)
                 failed = failed or status != 0
         timed_out = time.monotonic() > deadline
-        if running and client_is_gone():
+        if running and (gone or client_is_gone)():
             break
         stalled = len(running) == len(pids) and watch.stalled()
         time.sleep(POLL_SECONDS)
@@ -166,45 +177,91 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     recorder.stage = stage
     try:
         with stage.set():
-            target.run()
+            if job["launches"]:
+                recorder.launches = _launches(job, recorder, stage)
+                recorder.launches.install()
+            if cells.is_notebook(target.name):
+                cells.run(target)
+            else:
+                target.run()
     except SystemExit as end:
         recorder.exited(end)
     except BaseException as error:
         recorder.crashed(clean_traceback(error))
 
 
+def _launches(job: Mapping[str, Any], recorder: Recorder, stage: Stage) -> Launches:
+    """What a notebook's process needs to start ranks of its own."""
+    from crosstrain.verify.launched import Launches, Ranks
+
+    out, world = Path(job["out"]), job["launches"]
+
+    def become(rank: int, port: int) -> None:
+        folder = out / str(rank)
+        os.setsid()
+        die_with_parent()
+        os.environ.update(rank_variables(rank, world, port, folder))
+        if rank:
+            write_to(folder)
+        stacks_to(folder)
+        recorder.become(folder, world)
+
+    ranks = Ranks(
+        become,
+        lambda error: recorder.crashed(clean_traceback(error)),
+        fork_store,
+        lambda pids, timeout, place: wait(pids, timeout, place, gone=lambda: False),
+    )
+    deadline = time.monotonic() + job["timeout"]
+    return Launches(world, out, deadline, recorder.tracer, stage.written, ranks)
+
+
 def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
     """Own session, own working directory, own output files, the environment of this rank."""
-    from crosstrain import checks
-    from crosstrain.verify.launcher import address
-
     os.setsid()
     die_with_parent()
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
-    if job["world"] > 1:
-        os.environ[checks.JOURNAL] = str(folder / traces.CHECKS_FILE)
     if job["world"] > 1 or job["launched"]:
-        os.environ.update(
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(job["world"]),
-            LOCAL_WORLD_SIZE=str(job["world"]),
-            **address(port),
-        )
+        os.environ.update(rank_variables(rank, job["world"], port, folder))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     sys.stdin = os.fdopen(0, encoding="utf-8")
-    for descriptor, name in ((1, traces.STDOUT_FILE), (2, traces.STDERR_FILE)):
-        file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(file, descriptor)
-        os.close(file)
+    write_to(folder)
     sys.stdout = Output(1)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    stack = os.open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+    stacks_to(folder)
     faulthandler.enable(all_threads=True)
     sys.dont_write_bytecode = True
+
+
+def rank_variables(rank: int, world: int, port: int, folder: Path) -> dict[str, str]:
+    """What a launcher tells a rank, and where the runtime keeps its journal if there are several."""
+    from crosstrain import checks
+    from crosstrain.verify.launcher import address
+
+    variables = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        **address(port),
+    }
+    return variables | ({checks.JOURNAL: str(folder / traces.CHECKS_FILE)} if world > 1 else {})
+
+
+def write_to(folder: Path) -> None:
+    """Standard output and error go to this rank's files."""
+    for descriptor, name in ((1, traces.STDOUT_FILE), (2, traces.STDERR_FILE)):
+        file = _open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, descriptor)
+        os.close(file)
+
+
+def stacks_to(folder: Path) -> None:
+    """Where this rank writes down where it is, when it is asked."""
+    stack = _open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
 
 
 def seed(value: int, rank: int) -> None:
@@ -293,6 +350,7 @@ class Recorder:
         self._error = ""
         self._time = 0
         self.stage: Stage | None = None
+        self.launches: Launches | None = None  # of a notebook
         self.tracer = Tracer(job["steps"], self.stop)
         # Open already: the script is about to be confined.
         self._steps = os.open(folder / traces.STEPS_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -301,6 +359,13 @@ class Recorder:
         assert isinstance(output, Output)
         self._output = output
         output.now = self.tracer.now
+
+    def become(self, folder: Path, world: int) -> None:
+        """This process is now a rank that a notebook has started."""
+        self._folder, self._world, self.launches = folder, world, None
+        self.tracer.several = world > 1
+        if folder.name != "0":
+            self.tracer.steps_done = lambda steps: None
 
     def exited(self, end: SystemExit) -> None:
         """`sys.exit()` with 0 or nothing is a normal end."""
@@ -336,6 +401,8 @@ class Recorder:
         if self.stage is not None and self.stage.permuting is not None:
             trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
         traces.write(self._folder, trace)
+        if self.launches is not None:
+            self.launches.write_others(trace)
         if self._ending == "crashed":
             os._exit(1)
         self._wait_for_others()

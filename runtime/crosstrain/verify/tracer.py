@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -29,7 +28,22 @@ from crosstrain.verify.batches import Watch
 from crosstrain.verify.eager import scripted_as
 from crosstrain.verify.late import Late, on_xla, square_norm
 from crosstrain.verify.places import place
-from crosstrain.verify.traces import Ending, Event, Parameter, RankTrace
+from crosstrain.verify.traces import Batch, Ending, Event, RankTrace
+from crosstrain.verify.trained import Trained, epsilon, parameters_of
+
+
+@dataclass
+class Recorded:
+    """What one process has recorded, for another one to go on with."""
+
+    events: list[Event]
+    batches: list[Batch]
+    steps: int
+    draws: bool
+    statistics: bool
+    scale: float
+    loss_epsilon: float
+    trained: Trained
 
 
 class Tracer:
@@ -42,25 +56,20 @@ class Tracer:
         self._statistics = False
         self._random = 0  # what the random streams looked like when the batch in hand was handed out
         self._scale = 0.0
-        self._several = False
+        self.several = False
         self._limit = limit
         self._stop = stop
         self._events: list[Event] = []
         self._steps = 0
         self.inside_backward = False
         self._loss_epsilon = 0.0
-        self._optimizers: list[Optimizer] = []
-        self._first: dict[Tensor, Tensor] = {}
-        self._signal: dict[Tensor, float] = {}
-        self._trained: Counter[tuple[int, Tensor]] = (
-            Counter()
-        )  # by optimizer: steps in which it had a gradient
+        self._trained = Trained.nothing()
         self._late = Late()
         self.watch.handed_out = self._late.batch
 
     def install(self, *, several: bool = False) -> None:
         """Hook every backward pass and every optimizer of this process, which may be one of several."""
-        self._several = several
+        self.several = several
         # A suppressed step (gradient accumulation, a scaler that found infinities) never reaches this hook.
         register_optimizer_step_pre_hook(self._before_step)
         original = torch.autograd.backward
@@ -154,7 +163,7 @@ class Tracer:
     def _record_loss(self, tensors: Any) -> None:
         if self.watch.batches and not self._draws:
             self._draws = random_state() != self._random
-        if self._several and RUN.gradients.active.current is None:
+        if self.several and RUN.gradients.active.current is None:
             checks.doubt("loader")  # this loss is made of no prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
@@ -168,12 +177,8 @@ class Tracer:
         if self._steps == self._limit:
             self._stop()
         self._steps += 1
-        if optimizer not in self._optimizers:
-            self._optimizers.append(optimizer)
+        index = self._trained.before_step(optimizer)
         parameters = parameters_of(optimizer)
-        for parameter in parameters:
-            if parameter not in self._first:
-                self._first[parameter] = parameter.detach().clone()
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
         norm = size = 0.0
         if on_xla(parameters):
@@ -182,44 +187,48 @@ class Tracer:
             squares = [float(square_norm(parameter.grad)) for parameter in parameters]
             norm = math.sqrt(math.fsum(squares))
             size = math.sqrt(math.fsum(float(square_norm(parameter)) for parameter in parameters))
-            self._saw(parameters, squares)
-        index = self._optimizers.index(optimizer)
-        self._trained.update((index, parameter) for parameter in parameters if parameter.grad is not None)
+            self._trained.saw(parameters, squares)
         self._events.append(Event("step", index, (norm, size, *rates), place()))
         self.steps_done(self._steps)
 
-    def _saw(self, parameters: Sequence[Tensor], squares: Sequence[float]) -> None:
-        """Keep the largest share that each gradient has had in all of them."""
-        norm = math.sqrt(math.fsum(squares))
-        for parameter, square in zip(parameters, squares, strict=True):
-            share = math.sqrt(square) / norm if norm > 0 else 0.0
-            self._signal[parameter] = max(self._signal.get(parameter, 0.0), share)
+    def recorded(self) -> Recorded:
+        """Everything recorded so far, without objects of this process."""
+        return Recorded(
+            events=list(self._events),
+            batches=list(self.watch.batches),
+            steps=self._steps,
+            draws=self._draws,
+            statistics=self._statistics,
+            scale=self._scale,
+            loss_epsilon=self._loss_epsilon,
+            trained=self._trained.packed(),
+        )
+
+    def go_on_with(self, recorded: Recorded) -> None:
+        """Go on from where another process has ended, which was forked from this one."""
+        self._events[:] = recorded.events
+        self.watch.batches[:] = recorded.batches
+        self._steps = recorded.steps
+        self._draws, self._statistics = recorded.draws, recorded.statistics
+        self._scale, self._loss_epsilon = recorded.scale, recorded.loss_epsilon
+        self._trained = recorded.trained.unpacked()
+
+    def since(self, events: int, batches: int) -> tuple[list[Event], list[Batch]]:
+        """What was recorded after so many events and batches."""
+        return self._events[events:], self.watch.batches[batches:]
+
+    def add(self, events: Iterable[Event], batches: Iterable[Batch]) -> None:
+        """Record what another process recorded."""
+        self._events += events
+        self.watch.batches += batches
 
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
         xla = self._late.counts()
         for held, squares in self._late.fill(self._events):
-            self._saw(held, squares)
-        parameters: list[Parameter] = []
-        weights: list[NDArray[np.float64]] = []
-        names = parameter_names(list(self._first)) if self._first else {}
-        for index, optimizer in enumerate(self._optimizers):
-            steps = sum(event.kind == "step" and event.index == index for event in self._events)
-            for position, parameter in enumerate(parameters_of(optimizer)):
-                final = _flat(parameter)
-                first = _flat(self._first[parameter]) if parameter in self._first else np.zeros_like(final)
-                parameters.append(
-                    Parameter(
-                        name=names.get(parameter, f"optimizer {index}, parameter {position}"),
-                        shape=tuple(_real(parameter).shape),
-                        epsilon=epsilon(parameter),
-                        moved=float(np.linalg.norm(final - first)),
-                        signal=self._signal.get(parameter, 0.0),
-                        trained=self._trained[index, parameter],
-                        steps=steps,
-                    )
-                )
-                weights.append(final)
+            self._trained.saw(held, squares)
+        steps = Counter(event.index for event in self._events if event.kind == "step")
+        parameters, weights = self._trained.parameters(steps)
         return RankTrace(
             ending=ending,
             events=tuple(self._events),
@@ -228,11 +237,11 @@ class Tracer:
             statistics=self._statistics,
             scale=self._scale,
             xla=xla,
-            parameters=tuple(parameters),
+            parameters=parameters,
             loss_epsilon=self._loss_epsilon,
             error=error,
             time_ns=time_ns,
-            weights=np.concatenate(weights) if weights else np.zeros(0),
+            weights=weights,
         )
 
 
@@ -244,40 +253,3 @@ def random_state() -> int:
     words = legacy["state"]
     return zlib.crc32(words["key"].tobytes() + words["pos"].to_bytes(4, "little"), state)
 
-
-def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """The optimizer's parameters, group by group."""
-    return list(itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups))
-
-
-def parameter_names(parameters: Sequence[Tensor]) -> dict[Tensor, str]:
-    """The longest dotted name of each parameter in any module that is alive; unnamed ones are left out."""
-    import gc
-
-    wanted = set(parameters)
-    names: dict[Tensor, str] = {}
-    # type(), not isinstance(): a lazy proxy answers isinstance by loading what it stands for.
-    for module in [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]:
-        for name, parameter in module.named_parameters():
-            if parameter in wanted and len(name) > len(names.get(parameter, "")):
-                names[parameter] = name
-    return names
-
-
-def epsilon(tensor: Tensor) -> float:
-    """The machine epsilon of a tensor's dtype; 0.0 for integers."""
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        return torch.finfo(tensor.dtype).eps
-    return 0.0
-
-
-def _real(tensor: Tensor) -> Tensor:
-    """The values, with real and imaginary parts as a last dimension where there are both."""
-    values = tensor.detach()
-    return torch.view_as_real(values) if values.is_complex() else values
-
-
-def _flat(tensor: Tensor) -> NDArray[np.float64]:
-    flat: NDArray[np.float64] = _real(tensor).double().flatten().cpu().numpy()
-    # numpy shares memory with a float64 parameter, which a script's exit handlers may still change.
-    return flat.copy()

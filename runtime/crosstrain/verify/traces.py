@@ -22,6 +22,7 @@ ROWS_FILE = "rows.npz"
 CHECKS_FILE = "checks.jsonl"  # the runtime's journal
 # Some versions of torch greet on standard output when processes meet.
 OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks")
+HUNG_FILE = "hung.json"  # beside the ranks' folders, where a notebook's own process saw them hang
 STEPS_FILE = "steps"  # optimizer steps so far, 8 bytes, while the run goes on
 
 # finished: the script ended by itself; stopped: ended after the steps asked for; crashed: an exception or an

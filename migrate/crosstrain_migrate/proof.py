@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crosstrain_migrate.notebooks.linked import Cells
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.reaching import Program
 from crosstrain_migrate.results import Finding, InputError, Severity
@@ -23,6 +24,7 @@ from crosstrain_migrate.sources import Unusable
 
 NOT_EQUAL, UNUSABLE = 1, 2
 PROVEN, NOT_REACHED, FAILED = "proven", "not reached", "failed"
+CELL = ":cell "  # in a place in a notebook, as the engine names it
 # About the run as a whole: the runtime's check of them stands at no line of theirs.
 OF_THE_RUN = frozenset({"alike", "group", "seeds"})
 # A check at one line proves nothing while something of its kind is in doubt at another: a loss that was made of no
@@ -71,7 +73,8 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
         report = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else None
     if report is None:
         return Proof(UNUSABLE, None, outcome)
-    outcome = replace(judged(outcome, folder, report.get("checks", ())), proof=report)
+    checks = _in_the_text(report.get("checks", ()), chosen, folder)
+    outcome = replace(judged(outcome, folder, checks), proof=report)
     return Proof(code, report, outcome)
 
 
@@ -87,8 +90,8 @@ def judged(outcome: Outcome, folder: Path, checks: Sequence[Mapping[str, Any]]) 
     checks: what the runtime checked in the runs of several processes, as the report has it: kind, file (below
     `folder`), line (of the text after) and status.
     """
-    scripts = [file for file in outcome.files if not file.source.is_cells]
-    program = Program({_name(file, folder): (file.result.before, file.result.after) for file in scripts})
+    texts = {_name(file, folder): (file.result.before, file.result.after) for file in outcome.files}
+    program = Program(texts)
 
     def verified(file: Migrated) -> Migrated:
         name = _name(file, folder)
@@ -100,7 +103,24 @@ def judged(outcome: Outcome, folder: Path, checks: Sequence[Mapping[str, Any]]) 
         )
         return replace(file, result=replace(file.result, findings=findings))
 
-    return replace(outcome, files=tuple(map(verified, scripts)))
+    return replace(outcome, files=tuple(map(verified, outcome.files)))
+
+
+def _in_the_text(
+    checks: Sequence[Mapping[str, Any]], chosen: Migrated, folder: Path
+) -> Sequence[Mapping[str, Any]]:
+    """The checks with lines of a notebook's whole text, where the report names cells and their lines."""
+    if not chosen.source.is_cells:
+        return checks
+    name, cells = _name(chosen, folder), Cells(chosen.result.after)
+
+    def moved(check: Mapping[str, Any]) -> Mapping[str, Any]:
+        file, _, number = check["file"].rpartition(CELL)
+        if file != name or not number.isdecimal():
+            return check
+        return {**check, "file": name, "line": cells.first(int(number)) + check["line"] - 1}
+
+    return [moved(check) for check in checks]
 
 
 def _name(file: Migrated, folder: Path) -> str:

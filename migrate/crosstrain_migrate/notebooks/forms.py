@@ -47,6 +47,17 @@ def is_own(node: ast.AST | None, attribute: str) -> TypeGuard[ast.Attribute]:
     )
 
 
+def guarded_by(statement: ast.stmt) -> list[ast.stmt]:
+    """What stands under `with accelerator.main_process_first():` or `if accelerator.is_main_process:`."""
+    if isinstance(statement, ast.With) and len(statement.items) == 1:
+        context = statement.items[0].context_expr
+        if isinstance(context, ast.Call) and is_own(context.func, "main_process_first"):
+            return statement.body
+    if isinstance(statement, ast.If) and is_own(statement.test, "is_main_process") and not statement.orelse:
+        return statement.body
+    return []
+
+
 def calls_one_of(value: ast.expr, names: Sequence[str]) -> bool:
     called = value.func if isinstance(value, ast.Call) else None
     return getattr(called, "attr", getattr(called, "id", "")) in names

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from crosstrain_migrate.rules.distribution.plain import Lines
 
-from .forms import HOLDER, first_of, is_construct, is_own, is_prepare, targets_of
+from .forms import HOLDER, first_of, guarded_by, is_construct, is_own, is_prepare, targets_of
 from .needs import Statements, stored
 
 _NONE: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class Kernel:
         self._originals = [s for s in before.running if s.lineno not in inside]
         self.prepared = {n for s in now.running if is_prepare(s) for n in stored([s])}
         self._changed = self._changed_definitions(bodies)
-        self.back: dict[ast.stmt, ast.stmt] = {}  # a migrated statement, and the original it becomes again
+        self.back: dict[ast.stmt, list[ast.stmt]] = {}  # a migrated statement, and the originals it becomes again
         self.insertions: list[Insertion] = []
         self.gone: list[ast.stmt] = []
         self._give_back()
@@ -69,15 +69,19 @@ class Kernel:
             and (self._calls_changed(self.now, s) or ast.dump(s) not in self._dumps)
         ]
 
-    def own(self, statement: ast.stmt) -> ast.stmt | None:
-        """A statement as the kernel will run it; None where it goes."""
+    def own(self, statement: ast.stmt) -> list[ast.stmt]:
+        """A statement as the kernel will run it; nothing where it goes."""
         if statement in self.gone or self._is_moved(statement):
-            return None
-        return self.back.get(statement, statement)
+            return []
+        return self.back.get(statement, [statement])
 
     def source(self, statement: ast.stmt) -> list[str]:
         """The lines of a statement that `own` gave, or of the original."""
         return self.before.text.split("\n")[first_of(statement) - 1 : statement.end_lineno]
+
+    def between(self, above: ast.stmt, below: ast.stmt) -> list[str]:
+        """The lines between two statements of the original: comments, and blank ones."""
+        return self.before.text.split("\n")[above.end_lineno or 0 : first_of(below) - 1]
 
     # -- what becomes as it was ------------------------------------------------------------------------------
 
@@ -87,11 +91,15 @@ class Kernel:
             if _waits(statement) or self._is_idle_move(statement):
                 self.gone.append(statement)
             elif not self._is_moved(statement) and self._may_come_back(statement):
+                if guarded := self._guarded(statement, taken):
+                    taken |= set(guarded)
+                    self.back[statement] = guarded
+                    continue
                 original = self._original(statement)
                 if original is not None and original not in taken:
                     taken.add(original)
                     if ast.dump(original) != ast.dump(statement):
-                        self.back[statement] = original
+                        self.back[statement] = [original]
         self._give_back_placements()
         self._give_back_lost()
 
@@ -126,7 +134,7 @@ class Kernel:
             if original is None or statement in self.back or ast.dump(original) == ast.dump(statement):
                 continue
             if self._is_used_above(names, statement):
-                self.back[statement] = original
+                self.back[statement] = [original]
 
     def _give_back_lost(self) -> None:
         """What the migrated text does not make any more, and cells of the kernel still read."""
@@ -138,7 +146,7 @@ class Kernel:
         if any(i.original is original for i in self.insertions):
             return False
         cell, said = self.before.cell(original), ast.dump(original)
-        own = [s for s in map(self.own, self.statements) if s is not None]
+        own = [original for s in self.statements for original in self.own(s)]
         own += [i.original for i in self.insertions]
         reading = (*own, *self.now.defined.values())  # a default is read where its function is defined
         made = stored([original]) & {n for s in reading for n in _named(s)}
@@ -155,6 +163,17 @@ class Kernel:
             if self._origin(statement.lineno) >= original.lineno and not self._is_moved(statement):
                 return statement.lineno
         return self.now.cells.last(cell) + 1
+
+    def _guarded(self, statement: ast.stmt, taken: Collection[ast.stmt]) -> list[ast.stmt]:
+        """The author's statements under a guard for one process, if they are those of the cell and need nothing changed."""
+        cell, found = self.now.cell(statement), []
+        own = {ast.dump(o): o for o in self._originals if self.before.cell(o) == cell and o not in taken}
+        for inner in guarded_by(statement):
+            original = own.get(ast.dump(inner))
+            if original is None or self._calls_changed(self.before, original):
+                return []
+            found.append(original)
+        return found
 
     def _original(self, statement: ast.stmt) -> ast.stmt | None:
         """The author's statement, if it makes the same and needs nothing that has changed."""

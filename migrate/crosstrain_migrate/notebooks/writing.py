@@ -26,6 +26,9 @@ from .linked import without_time
 from .needs import Obstacle, Statements, stored
 
 
+OWN = "# in the notebook's own process"
+
+
 @dataclass
 class Training:
     """The statements of one cell that become a function's body, and what is known of them."""
@@ -40,6 +43,19 @@ class Training:
     results: list[str] = field(default_factory=list)  # values that later cells read
     models: list[str] = field(default_factory=list)  # trained, and used by later cells
     states: list[str] = field(default_factory=list)  # optimizers and schedulers that later cells use
+
+
+@dataclass(frozen=True)
+class Own:
+    """The notebook's own Accelerator: the lines that make it, where it is not made yet, and what it prepares."""
+
+    construct: list[str]
+    prepared: list[str]
+
+    @property
+    def prepare(self) -> list[str]:
+        names = ", ".join(self.prepared)
+        return [f"{names} = {HOLDER}.prepare({names})"] if names else []
 
 
 class Text:
@@ -58,7 +74,8 @@ class Text:
     def written(self) -> str:
         changed: dict[int, list[str]] = {}
         self._write_kernel(changed)
-        above = self._own([], self.works[0].body[0].lineno)
+        first_training = self.works[0].body[0].lineno
+        above = self._own([], first_training)
         starts = [*(work.body[0].lineno for work in self.works[1:]), None]
         for work, until in zip(self.works, starts, strict=True):
             first, last = work.body[0].lineno, end_of(work.body[-1])
@@ -66,12 +83,14 @@ class Text:
             done = self.works[: self.works.index(work) + 1]
             new += self._placed(done, until, last)
             if below := self._own(done, until, last):
-                new += ["", "# for the cells below, in the notebook's own process", *below]
+                lines = [*below.construct, *below.prepare]
+                new += ["", "# for the cells below, in the notebook's own process", *lines]
             changed |= {first: new} | {line: [] for line in range(first + 1, last + 1)}
         if above:
-            where = self._first_in_need(self.works[0].body[0].lineno)
-            note = "# in the notebook's own process"
-            changed[where] = [note, *above, *changed.get(where, [self.lines[where - 1]])]
+            where = self._first_in_need(first_training)
+            ready = max(where, self._first_use(above.prepared, first_training))
+            for line, new in ((ready, above.prepare), (where, [OWN, *above.construct])):
+                changed[line] = [*new, *changed.get(line, [self.lines[line - 1]])]
         text = "\n".join(out for n, line in enumerate(self.lines, 1) for out in changed.get(n, [line]))
         plain = f"from {self.runtime} import Accelerator"
         return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
@@ -80,12 +99,11 @@ class Text:
         """The kernel's statements as they run there."""
         for statement in self.kernel.statements:
             own = self.kernel.own(statement)
-            if own is statement:
+            if own == [statement]:
                 continue
             first, last = statement.lineno, end_of(statement)
             changed |= {line: [] for line in range(first, last + 1)}
-            if own is not None:
-                changed[first] = self.kernel.source(own)
+            changed[first] = self._sources(own)
         for name, original in self.kernel.definitions.items():
             node = self.now.defined[name]
             changed |= {line: [] for line in range(first_of(node), end_of(node) + 1)}
@@ -94,14 +112,24 @@ class Text:
             here = changed.get(insertion.line, [self.lines[insertion.line - 1]])
             changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
 
-    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> list[str]:
+    def _sources(self, originals: Sequence[ast.stmt]) -> list[str]:
+        """The lines of statements of the original, as far apart as they were."""
+        lines: list[str] = []
+        for number, original in enumerate(originals):
+            if number:
+                above = originals[number - 1]
+                lines += self.kernel.between(above, original)
+            lines += self.kernel.source(original)
+        return lines
+
+    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> Own | None:
         """The notebook's own Accelerator, one process, where its cells from `since` need it."""
         section = self._section(since, until)
         reach = self.now.reach(self.kernel.altered(section))
         prepared = self._prepared(section, done)
         loaders = [n for n in prepared if n in reach and is_loader(n, self.roles)]
         if not self._own_is_needed(section, done):
-            return []
+            return None
         self._check_raw(loaders, section[0].lineno)
         lines = []
         if not self.has_own and self.works[0].construct is not None:
@@ -109,15 +137,13 @@ class Text:
         self.has_own = True
         used = self.now.reach(section)
         again = [n for n in prepared if n in loaders or (n in used and self._is_model(n))]
-        if again:
-            lines.append(f"{', '.join(again)} = {HOLDER}.prepare({', '.join(again)})")
-        return lines
+        return Own(lines, again)
 
     def _check_raw(self, loaders: Collection[str], since: int) -> None:
         """A prepared loader puts its batches on the device: cells that move them themselves expect its own ones."""
         altered = self.kernel.altered(self.kernel.statements)
         for statement in self.kernel.statements:
-            if statement.lineno < since or statement in altered or self.kernel.own(statement) is None:
+            if statement.lineno < since or statement in altered or not self.kernel.own(statement):
                 continue
             if read := self.now.read_by([statement]).keys() & set(loaders):
                 reason = f"`{min(read)}` is used by functions of the training, and by `{short(statement)}`, which is none"
@@ -141,6 +167,15 @@ class Text:
         """The line of the first statement of the kernel that needs its Accelerator."""
         section = self._section(0, until)
         return next(s.lineno for s in self.kernel.altered(section) if self._own_is_needed([s], self.works))
+
+    def _first_use(self, names: Collection[str], until: int) -> int:
+        """The line of the first statement of the kernel that uses one of these variables, once all are made."""
+        section = self._section(0, until)
+        made = max(
+            (end_of(s) for s in section if stored([s]) & set(names) and not is_prepare(s)), default=0
+        )
+        using = (s for s in section if s.lineno > made and self.now.reach([s]) & set(names))
+        return next((s.lineno for s in using if not is_prepare(s)), 0)
 
     def _section(self, since: int, until: int | None) -> list[ast.stmt]:
         """The kernel's statements between two trainings."""

@@ -186,12 +186,6 @@ def test_the_diff_of_scripts_beside_a_notebook_still_applies(migrate: Run) -> No
     assert Path("train.ipynb").read_bytes() == notebook(FLAT)
 
 
-def test_verify_says_that_it_runs_scripts(migrate: Run) -> None:
-    ran = migrate("train.ipynb", "--verify")
-    assert ran.code == 2
-    assert "is a notebook, and --verify runs scripts" in ran.err
-
-
 def test_a_terminal_shows_the_cells() -> None:
     from crosstrain_migrate.choices import Mode
     from crosstrain_migrate.outcome import Migrated, Outcome

@@ -450,9 +450,7 @@ def test_code_that_means_another_thing_in_a_function(line: str) -> None:
 
 def test_downloads_in_the_kernel_come_back_where_one_line_has_become_several() -> None:
     """Each under a guard of its own, all under one, and the accelerator above them."""
-    data = (
-        'first = CIFAR10("data", train=True, download=True)\nsecond = CIFAR10("data", train=False, download=True)\n'
-    )
+    data = 'first = CIFAR10("data", train=True, download=True)\nsecond = CIFAR10("data", train=False, download=True)\n'
     text = START.replace("import torch\n", "import torch\nfrom torchvision.datasets import CIFAR10\n", 1)
     for between in ("", "\n", "# to test with\n"):
         new = data.replace("\nsecond", f"\n{between}second")
@@ -467,7 +465,9 @@ def test_the_notebooks_own_accelerator_prepares_nothing_that_is_not_made_yet() -
     """A cell needs an Accelerator long before there is a model; another one evaluates with it."""
     test = GLOBALS[GLOBALS.index("# %%\ndef test") : GLOBALS.index("# %%\n%%time")]
     save = '# %%\ndef keep(x):\n    torch.save(x, "x.pt")\n'
-    text = START + save + "# %%\nkeep(points)\n" + MODEL + test + "# %%\nprint(test())\n" + LOOP + "    test()\n"
+    text = (
+        START + save + "# %%\nkeep(points)\n" + MODEL + test + "# %%\nprint(test())\n" + LOOP + "    test()\n"
+    )
     text += "    keep(x)\n"
     result = migrate(text)
     assert not result.refused, result.findings

@@ -282,6 +282,16 @@ def test_shared_draws_are_those_of_the_processes() -> None:
             assert torch.equal(scalar, torch.rand(()))
 
 
+def test_the_start_of_a_layer_has_no_rows() -> None:
+    """A notebook has a batch in hand while it makes its model, and a layer may be as wide as the batch."""
+    torch.manual_seed(3)
+    plain = nn.Linear(5, 4).weight.detach().clone()
+    torch.manual_seed(3)
+    with SharedDraws(2, lambda: 4, lambda: False):
+        shared = nn.Linear(5, 4).weight.detach().clone()
+    assert torch.equal(shared, plain)
+
+
 def test_row_dimensions() -> None:
     assert row_dimension((7, 7), 7) == 0
     assert row_dimension((5, 7), 7) == 1

@@ -40,7 +40,9 @@ class Kernel:
         self._originals = [s for s in before.running if s.lineno not in inside]
         self.prepared = {n for s in now.running if is_prepare(s) for n in stored([s])}
         self._changed = self._changed_definitions(bodies)
-        self.back: dict[ast.stmt, list[ast.stmt]] = {}  # a migrated statement, and the originals it becomes again
+        self.back: dict[
+            ast.stmt, list[ast.stmt]
+        ] = {}  # a migrated statement, and the originals it becomes again
         self.insertions: list[Insertion] = []
         self.gone: list[ast.stmt] = []
         self._give_back()

@@ -25,7 +25,6 @@ from .kernel import Kernel
 from .linked import without_time
 from .needs import Obstacle, Statements, stored
 
-
 OWN = "# in the notebook's own process"
 
 
@@ -171,9 +170,7 @@ class Text:
     def _first_use(self, names: Collection[str], until: int) -> int:
         """The line of the first statement of the kernel that uses one of these variables, once all are made."""
         section = self._section(0, until)
-        made = max(
-            (end_of(s) for s in section if stored([s]) & set(names) and not is_prepare(s)), default=0
-        )
+        made = max((end_of(s) for s in section if stored([s]) & set(names) and not is_prepare(s)), default=0)
         using = (s for s in section if s.lineno > made and self.now.reach([s]) & set(names))
         return next((s.lineno for s in using if not is_prepare(s)), 0)
 

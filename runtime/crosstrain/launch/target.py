@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # The files of this package whose frames are above a script's own.
-STARTERS = ("launch/worker.py", "launch/target.py", "verify/server.py", "verify/cells.py", "verify/launched.py", "notebook.py")
+STARTERS = (
+    "launch/worker.py",
+    "launch/target.py",
+    "verify/server.py",
+    "verify/cells.py",
+    "verify/launched.py",
+    "notebook.py",
+)
 
 
 class TargetNotFoundError(Exception):

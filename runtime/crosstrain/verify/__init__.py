@@ -1,9 +1,10 @@
-"""Does a changed script still train the same? Run both, trace both, compare: `crosstrain verify a.py b.py`.
+"""Does a changed script, or notebook, still train the same? Run both, trace both, compare: `crosstrain verify a.py b.py`.
 
 * `engine`: `verify(original, migrated, ...) -> Report`, the whole road;
 * `server`, `client`: a process with torch loaded, from which every run is forked, and its other end;
-* inside a run: `tracer`, `batches`, `late` (hooks); `devices`, `alone`, `eager`, `synthetic`, `confine` (what a script
-  finds); `draws`, `fetching`, `double`, `frozen` (what is done in another way, to compare with);
+* inside a run: `cells`, `launched` (a notebook, and the processes that it starts); `tracer`, `trained`, `batches`,
+  `late` (hooks); `devices`, `alone`, `eager`, `synthetic`, `confine` (what a script finds); `draws`, `fetching`,
+  `double`, `frozen` (what is done in another way, to compare with);
 * `traces`: what a run leaves behind, without torch;
 * `originals`, `comparing`, `defaults`, `xla`: which runs are made, and the verdict on each; `compare`, `lines`,
   `evaluation`, `noise`, `tolerance`: what they are judged by; `causes`: why something differs;

@@ -1,7 +1,7 @@
 """A notebook as a program: its code cells one after the other, each under its own name, without what only IPython runs.
 
 Magics and shell commands are left out, and what they would give is an empty list; `%time` leaves the statement that it
-times. `display` and `get_ipython` are there and do nothing. Lines stay where they are in their cell, so that a traceback
+times. `display` and `get_ipython` are there and do nothing. A cell that raised when its author ran it may raise. Lines stay where they are in their cell, so that a traceback
 and every message say `train.ipynb:cell 5`, line 3.
 """
 
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import json
 import linecache
 import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain.launch.target import Target
+from crosstrain.launch.target import Target, clean_traceback
 
 SUFFIX = ".ipynb"
 # Cell magics whose body is the notebook's own Python; under any other the cell is another program.
@@ -38,16 +40,31 @@ def is_notebook(path: str | Path) -> bool:
 
 def launches(path: Path) -> bool:
     """Whether a notebook starts processes."""
-    return any(LAUNCH.search(source) for _, source in sources(path))
+    return any(LAUNCH.search(cell.source) for cell in cells(path))
 
 
-def sources(path: Path) -> Iterator[tuple[int, str]]:
-    """The cells with Python, as it can be compiled: (number among all cells from 1, source)."""
+@dataclass(frozen=True)
+class Cell:
+    """A cell with Python, as it can be compiled. number: among all cells, from 1. raises: whether it is meant to."""
+
+    number: int
+    source: str
+    raises: bool
+
+
+def cells(path: Path) -> Iterator[Cell]:
+    """The cells of a notebook that run in its own process."""
     for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8-sig"))["cells"], 1):
         source = "".join(cell["source"])
         first = source.split(None, 1)[0] if source.strip() else ""
         if cell["cell_type"] == "code" and (not first.startswith("%%") or first in OVER_PYTHON):
-            yield number, plain(source)
+            yield Cell(number, plain(source), _is_meant_to_raise(cell))
+
+
+def _is_meant_to_raise(cell: Mapping[str, Any]) -> bool:
+    """Whether its author says so, or has seen it raise and gone on below."""
+    tagged = "raises-exception" in cell.get("metadata", {}).get("tags", ())
+    return tagged or any(output.get("output_type") == "error" for output in cell.get("outputs", ()))
 
 
 def run(target: Target) -> None:
@@ -61,10 +78,15 @@ def run(target: Target) -> None:
     )
     sys.modules["__main__"] = module
     _plain_progress()
-    for number, source in sources(path):
-        name = f"{path}:cell {number}"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
+    for cell in cells(path):
+        name = f"{path}:cell {cell.number}"
+        linecache.cache[name] = (len(cell.source), None, cell.source.splitlines(keepends=True), name)
+        try:
+            exec(compile(cell.source, name, "exec", dont_inherit=True), module.__dict__)
+        except Exception as error:
+            if not cell.raises:
+                raise
+            sys.stderr.write(clean_traceback(error))
 
 
 def plain(source: str) -> str:
@@ -100,7 +122,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 def _plain_progress() -> None:
     """A progress bar made of widgets needs a notebook around it."""
     try:
-        import tqdm
+        tqdm: Any = importlib.import_module("tqdm")
     except ImportError:
         return
     bars: Any = types.ModuleType("tqdm.notebook")

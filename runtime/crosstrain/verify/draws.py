@@ -174,6 +174,8 @@ def split(rows: int, world: int) -> list[int]:
 
 def share_of(func: Any, args: Any, kwargs: Any, shares: list[int], rank: int) -> Call | None:
     """The part of process `rank` in a draw; None where the draw has no row per sample."""
+    if any(isinstance(arg, torch.nn.Parameter) for arg in args):
+        return None  # the start of a layer that happens to be as wide as the batch
     rows = sum(shares)
     in_place = func._schema.name.endswith("_") and bool(args) and isinstance(args[0], Tensor)
     shapes = [tuple(arg.shape) for arg in args if isinstance(arg, Tensor)]

@@ -165,9 +165,7 @@ class Launches:
         sys.stderr.flush()
         checks.reset()  # which writes what was not reached
         recorded, made = self._tracer.recorded(), alone.loaders.made
-        left = Left(
-            recorded, list(_output().printed), dict(self._written), made, None if rank else back
-        )
+        left = Left(recorded, list(_output().printed), dict(self._written), made, None if rank else back)
         buffer = io.BytesIO()
         torch.save(left, buffer)
         _write(self._out / str(rank) / LEFT, buffer.getvalue())
@@ -213,4 +211,4 @@ def _write(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".part")
     with _open(partial, "wb") as file:
         file.write(data)
-    os.replace(partial, path)
+    partial.replace(path)

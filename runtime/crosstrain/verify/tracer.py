@@ -252,4 +252,3 @@ def random_state() -> int:
     legacy: Any = np.random.get_state(legacy=False)
     words = legacy["state"]
     return zlib.crc32(words["key"].tobytes() + words["pos"].to_bytes(4, "little"), state)
-

@@ -26,6 +26,7 @@ from tests.corpora.public.runs import RUNS, Run
 HERE = Path(__file__).parent
 SCRIPTS = HERE / "scripts.json"
 STAND_INS = HERE / "stand_ins"
+REPOSITORY = HERE.parents[2]
 TIMEOUT = 900.0
 
 
@@ -69,7 +70,9 @@ def _verify(script: dict[str, Any], run: Run, checkout: Path, *, show: bool) -> 
         command += ["--verify-data", "synthetic", "--verify-steps", str(run.steps)]
         command += [*([] if show else ["--output-format", "json"]), "--", *run.args]
         libraries = [str(copy / folder) for folder in run.libraries]
-        paths = [str(STAND_INS), str(HERE.parents[2]), *libraries]
+        # This working tree's own packages, wherever crosstrain is installed from.
+        own = [str(REPOSITORY / folder) for folder in ("", "migrate", "runtime", "templates")]
+        paths = [str(STAND_INS), *own, *libraries]
         variables = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),

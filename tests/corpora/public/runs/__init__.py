@@ -5,7 +5,7 @@ An entry makes only data and configuration; of the script itself nothing is chan
 
 from __future__ import annotations
 
-from tests.corpora.public.runs import distributed, others, vision
+from tests.corpora.public.runs import distributed, notebooks, others, vision
 from tests.corpora.public.runs.run import Run as Run
 
-RUNS: dict[str, Run] = {**vision.RUNS, **others.RUNS, **distributed.RUNS}
+RUNS: dict[str, Run] = {**vision.RUNS, **others.RUNS, **distributed.RUNS, **notebooks.RUNS}

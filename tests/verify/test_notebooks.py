@@ -1,0 +1,186 @@
+"""`migrate --verify` and `crosstrain verify` of notebooks: what a launch starts, and what comes back from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from crosstrain.verify import Report, verify
+from crosstrain.verify.cells import cells, launches, plain
+
+from tests.notebooks import notebooks
+from tests.notebooks.support import document, notebook
+from tests.verify.test_proof import migrate
+
+STAGES = """\
+# %%
+%matplotlib inline
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+{imports}
+torch.manual_seed(5)
+files = !ls
+display(files)
+# %%
+points = torch.randn(36, 4)
+loader = DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=6, shuffle=True)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+# %%
+{first}
+# %%
+print("losses", [round(loss, 3) for loss in losses], round(model.weight.sum().item(), 3))
+# %%
+raise ValueError("as its author has seen it")
+# %%
+{second}
+# %%
+print("weights", round(model.weight.sum().item(), 3), losses[-1] < losses[0])
+"""
+LOOP = """\
+losses = []
+for epoch in range(2):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        {backward}
+        optimizer.step()
+    losses.append({loss})
+"""
+PLAIN = LOOP.format(backward="loss.backward()", loss="loss.item()")
+BEFORE = STAGES.format(imports="", first=f"%%time\n{PLAIN}", second=PLAIN)
+INSIDE = LOOP.format(
+    backward="accelerator.backward(loss)", loss="accelerator.reduce(loss, reduction='mean').item()"
+)
+
+
+def launch(*, state: bool = True, loss: str = "") -> str:
+    """A training that gives back its list, and its model's and its optimizer's state."""
+    body = INSIDE.replace("accelerator.reduce(loss, reduction='mean')", loss) if loss else INSIDE
+    inner = "".join(f"    {line}\n" for line in body.splitlines())
+    back = "model_state, optimizer_state, losses = " if state else "*_, losses = "
+    load = "model.load_state_dict(model_state)\noptimizer.load_state_dict(optimizer_state)\n" if state else ""
+    return (
+        "def training(model, optimizer, loader):\n"
+        "    accelerator = Accelerator()\n"
+        "    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n"
+        f"{inner}"
+        "    return accelerator.get_state_dict(model), optimizer.state_dict(), losses\n"
+        f"{back}notebook_launcher(training, (model, optimizer, loader))\n{load}"
+    )
+
+
+def after(first: str, second: str) -> str:
+    imports = "from crosstrain import Accelerator, notebook_launcher"
+    return STAGES.format(imports=imports, first=first, second=second)
+
+
+def document_with_its_error(text: str) -> bytes:
+    """The notebook as it was saved: one cell raised, and its author went on."""
+    made = document(text)
+    for cell in made["cells"]:
+        if cell["source"] and cell["source"][0].startswith("raise"):
+            cell["outputs"] = [{"output_type": "error", "ename": "ValueError", "evalue": "", "traceback": []}]
+    return json.dumps(made).encode()
+
+
+def verified(tmp_path: Path, migrated: str, **options: object) -> Report:
+    paths = []
+    for name, text in (("before", BEFORE), ("after", migrated)):
+        paths.append(tmp_path / f"{name}.ipynb")
+        paths[-1].write_bytes(document_with_its_error(text))
+    return verify(*paths, timeout=60, **options)  # type: ignore[arg-type]
+
+
+def test_two_launches_and_what_comes_back_from_them(tmp_path: Path) -> None:
+    """The second training goes on with the weights, the optimizer and the random numbers of the first."""
+    report = verified(tmp_path, after(launch(), launch()))
+    assert [(run.verdict.value, run.steps) for run in report.runs] == [("identical", 24), ("equal", 24)], (
+        report.runs
+    )
+    assert "num_processes=2" in report.runs[1].launch
+    assert {check.kind for check in report.checks} >= {"loader", "mean"}
+    assert all(":cell " in check.file for check in report.checks)
+
+
+def test_steps_end_a_run_within_a_launch(tmp_path: Path) -> None:
+    report = verified(tmp_path, after(launch(), launch()), steps=15)
+    assert [(run.verdict.value, run.steps) for run in report.runs] == [("identical", 15), ("equal", 15)]
+
+
+def test_a_state_that_does_not_come_back_is_seen(tmp_path: Path) -> None:
+    """In one process the notebook's own model is trained; in several another one is."""
+    report = verified(tmp_path, after(launch(state=False), launch(state=False)))
+    assert [run.verdict.value for run in report.runs] == ["identical", "different"]
+
+
+def test_a_number_of_one_process_is_seen(tmp_path: Path) -> None:
+    report = verified(tmp_path, after(launch(loss="loss"), launch()), processes=[2])
+    (run,) = report.runs
+    assert run.verdict.value == "different"
+    assert run.difference is not None and run.difference.quantity == "printed line"
+
+
+def test_a_rank_that_fails_is_told_with_its_cell(tmp_path: Path) -> None:
+    broken = launch().replace(
+        "    accelerator = Accelerator()\n",
+        "    accelerator = Accelerator()\n    1 / accelerator.process_index\n",
+    )
+    report = verified(tmp_path, after(broken, launch()), processes=[2])
+    (run,) = report.runs
+    assert run.verdict.value == "failed"
+    assert "ZeroDivisionError" in run.error
+    assert 'after.ipynb:cell 3", line 3, in training' in run.error
+
+
+def test_ranks_that_wait_for_each_other_are_found(tmp_path: Path) -> None:
+    waits = "    accelerator = Accelerator()\n    if accelerator.is_main_process: accelerator.wait_for_everyone()\n"
+    stuck = launch().replace("    accelerator = Accelerator()\n", waits)
+    report = verified(tmp_path, after(stuck, launch()), processes=[2])
+    (run,) = report.runs
+    assert run.verdict.value in ("failed", "hung")
+
+
+def test_a_migrated_notebook_is_proven(tmp_path: Path) -> None:
+    (tmp_path / "train.ipynb").write_bytes(notebook(notebooks.FLAT))
+    done = migrate(tmp_path, "train.ipynb", "--verify", "--verify-steps", "8", "--output-format", "json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [run["verdict"] for run in report["verify"]["runs"]] == ["identical", "equal", "agree"]
+    assert report["summary"]["changed"] == 1 if "summary" in report else True
+
+
+def test_a_notebook_that_stays_in_one_process_is_compared_on_one(tmp_path: Path) -> None:
+    text = notebooks.FLAT.replace("for epoch in range(3):", "for epoch in range(3):  # migrate: skip CT801")
+    (tmp_path / "train.ipynb").write_bytes(notebook(text))
+    done = migrate(tmp_path, "train.ipynb", "--verify", "--verify-steps", "4", "--output-format", "json")
+    assert done.returncode == 0, done.stderr
+    proof = json.loads(done.stdout)["verify"]
+    assert [run["verdict"] for run in proof["runs"]] == ["identical"]
+    assert "trains in its own process" in proof["notes"][-1]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("%matplotlib inline\nx = 1", "pass\nx = 1"),
+        ("if x:\n    !ls \\\n  -l\n    y = 2", "if x:\n    pass\n\n    y = 2"),
+        ("files = !ls", "files = []"),
+        ("%time x = train(3)", "x = train(3)"),
+        ("%%time\nx = 1", "\nx = 1"),
+        ("len?", "pass"),
+        ("x = 5 %3", "x = 5 %3"),
+        ("s = '''\n%time\n'''", "s = '''\n%time\n'''"),
+    ],
+)
+def test_lines_of_ipython_are_left_out_and_others_stay_where_they_are(source: str, expected: str) -> None:
+    assert plain(source) == expected
+
+
+def test_which_cells_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    path.write_bytes(notebook("# %% [markdown]\nx\n# %%\n%%bash\nls\n# %%\nx = 1\n# %%\n%%capture\ny = 2\n"))
+    assert [(cell.number, cell.source) for cell in cells(path)] == [(3, "x = 1"), (4, "\ny = 2")]
+    assert not launches(path)

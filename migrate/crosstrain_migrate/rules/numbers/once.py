@@ -44,7 +44,7 @@ def _losses(context: Context) -> list[_Loss]:
     for edit in context.edits:
         if not isinstance(edit, e.Replace) or not edit.template.endswith(GLOBAL):
             continue
-        variable = _variable(edit.node)
+        variable = variable_of(edit.node)
         if variable is not None:
             value = context.facts.interp.reaching.get(variable, frozenset())
             readers[variable.id, value, edit.template][variable] = edit
@@ -56,7 +56,7 @@ def _losses(context: Context) -> list[_Loss]:
     return sorted(found, key=lambda loss: min(place_of(reader) for reader in loss.readers))
 
 
-def _variable(node: ast.AST) -> ast.Name | None:
+def variable_of(node: ast.AST) -> ast.Name | None:
     """`loss` of `loss`, `loss.data`, `loss.data[0]` and `loss.detach()`."""
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:

@@ -33,6 +33,7 @@ from .shard_values import local_shards, shards
 from .shares import Sink, SinkFinder
 from .trained import trains_every_batch
 from .transactions import Transaction
+from .unshown import Unshown
 
 RULE = "CT602"
 SPLIT = "split training and evaluation into two loops"
@@ -241,8 +242,15 @@ class _Training(Globaliser):
             self._say_what_is_filled(sink)
         sinks = [s for s in sinks if s not in filled]
         done = [*self._pools(sinks), *self._row_loops(sinks)]
+        unshown = Unshown(self.context, self.own)
+        kept = unshown.of(sinks)
+        unshown.note(kept)
         for sink in sinks:
-            if sink in self.own.reads or any(self.facts.table.is_inside(sink.node, part) for part in done):
+            if (
+                sink in self.own.reads
+                or sink in kept
+                or any(self.facts.table.is_inside(sink.node, part) for part in done)
+            ):
                 continue
             self.gatherer.read = sink
             if any(s.loader in evaluated for s in shards(self.facts, sink.node)):

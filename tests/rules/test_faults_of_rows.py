@@ -224,6 +224,7 @@ FAULTS = [
             "imports": "import numpy as np",
             "setup": "sizes = []",
             "after_step": "sizes.append(np.sqrt(len(x)))",
+            "after_epoch": "print(sizes)",
         },
         lacks=("sizes.append(np.sqrt(len(x)))",),
     ),

@@ -105,7 +105,9 @@ def run(model, batch, accelerator):
         f"accelerator.print(math.exp({LOSS}.item()))",
         imports="import math",
     ),
-    step("collected", "losses.append(loss.item())", f"losses.append({LOSS}.item())", setup="losses = []"),
+    summed(
+        "collected", "losses = []", "losses.append(loss.item())", f"losses.append({LOSS}.item())", "losses"
+    ),
     step(
         "collected in a dictionary",
         'history["loss"].append(loss.item())',
@@ -150,11 +152,12 @@ def run(model, batch, accelerator):
         {"after_epoch": f"best = min(best, {LOSS}.item())"},
         at="min(best",
     ),
-    step(
+    summed(
         "the worst loss",
+        "worst = 0.0",
         "worst = max(worst, loss.item())",
         f"worst = max(worst, {LOSS}.item())",
-        setup="worst = 0.0",
+        "worst",
     ),
     summed(
         "losses by batch",

@@ -5,16 +5,17 @@ from __future__ import annotations
 from .numbers import LOSS, RULE
 from .support import SLOTS, Case, converts, each, leaves
 
-START = {"epoch": "total, n = 0.0, 0"}
+START = {"epoch": "total, n = 0.0, 0", "after_epoch": "print(total, n)"}
+TOLD = {"after_epoch": "accelerator.print(total, n)"}
 
 
 def together(name: str, before: str, after: str, at: str = "loss.item()") -> Case:
-    return converts(RULE, name, {**START, "after_step": before}, {"after_step": after}, at=at)
+    return converts(RULE, name, {**START, "after_step": before}, {**TOLD, "after_step": after}, at=at)
 
 
 def apart(name: str, before: str, after: str, **more: str) -> Case:
     """Readers for which the loss cannot be reduced together."""
-    return leaves(RULE, name, {**START, "after_step": before, **more}, {"after_step": after})
+    return leaves(RULE, name, {**START, "after_step": before, **more}, {**TOLD, "after_step": after})
 
 
 TWO = {
@@ -27,12 +28,12 @@ FIT, SIZE = (LOSS.replace("loss", name) for name in ("fit", "size"))
 
 def two(name: str, before: str, after: str, at: str = "") -> Case:
     """Readers of two losses."""
-    return converts(RULE, name, {**TWO, "after_step": before}, {"after_step": after}, at=at)
+    return converts(RULE, name, {**TWO, "after_step": before}, {**TOLD, "after_step": after}, at=at)
 
 
 def two_apart(name: str, before: str, after: str) -> Case:
     """Readers for which two losses cannot be reduced together."""
-    return leaves(RULE, name, {**TWO, "after_step": before}, {"after_step": after})
+    return leaves(RULE, name, {**TWO, "after_step": before}, {**TOLD, "after_step": after})
 
 
 POSITIVE = [
@@ -58,6 +59,7 @@ POSITIVE = [
         "two losses of one statement",
         "print(fit.item(), size.item())",
         f"{BOTH}\naccelerator.print(fit.item(), size.item())",
+        at="print(fit",
     ),
     two(
         "two losses of two statements",
@@ -101,8 +103,9 @@ NEGATIVE = [
             + "\ntotal += loss.item()\nprint(loss.item())\nloss += 0.1 * model.weight.square().sum()",
         },
         {
+            **TOLD,
             "loss": SLOTS["loss"]
-            + f"\ntotal += {LOSS}.item()\naccelerator.print({LOSS}.item())\nloss += 0.1 * model.weight.square().sum()"
+            + f"\ntotal += {LOSS}.item()\naccelerator.print({LOSS}.item())\nloss += 0.1 * model.weight.square().sum()",
         },
     ),
     leaves(
@@ -110,6 +113,7 @@ NEGATIVE = [
         "backward stands between the readers",
         {**START, "loss": SLOTS["loss"] + "\ntotal += loss.item()", "after_step": "print(loss.item())"},
         {
+            **TOLD,
             "loss": SLOTS["loss"] + f"\ntotal += {LOSS}.item()",
             "after_step": f"accelerator.print({LOSS}.item())",
         },

@@ -122,7 +122,8 @@ NEGATIVE = [
     leaves(
         NUMBERS,
         "padded rows are kept",
-        padding(setup="seen = []", after_step="seen.extend(x.tolist())"),
+        padding(setup="seen = []", after_step="seen.extend(x.tolist())", after_epoch="print(seen)"),
+        {"after_epoch": "accelerator.print(seen)"},
         findings=[(NUMBERS, "seen.extend"), *SEEN],
     ),
     leaves(

@@ -75,7 +75,7 @@ def test_training_and_evaluation_share_a_measure() -> None:
     result = migrate(SCRIPT)
     assert result.changed, result.findings
     assert "gather" not in result.after.split("def evaluate")[0]
-    assert 'bar.set_postfix(loss=accelerator.reduce(loss, reduction="mean").item())' in result.after
+    assert "bar.set_postfix(loss=loss.item())" in result.after
     check_invariants(SCRIPT, result)
 
 

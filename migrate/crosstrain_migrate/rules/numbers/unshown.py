@@ -74,7 +74,8 @@ class Unshown:
             )
 
     def _tells_nobody(self, sink: Sink) -> bool:
-        if self.own.flow(sink).decisions or self.facts.batch_loop_around(sink.node) is None:
+        decides = bool(self.own.flow(sink).decisions)
+        if decides or self.own.flows_back(sink) or self.facts.batch_loop_around(sink.node) is None:
             return False
         return all(self._is_silent(statement, sink) for statement in self.own.flow(sink).statements)
 

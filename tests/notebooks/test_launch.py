@@ -473,3 +473,30 @@ def test_the_notebooks_own_accelerator_prepares_nothing_that_is_not_made_yet() -
     assert not result.refused, result.findings
     assert source(result, 6) == "# in the notebook's own process\naccelerator = Accelerator()\nkeep(points)"
     assert "model = nn.Linear(8, 3)\nmodel, test_loader = accelerator.prepare(" in source(result, 7)
+
+
+def test_a_model_that_is_moved_after_its_training_is_the_notebooks_own() -> None:
+    for move in ("model = model.to('cpu')", "model.cpu()"):
+        look = f"{move}\nprint(model(test_points).sum())"
+        result = migrate(START + MODEL + LOOP + f"# %%\n{look}\n")
+        assert source(result, 6).endswith("\nmodel.load_state_dict(model_state)")
+        assert source(result, 7) == look
+
+
+def test_a_second_model_with_its_device_and_its_optimizer_below_the_first_training() -> None:
+    """What the first training is launched with knows nothing of them, and what the second one is nothing of the first."""
+    choice = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+    first = "# %%\nmodel = nn.Linear(8, 3)\nmodel.to('cpu')  # to begin with\n"
+    first += "optimizer = torch.optim.SGD(model.parameters(), lr=0.2)\n"
+    first += LOOP.replace("        x, y = x.to(device), y.to(device)\n", "")
+    second = (
+        f"# %%\n{choice}# %%\nother = nn.Linear(8, 3).to(device)\nprint(other(torch.ones(1, 8).to(device)))\n"
+    )
+    second += "optimizer = torch.optim.SGD(other.parameters(), lr=0.1)\n" + LOOP.replace("model(", "other(")
+    text = START.replace(f'{choice}print("training on", device)\n', "") + first + second
+    result = migrate(text)
+    assert not [f for f in result.findings if f.rule in ("CT001", "CT801")]
+    assert "model.to('cpu')  # to begin with" in source(result, 5)
+    assert source(result, 6).endswith("\nnotebook_launcher(training, (model, optimizer, train_loader))")
+    assert "other = nn.Linear(8, 3).to(device)\n" in source(result, 8)
+    assert "def training_2(optimizer, other, train_loader):" in source(result, 9)

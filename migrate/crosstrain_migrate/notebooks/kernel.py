@@ -14,7 +14,7 @@ from functools import cached_property
 
 from crosstrain_migrate.rules.distribution.plain import Lines
 
-from .forms import HOLDER, first_of, guarded_by, is_construct, is_own, is_prepare, targets_of
+from .forms import HOLDER, calls_one_of, first_of, guarded_by, is_construct, is_own, is_prepare, targets_of
 from .needs import Statements, stored
 
 _NONE: frozenset[str] = frozenset()
@@ -106,19 +106,30 @@ class Kernel:
         self._give_back_lost()
 
     def _is_idle_move(self, statement: ast.stmt) -> bool:
-        """`model = model.to(device)` of what is prepared in each process, unless a cell before that computes with it."""
+        """`model = model.to(device)` of what is prepared in each process, unless a cell before that computes with it.
+
+        What is moved to the CPU, or moved after the last training, is moved for the kernel's own sake.
+        """
         value = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
         called = value.func if isinstance(value, ast.Call) else None
         if not isinstance(called, ast.Attribute) or called.attr not in ("to", "cuda"):
             return False
         name = called.value.id if isinstance(called.value, ast.Name) else ""
         own = isinstance(statement, ast.Expr) or targets_of(statement) == [name]
-        return own and name in self.prepared and not self._is_used_above({name}, statement)
+        assert isinstance(value, ast.Call)
+        if not own or name not in self.prepared or any(_is_device(a) and _is_cpu(a) for a in value.args):
+            return False
+        return self._next_training(statement) > 0 and not self._is_used_above({name}, statement)
+
+    def _next_training(self, statement: ast.stmt) -> int:
+        """The line of the first training below a statement, 0 where there is none."""
+        lines = (s.lineno for s in self.now.running if s not in self.statements)
+        return min((line for line in lines if line > statement.lineno), default=0)
 
     def _is_used_above(self, names: Collection[str], statement: ast.stmt) -> bool:
-        """Whether the kernel computes with a variable on its device between a statement and the first training."""
-        first = min((s.lineno for s in self.now.running if s not in self.statements), default=0)
-        between = [s for s in self.statements if statement.lineno < s.lineno < first]
+        """Whether the kernel computes with a variable on its device between a statement and the next training."""
+        until = self._next_training(statement)
+        between = [s for s in self.statements if statement.lineno < s.lineno < until]
         return any(
             set(names) & _named(s) and self._devices & _named(s) and not stored([s]) & set(names)
             for s in between
@@ -205,8 +216,8 @@ class Kernel:
         return frozenset(
             name
             for s in self.before.running
-            if isinstance(s, ast.Assign | ast.If) and _chooses_device(s)
-            for name in stored([s])
+            if isinstance(s, ast.Assign | ast.If)
+            for name in _chosen_devices(s)
         )
 
     def device_of(self, statements: Sequence[ast.stmt]) -> str:
@@ -239,12 +250,26 @@ def _knows_holder(node: ast.AST) -> bool:
     )
 
 
-def _chooses_device(statement: ast.stmt) -> bool:
-    """`torch.device(...)`, `"cuda" if ... else "cpu"`."""
-    return any(
-        isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.split(":")[0] in _DEVICES
-        for n in ast.walk(statement)
+def _chosen_devices(statement: ast.stmt) -> set[str]:
+    """The variables that a statement sets to a device: `torch.device(...)`, `"cuda" if ... else "cpu"`."""
+    assigned = (n for n in ast.walk(statement) if isinstance(n, ast.Assign) and _is_device(n.value))
+    return {name for n in assigned for name in stored([n])}
+
+
+def _is_device(value: ast.expr) -> bool:
+    if isinstance(value, ast.Constant):
+        return isinstance(value.value, str) and value.value.split(":")[0] in _DEVICES
+    if isinstance(value, ast.JoinedStr | ast.BoolOp):
+        return any(map(_is_device, value.values))
+    if isinstance(value, ast.IfExp):
+        return _is_device(value.body) or _is_device(value.orelse)
+    return calls_one_of(value, ("device",)) and any(
+        _is_device(a) for n in ast.walk(value) if isinstance(n, ast.Call) for a in n.args
     )
+
+
+def _is_cpu(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value == "cpu"
 
 
 def _calls_cuda(statement: ast.stmt) -> bool:

@@ -152,9 +152,12 @@ class Text:
         """Trained models go where cells below, up to the next training, compute with them."""
         section = self._section(since, until)
         device, used = self.kernel.device_of(section), self.now.reach(section)
-        if not device or self._own_is_needed(section, done):
+        before, cell = self.kernel.before, self.now.cells(since)[0]
+        made = {n for s in before.running if before.cell(s) <= cell for n in stored([s])}
+        if not device or (device.isidentifier() and device not in made) or self._own_is_needed(section, done):
             return []
-        return [f"{n}.to({device})" for n in self._prepared(section, done) if n in used and self._is_model(n)]
+        trained = [n for n in self._prepared([], done) if n in made and n in used and self._is_model(n)]
+        return [f"{n}.to({device})" for n in trained]
 
     def _own_is_needed(self, section: list[ast.stmt], done: Sequence[Training]) -> bool:
         reach = self.now.reach(self.kernel.altered(section))
@@ -278,10 +281,14 @@ class Function:
         """
         ready = self.work.ready
         own = {s for n, s in ready.items() if n in self.reach}
+        # What belongs together is prepared together, be it reached by name or not: a model through its optimizer.
+        together = {s for n, s in ready.items() if n in self.reach and not is_loader(n, self.work.roles)}
         names = [
             n
             for n, s in ready.items()
-            if s in own and _is_plain_prepare(s) and (n in self.reach or not is_loader(n, self.work.roles))
+            if s in own
+            and _is_plain_prepare(s)
+            and (n in self.reach or (s in together and not is_loader(n, self.work.roles)))
         ]
         return names, [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
 

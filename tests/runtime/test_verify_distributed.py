@@ -212,3 +212,11 @@ def test_helper_that_is_never_called_changes_nothing(tmp_path: Path) -> None:
     report = run(tmp_path, plain, plain, default_launch=False)
     assert verdicts(report) == ["identical", "equal"], report
     assert report.runs[1].against == ""
+
+
+def test_original_that_mpirun_starts_on_each_machine(tmp_path: Path) -> None:
+    asked = SPAWN.replace(
+        "    torch.cuda.set", "    assert os.environ['OMPI_COMM_WORLD_RANK'] == '0'\n    torch.cuda.set"
+    )
+    report = run(tmp_path, asked, converted())
+    assert verdicts(report) == ["identical", "identical"], report

@@ -48,7 +48,7 @@ class Job:
 
     devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
     launched: a launcher's variables also for one process. per_rank: each rank is compared by itself, and all start with
-    the same random numbers and with a device each. rank_option: a launcher's option for the local rank. shares: draw random numbers as so many processes
+    the same random numbers and with a device each. rank_option: a launcher's option for the local rank. ranks_env: variables of each rank. shares: draw random numbers as so many processes
     would, of which each reads the loaders `whole` by itself. frozen: undo every step; after `steps`,
     end the passes over the loaders `cut_short` and go on until another one begins. rows: keep what is gathered for the first batch of each pass, and permute that batch
     (`rows.py`). double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
@@ -70,6 +70,7 @@ class Job:
     launched: bool = False
     per_rank: bool = False
     rank_option: str = ""
+    ranks_env: list[dict[str, str]] = field(default_factory=list)
     shares: int = 0
     whole: tuple[int, ...] = ()
     frozen: bool = False

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -36,7 +36,9 @@ STACK_LINES = 30  # of each rank that hangs
 # Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
 SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
 # What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
-NEEDS_LAUNCHER = re.compile(r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)\b|--local[-_]rank\b")
+NEEDS_LAUNCHER = re.compile(
+    r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMPI_\w+|SLURM_\w+)\b|--local[-_]rank\b"
+)
 # The same, of torch.distributed.launch, which tells the rank as an option.
 RANK_OPTION = re.compile(r"""["'](--local[-_]rank)["']""")
 SAID = 2000  # characters
@@ -122,27 +124,18 @@ class Runner:
         Later runs are started in the way that worked.
         """
         plain = self.request
-        done = self.run(script, Variant("original"))
-        text = "\n".join([done.run.error, *(line for rank in done.ranks for line in rank.lines[-3:])])
-        caught = "".join(rank.stderr[-SAID:] for rank in done.ranks)  # by the script, or by what runs it
-        if done.run.verdict is Verdict.RAN:
-            return done
-        idle = done.run.verdict is Verdict.NO_STEPS  # as many processes as there are GPUs
-        cuda = plain.devices == "absent" and (idle or NEEDS_CUDA.search(text))
-        launcher = NEEDS_LAUNCHER.search(text + caught)
-        for change, needed in (
-            ({"devices": "present"}, cuda),
-            ({"launched": True}, launcher),
-            ({"devices": "present", "launched": True}, cuda and launcher),
-        ):
-            if not needed:
-                continue
-            self.request = replace(self.request, **change)
-            again = self.run(script, Variant("original"))
-            if again.run.verdict is Verdict.RAN:
-                return again
-            self.request = plain
-        return done
+        ways = [plain]
+        first: Finished | None = None
+        for way in ways:  # which grows
+            self.request = way
+            done = self.run(script, Variant("original"))
+            if done.run.verdict is Verdict.RAN:
+                return done
+            first = first or done
+            ways += [other for other in other_ways(way, done) if other not in ways]
+        self.request = plain
+        assert first is not None
+        return first
 
     def run(self, script: Path, variant: Variant) -> Finished:
         """Run a script once, with `variant.world` ranks."""
@@ -195,6 +188,8 @@ class Runner:
         request = self.request
         shared = variant.world > 1 and not variant.own_batches
         of_notebook = cells.is_notebook(script)
+        original = not variant.migrated and (variant.per_rank or request.launched)
+        world = variant.world
         return Job(
             script=str(script),
             args=request.args,
@@ -210,6 +205,7 @@ class Runner:
             devices=variant.devices or request.devices,
             launched=request.launched,
             per_rank=variant.per_rank,
+            ranks_env=[other_launchers(script, rank, world) for rank in range(world)] if original else [],
             rank_option=rank_option(script) if self._tells_rank(variant) else "",
             shares=variant.shares,
             whole=variant.whole,
@@ -223,6 +219,31 @@ class Runner:
             data=request.data,
             launches=variant.world if of_notebook else 0,
         )
+
+
+def other_ways(way: Request, failed: Finished) -> Iterator[Request]:
+    """How a script may want to be started that failed when it was started in this way."""
+    said = "\n".join([failed.run.error, *(line for rank in failed.ranks for line in rank.lines[-3:])])
+    caught = "".join(rank.stderr[-SAID:] for rank in failed.ranks)  # by the script, or by what runs it
+    idle = failed.run.verdict is Verdict.NO_STEPS  # it starts as many processes as there are GPUs
+    if way.devices == "absent" and (idle or NEEDS_CUDA.search(said + caught)):
+        yield replace(way, devices="present")
+    if not way.launched and NEEDS_LAUNCHER.search(said + caught):
+        yield replace(way, launched=True)
+
+
+def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
+    """What mpirun and srun would say, for a script that asks for it.
+
+    One that starts its processes by itself is told of machines, of which there is one.
+    """
+    text = script.read_text(encoding="utf-8", errors="replace")
+    if "OMPI_COMM_WORLD" not in text and "SLURM_PROCID" not in text:
+        return {}
+    place, size = ("0", "1") if "spawn(" in text else (str(rank), str(world))
+    ours = {"OMPI_COMM_WORLD_RANK": place, "OMPI_COMM_WORLD_LOCAL_RANK": place, "OMPI_COMM_WORLD_SIZE": size}
+    slurm = {"SLURM_PROCID": place, "SLURM_LOCALID": place, "SLURM_NTASKS": size, "SLURM_NPROCS": size}
+    return {name: value for name, value in {**ours, **slurm}.items() if name in text}
 
 
 def rank_option(script: Path) -> str:

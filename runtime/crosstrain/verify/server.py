@@ -222,6 +222,7 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
     die_with_parent()
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
+    os.environ.update(job["ranks_env"][rank] if job["ranks_env"] else {})
     if job["world"] > 1 or job["launched"]:
         os.environ.update(rank_variables(rank, job["world"], port, folder))
     null = os.open(os.devnull, os.O_RDONLY)

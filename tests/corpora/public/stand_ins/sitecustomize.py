@@ -27,7 +27,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         sys.meta_path.insert(0, self)  # who only asked whether it is there will ask again
         if spec is not None and spec.loader is not None:
             _without_missing_operators()
-            _then(spec.loader, _without_trained_weights)
+            _then(spec.loader, _complete)
         return spec
 
 
@@ -53,6 +53,32 @@ def _then(loader: Any, change: Callable[[], None]) -> None:
         change()
 
     loader.exec_module = exec_module
+
+
+def _complete() -> None:
+    _without_trained_weights()
+    _with_suppression()
+
+
+def _with_suppression() -> None:
+    """Of overlapping boxes those with the highest scores stay."""
+    import torch
+
+    boxes: Any = importlib.import_module("torchvision.ops.boxes")
+
+    def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
+        left = scores.argsort(descending=True, stable=True)
+        kept = []
+        while len(left):
+            kept.append(left[0])
+            overlaps = boxes.box_iou(dets[left[:1]], dets[left[1:]])[0]
+            left = left[1:][overlaps <= iou_threshold]
+        return torch.stack(kept) if kept else left
+
+    operators = torch.library.Library("torchvision", "DEF")
+    operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    operators.impl("nms", nms, "CPU")
+    boxes._operators, boxes._assert_has_ops = operators, lambda: None
 
 
 def _without_trained_weights() -> None:

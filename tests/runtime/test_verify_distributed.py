@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain.verify import Report, verify
+from crosstrain.verify.curves import curves
 
 START = """
 import os, sys, torch
@@ -120,6 +121,7 @@ def test_original_that_torchrun_starts_is_compared_on_as_many_processes(tmp_path
     assert report.runs[1].against == "the original on 2 processes, rank by rank"
     assert report.runs[1].launch == "crosstrain launch --num-processes 2 after.py"
     assert report.runs[1].steps == 6
+    assert [curve.name for curve in curves(report)][2:] == ["original, 2 processes", report.runs[1].name]
     assert any("2 processes as torchrun does" in note for note in report.notes)
 
 

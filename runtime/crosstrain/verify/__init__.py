@@ -3,11 +3,11 @@
 * `engine`: `verify(original, migrated, ...) -> Report`, the whole road;
 * `server`, `client`: a process with torch loaded, from which every run is forked, and its other end;
 * inside a run: `cells`, `launched` (a notebook, and the processes that it starts); `tracer`, `trained`, `batches`,
-  `late` (hooks); `devices`, `alone`, `eager`, `synthetic`, `confine` (what a script finds); `draws`, `fetching`,
-  `double`, `frozen` (what is done in another way, to compare with);
+  `late` (hooks); `devices`, `launcher`, `alone`, `eager`, `synthetic`, `confine` (what a script finds); `draws`,
+  `fetching`, `double`, `frozen` (what is done in another way, to compare with);
 * `traces`: what a run leaves behind, without torch;
-* `originals`, `comparing`, `defaults`, `xla`: which runs are made, and the verdict on each; `compare`, `lines`,
-  `evaluation`, `noise`, `tolerance`: what they are judged by; `causes`: why something differs;
+* `originals`, `comparing`, `rank_by_rank`, `defaults`, `xla`: which runs are made, and the verdict on each;
+  `compare`, `lines`, `evaluation`, `noise`, `tolerance`: what they are judged by; `causes`: why something differs;
 * `report`, `curves`, `render`: what the caller and the terminal get.
 
 Running a script here does what running it would do, but for its working directory: verify only scripts that

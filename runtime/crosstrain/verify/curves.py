@@ -34,7 +34,8 @@ def curves(report: Report) -> list[Curve]:
     for number, run in enumerate(run for run in report.runs if run.losses and not run.frozen):
         style = number % len(STYLES)
         if run.compared:
-            found.append(Curve(f"original, drawing as {run.processes}", run.compared, style, True))
+            how = f"{run.processes} processes" if run.by_rank else f"drawing as {run.processes}"
+            found.append(Curve(f"original, {how}", run.compared, style, True))
         found.append(Curve(run.name, run.losses, style, False))
     return [curve for curve in found if curve.losses]
 

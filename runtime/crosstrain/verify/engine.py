@@ -150,8 +150,8 @@ def _notes(request: Request, originals: Originals, started: Started | None) -> t
         notes.append("the original asks for a launcher: it ran as the only process of one")
     if b"DistributedSampler" in text:
         notes.append(
-            "where a DistributedSampler shuffles, its order, which comes from its own seed and the epoch, was drawn "
-            "from torch's random state instead, as in a script without it"
+            f"where a DistributedSampler shuffles{' for one process' if started else ''}, its order, which comes from "
+            "its own seed and the epoch, was drawn from torch's random state instead, as in a script without it"
         )
     asked = {*originals.trace.asked, *(started.ranks[0].asked if started else ())}
     notes += [NOTES[name] for name in sorted(asked)]

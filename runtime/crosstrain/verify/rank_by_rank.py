@@ -111,7 +111,7 @@ class RankByRank:
         done = self._runner.run(self._after, variant)
         against = f"the original on {world} processes, rank by rank"
         launch = f"crosstrain launch --num-processes {world} {self._after.name}"
-        run = replace(done.run, against=against, launch=launch, notes=())
+        run = replace(done.run, against=against, launch=launch, notes=(), by_rank=True)
         losses, compared = losses_of(done.ranks), losses_of(self._started.ranks)
         return replace(self._verdict(run, done), losses=losses, compared=compared)
 

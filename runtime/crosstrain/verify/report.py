@@ -94,7 +94,8 @@ class Run:
     """One run of the migrated script (or, in `Report.original`, of the original).
 
     name: which run; launch: the command line that it stands for. against: what it was compared with, where
-    that is not simply the original, and compared: the losses of that. frozen: every step was undone. losses: the
+    that is not simply the original, and compared: the losses of that. frozen: every step was undone. by_rank: each rank
+    was compared with the original's. losses: the
     global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative
     error seen (weights: relative to the way they moved). error: the traceback, or where each rank hung. seconds:
     wall time of the run. compiled: graphs that XLA compiled in each optimizer step. checks: those that the runtime
@@ -113,6 +114,7 @@ class Run:
     launch: str = ""
     against: str = ""
     frozen: bool = False
+    by_rank: bool = False
     cause: Cause | None = None
     losses: tuple[float, ...] = ()
     compared: tuple[float, ...] = ()

@@ -276,7 +276,7 @@ RUNS: dict[str, Run] = {
             *("--result_path", "results", "--dataset", "kinetics", "--model", "resnet"),
             *("--model_depth", "10", "--n_classes", "3", "--batch_size", "8", "--n_val_samples", "2"),
             *("--sample_size", "32", "--sample_duration", "4", "--n_threads", "0", "--n_epochs", "2"),
-            *("--checkpoint", "1", "--distributed", "--world_size", "1"),
+            *("--checkpoint", "1", "--learning_rate", "0.001", "--distributed", "--world_size", "1"),
             *("--dist_url", "tcp://127.0.0.1:23456"),
         ),
         _videos,

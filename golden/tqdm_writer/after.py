@@ -1,11 +1,11 @@
 import argparse
 import json
+import os
 import pathlib
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-import os
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from sklearn.metrics import classification_report, f1_score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -371,15 +372,43 @@ def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:
 def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
     """Adds `from package import name` lines to the imports around torch's, where a sorter would put them."""
     body = list(module.body)
-    for code in _joined(codes):
+    codes = _joined(codes)
+    for code in codes:
+        if _has_joined(body, code):
+            continue
         fresh = cst.ensure_type(_parse(code, module)[0], cst.SimpleStatementLine)
-        position, first_of_block = _import_position(body, code.split()[1])
+        package = code.split()[1]
+        of_library = code.startswith("import ") and package in sys.stdlib_module_names
+        position, first_of_block = (_beside_library if of_library else _import_position)(body, package)
         if first_of_block:
             following = cst.ensure_type(body[position], cst.SimpleStatementLine)
             fresh = fresh.with_changes(leading_lines=following.leading_lines)
             body[position] = following.with_changes(leading_lines=[])
         body.insert(position, fresh)
     return module.with_changes(body=body)
+
+
+def _has_joined(body: list[_Statement], code: str) -> bool:
+    """Whether the file imports `code` already, or from the same package what a conversion has put there before."""
+    lines = [cst.Module([s]).code.strip() if _imported_module(s) is not None else "" for s in body]
+    if code in lines:
+        return True
+    start, keyword, names = code.partition(" import ")
+    line = next((n for n, text in enumerate(lines) if text.startswith(start + keyword)), None)
+    if not keyword or line is None or start not in _RUNTIMES:
+        return False
+    _, _, there = lines[line].partition(keyword)
+    if not all(name.strip().isidentifier() for name in there.split(",")):
+        return False
+    joined = ", ".join(sorted({n.strip() for n in (*there.split(","), *names.split(","))}))
+    found = cst.ensure_type(body[line], cst.SimpleStatementLine)
+    fresh = cst.ensure_type(cst.parse_statement(start + keyword + joined), cst.SimpleStatementLine)
+    body[line] = found.with_changes(body=fresh.body)
+    return True
+
+
+_Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+_RUNTIMES = frozenset({"from crosstrain", "from accelerate"})
 
 
 def _joined(codes: list[str]) -> list[str]:
@@ -389,6 +418,24 @@ def _joined(codes: list[str]) -> list[str]:
         start, keyword, name = code.partition(" import ") if code.startswith("from ") else (code, "", "")
         names.setdefault(start + keyword, []).append(name)
     return [start + ", ".join(sorted(found)) for start, found in names.items()]
+
+
+def _beside_library(body: Sequence[cst.BaseStatement], package: str) -> tuple[int, bool]:
+    """Where `import package` of the standard library goes: among its like, by name, or above all other imports."""
+    plain = [
+        (index, name)
+        for index, statement in enumerate(body)
+        if (name := _imported_module(statement)) is not None
+        if isinstance(cst.ensure_type(statement, cst.SimpleStatementLine).body[0], cst.Import)
+        if name.split(".")[0] in sys.stdlib_module_names
+    ]
+    later = next((index for index, name in plain if name > package), None)
+    if later is not None:
+        return later, True
+    if plain:
+        return plain[-1][0] + 1, False
+    imports = (i for i, s in enumerate(body) if _imported_module(s) not in (None, "__future__"))
+    return next(imports, 1 if body and _is_docstring(body[0]) else 0), True
 
 
 def _import_position(body: Sequence[cst.BaseStatement], package: str) -> tuple[int, bool]:

@@ -18,7 +18,7 @@ from .policy import ALWAYS, Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
 from .roles.program import parse
-from .rules import Plan, plan, unwind
+from .rules import Plan, map_out, plan, unwind
 from .rules.base import Refusal
 from .rules.distribution.wish import Wish
 from .rules.xla import advise, one_of_each
@@ -112,6 +112,21 @@ def _advice(facts: Facts, policy: Policy) -> list[Finding]:
 
 
 def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
+    result = _unwound(path, text, facts, options, policy)
+    if not result.refused:
+        return result
+    # The plain script inside could not be had, or not converted: the script goes on to distribute itself.
+    try:
+        mapped = map_out(facts, text, options.runtime)
+    except Refusal:
+        return result
+    if mapped is None:
+        return result
+    there = _from_plain(path, text, mapped, options, policy)
+    return there if there.changed and not there.refused else result
+
+
+def _unwound(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
     try:
         unwound = unwind(facts, text, options.runtime)
     except Refusal as refusal:

@@ -18,7 +18,7 @@ from .rules.base import Allows
 from .rules.distribution.wish import Wish
 from .rules.gate import MIGRATED
 
-HOLDER, CLASS = "accelerator", "Accelerator"
+HOLDER, CLASS, STATE = "accelerator", "Accelerator", "PartialState"
 # The rules that are asked again: what another rule leaves alone for a reason may look different in the result.
 CHECKED = frozenset({"CT103", "CT104", "CT105", "CT202", "CT203", "CT401"})
 # The plain counterpart of attributes and methods, as an expression.
@@ -151,6 +151,8 @@ def _of_accelerator(node: ast.AST) -> str | None:
     if node.attr == "type" and _of_accelerator(node.value) == "device":
         return "device.type"
     holder = node.value
+    if isinstance(holder, ast.Call) and isinstance(holder.func, ast.Name) and holder.func.id == STATE:
+        return node.attr
     name = (
         holder.id
         if isinstance(holder, ast.Name)

@@ -25,7 +25,7 @@ class Case:
     name: str
     folder: Path
     args: tuple[str, ...]
-    two_processes: str  # "equal", "agree" or "none"
+    two_processes: str  # "identical", "equal", "agree" or "none"
     expect: str  # "converted", "nothing" or "refused"
 
     @property

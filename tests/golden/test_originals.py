@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/run.toml"))
 
 THIRD_PARTY = {"torch", "torchmetrics", "numpy", "sklearn", "tqdm", "yaml"}
-TWO_PROCESSES = {"equal", "agree", "none"}
+TWO_PROCESSES = {"identical", "equal", "agree", "none"}
 EXPECT = {"converted", "nothing", "refused"}
 
 

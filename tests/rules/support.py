@@ -184,6 +184,11 @@ def migrate(text: str) -> FileResult:
     return migrate_text(Path("train.py"), text, Options())
 
 
+def unwound(text: str) -> FileResult:
+    """What becomes of a script without the way out of mapping it, which Accelerate's models do not allow."""
+    return migrate_text(Path("train.py"), text, Options(runtime="accelerate"))
+
+
 def reported(result: FileResult) -> set[tuple[str, int]]:
     """The changes, by rule and line. Rules that only add an argument show as the change of what they add it to."""
     found = {(change.rule, change.line) for change in result.changes}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from .support import check_invariants, migrate
+from .support import check_invariants, migrate, unwound
 
 DRAWN = '''\
 """A model of random pieces, on one device or on several by torchrun."""
@@ -128,7 +128,8 @@ def test_renaming_everything_changes_nothing() -> None:
 )
 def test_without_a_seed_by_rank_nothing_is_shared(old: str, new: str) -> None:
     """All processes would draw the same, so a share of the steps would be a part of the work."""
-    result = migrate(DRAWN.replace(old, new))
+    assert "    steps //= world\n" in migrate(DRAWN.replace(old, new)).after, "as the author has it"
+    result = unwound(DRAWN.replace(old, new))
     assert result.refused
     found = [f for f in result.findings if "shares something out" in f.reason]
     assert [f.line for f in found] == [DRAWN.splitlines().index("    steps //= world") + 1]
@@ -137,14 +138,14 @@ def test_without_a_seed_by_rank_nothing_is_shared(old: str, new: str) -> None:
 def test_the_same_division_outside_of_a_branch_is_refused_too() -> None:
     text = DRAWN.replace("    steps //= world\n", "").replace("rows = ", "steps //= world\nrows = ")
     assert "steps //= accelerator.num_processes\n" in migrate(text).after
-    assert migrate(text.replace("7 + offset", "7")).refused
+    assert unwound(text.replace("7 + offset", "7")).refused
 
 
 def test_a_seed_that_loses_its_rank_is_no_seed_by_rank() -> None:
     """`rank + 1` is 1 for the main process: neither its rank nor the number of processes."""
     text = DRAWN.replace("    offset = rank\n", "    offset = rank + 1\n")
     text = text.replace("    offset = 0\n", "    offset = 1\n")
-    assert migrate(text).refused
+    assert unwound(text).refused
     alone = text.replace("    steps //= world\n", "")
     result = migrate(alone)
     assert "torch.manual_seed(7 + offset)\n" in result.after
@@ -203,6 +204,6 @@ def test_batches_that_are_added_up_are_shared_instead_of_their_number() -> None:
 
 
 def test_a_number_that_no_loss_is_divided_by_is_refused() -> None:
-    result = migrate(LOADED.replace(" / steps", ""))
+    result = unwound(LOADED.replace(" / steps", ""))
     assert result.refused
     assert "shares something out" in result.findings[0].reason

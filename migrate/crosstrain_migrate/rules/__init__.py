@@ -55,6 +55,26 @@ def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
     return plain.unwind(facts, text, runtime, planners)
 
 
+def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
+    """A script that distributes itself with the launcher's processes as its group, and all else where it stands.
+
+    None where that is no way: another library's wrapper, averages of gradients by hand. Raises Refusal.
+    """
+    if (
+        runtime != "crosstrain"
+        or not facts.trains
+        or gate.already_migrated(facts.tree)
+        or gate.foreign(facts)
+    ):
+        return None
+    from .distribution import plain
+    from .mapping import script
+
+    if not script.has_wrapper(facts) or script.averages_by_hand(facts):
+        return None
+    return plain.unwind(facts, text, runtime, (script.plan,), Wish(mapped=True))
+
+
 def plan(
     facts: Facts, text: str, runtime: str, allows: Allows = everywhere, wish: Wish | None = None
 ) -> Plan:
@@ -67,17 +87,18 @@ def plan(
     if not facts.trains:
         return Plan(findings=tuple(unseen_training(facts)))
     wish = wish or Wish()
-    obstacles = gate.obstacles(facts, wish.settled, _kept(facts, wish))
+    obstacles = gate.obstacles(facts, wish.settled, _kept(facts, wish)) if not wish.mapped else []
     if obstacles:
         return Plan(findings=tuple(obstacles))
     reasons = Reasons()
     findings: list[Finding] = []
-    reasons.agrees(_loader, facts, wish, findings)
+    if not wish.mapped:
+        reasons.agrees(_loader, facts, wish, findings)
     try:
         context = _context(facts, text, runtime, allows, wish)
     except Refusal as refusal:
         return Plan(findings=_in_order({*reasons.found, refusal.finding}))
-    _core(context, reasons)
+    (_core_of_mapped if wish.mapped else _core)(context, reasons)
     if reasons.found:
         return Plan(findings=_in_order(reasons.found))
     return Plan(tuple(context.edits), _in_order([*findings, *context.findings]))
@@ -120,7 +141,7 @@ def _loader(facts: Facts, wish: Wish, findings: list[Finding]) -> None:
 
 
 def _context(facts: Facts, text: str, runtime: str, allows: Allows, wish: Wish) -> Context:
-    found = subject.find_subject(facts)
+    found = subject.find_subject(facts, loaders=not wish.mapped)
     found.on_the_cpu = worked_on(facts)
     place = home.find_home(facts, found, Devices(facts).definitions())
     return Context(facts, runtime, text, place, found, allows=allows, wish=wish)
@@ -152,3 +173,16 @@ def _core(context: Context, reasons: Reasons) -> None:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
     if not reasons.found:
         reasons.agrees(apart.plan, context)
+
+
+def _core_of_mapped(context: Context, reasons: Reasons) -> None:
+    """What a script that goes on to distribute itself needs: its numbers, files and loaders are the author's."""
+    for rule in (marks.plan, backward.plan, clipping.plan, portable.plan):
+        reasons.agrees(rule, context)
+    placement = device.Placement(context)
+    placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
+    if placed:
+        reasons.agrees(unplaced.plan, context, placement)
+    reasons.agrees(prepare.plan, context)
+    if placed:
+        reasons.agrees(plumbing.Plumbing(context, placement).plan)

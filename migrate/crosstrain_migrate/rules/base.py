@@ -193,7 +193,7 @@ class Context:
 
     def given_holder(self, function: ast.AST) -> str | None:
         """The parameter by which a function is given the trainer that holds the accelerator: a hook's `runner`."""
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or self.wish.mapped:
             return None
         scope, own = self.facts.table.scopes[function], self.method_class(function)
         for argument in all_arguments(function):
@@ -295,6 +295,21 @@ class Context:
         if not any(isinstance(x, e.InsertAfter) and x.node is making for x in self.edits):
             self.edits.append(e.InsertAfter(making, "CT102", code="accelerator = Accelerator()"))
 
+    def has_device(self, node: ast.AST) -> bool:
+        """Whether code at `node` can ask for the process's own device: in a mapped script, whatever runs in the
+        process itself, and not in a loader's worker."""
+        if not self.wish.mapped or self.reachable(node):
+            return self.reachable(node)
+        function = self.facts.enclosing_function(node)
+        cls = self.method_class(function) if function is not None else None
+        by_library = cls is not None and self.is_library_class(cls)
+        return not by_library and function is not None and function not in self.facts.interp.escaped
+
+    def device(self, node: ast.AST) -> str:
+        """The expression for the process's own device where `node` stands."""
+        holder = self.process(node, "CT105") if self.wish.mapped else self.accelerator(node)
+        return f"{holder}.device"
+
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code at `node` can have the accelerator, and no function of another file changes for it alone, nor
         one that a call may reach instead of another.
@@ -307,6 +322,9 @@ class Context:
         own = self.facts.table.of_node[node].file == self.home.scope.file
         if function is None or self.sees_global(node) or self.given_holder(function) is not None:
             return True
+        if self.wish.mapped:  # no function changes for what the state of the processes can tell
+            mine = self.home.cls is not None and self.method_class(function) is self.home.cls
+            return function is self.home.scope.node or mine
         if function is self.home.scope.node or (own and not self._shares_calls(function)):
             return True
         cls = self.method_class(function)

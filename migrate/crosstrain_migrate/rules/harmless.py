@@ -54,6 +54,8 @@ _HARMLESS = frozenset(
         "startswith",
         "endswith",
         "lower",
+        "hasattr",
+        "isinstance",
     }
 )
 

@@ -31,6 +31,10 @@ def plan(context: Context) -> None:
             continue
         assert isinstance(node, ast.Name)
         statement = context.facts.table.statement_of(node)
+        if context.wish.mapped and not context.at_hand(node):
+            state = context.process(node, RULE)
+            context.edits.append(e.Replace(node, RULE, template=f"{state}.{found[1]}"))
+            continue
         if not context.reachable(node):
             if found[1] in COLLECTIVE:
                 context.edits.append(e.RemoveStatement(statement, RULE))

@@ -19,7 +19,7 @@ from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.rules.base import Refusal, finding, refuse
 
-from .alone import Alone
+from .alone import Alone, Everywhere
 from .launched import ELSEWHERE, FIRST, SECOND
 from .wish import Wish
 
@@ -43,7 +43,7 @@ class Stage:
 
     @cached_property
     def alone(self) -> Alone:
-        return Alone(self.facts)
+        return Everywhere(self.facts) if self.wish.mapped else Alone(self.facts)
 
     @cached_property
     def several(self) -> tuple[Alone, ...]:
@@ -126,13 +126,15 @@ class Lines:
 Planner = Callable[[Stage], None]
 
 
-def unwind(facts: Facts, text: str, runtime: str, planners: Iterable[Planner]) -> Plain:
+def unwind(
+    facts: Facts, text: str, runtime: str, planners: Iterable[Planner], wish: Wish | None = None
+) -> Plain:
     """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
     from crosstrain_migrate.rewrite import EditNotApplied, rewrite
 
     from .sweep import sweep
 
-    wish = Wish()
+    wish = wish or Wish()
     current, now = text, facts
     changes: list[Change] = []
     findings: list[Finding] = []

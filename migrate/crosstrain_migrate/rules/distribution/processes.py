@@ -113,7 +113,7 @@ def _statements(stage: Stage) -> None:
     for node in stage.facts.each(ast.stmt):
         if stage.alone.dead(node) or stage.is_settled(node):
             continue
-        if isinstance(node, ast.Assign) and _sets_environment(node):
+        if isinstance(node, ast.Assign) and sets_environment(node):
             stage.remove(node, GROUP, "the launcher sets it")
         elif isinstance(node, ast.AugAssign) and _counts_rank(stage, node):
             stage.remove(node, GROUP, "the accelerator knows which process this is")
@@ -162,7 +162,7 @@ def _device_name(stage: Stage, node: ast.expr) -> str | None:
     return None
 
 
-def _sets_environment(node: ast.Assign) -> bool:
+def sets_environment(node: ast.Assign) -> bool:
     return any(
         isinstance(t, ast.Subscript)
         and ast.unparse(t.value) in ENVIRONMENT

@@ -107,19 +107,30 @@ class _Sweeper:
         for node in self.facts.nodes:
             if isinstance(node, ast.If | ast.Try | ast.For) and idle(node.body) and _nothing_else(node):
                 self._remove(node)
-            elif isinstance(node, ast.If) and self._same_branches(node):
-                self.found.append(e.Fold(node, RULE, arms=("always", "drop")))
+            elif isinstance(node, ast.If) and not self._is_elif(node) and (arms := self._same_branches(node)):
+                self.found.append(e.Fold(node, RULE, arms=arms))
                 return
 
-    def _same_branches(self, node: ast.If) -> bool:
-        """Two branches that taking something out made equal (and no comment tells them apart)."""
-        if not node.orelse or not effectless(node.test):
+    def _same_branches(self, node: ast.If) -> tuple[str, ...]:
+        """What becomes of the branches of a chain of which taking something out made the last two equal, or all (and no
+        comment tells them apart); nothing otherwise."""
+        chain, last = [node], node.orelse
+        while len(last) == 1 and isinstance(last[0], ast.If) and self._is_elif(last[0]):
+            chain.append(last[0])
+            last = last[0].orelse
+        if not last or not effectless(chain[-1].test) or dumps(chain[-1].body) != dumps(last):
+            return ()
+        lines = self.text.split("\n")[last[0].lineno - 2 : last[-1].end_lineno]
+        if any("#" in line for line in lines) or self.old.has_same_branches(chain[-1]):
+            return ()
+        if all(effectless(arm.test) and dumps(arm.body) == dumps(last) for arm in chain):
+            return ("always", *("drop" for _ in chain))
+        return (*("keep" for _ in chain[:-1]), "drop", "keep")
+
+    def _is_elif(self, node: ast.If) -> bool:
+        if not self.facts.table.is_whole_else(node):
             return False
-        if dumps(node.body) != dumps(node.orelse):
-            return False
-        lines = self.text.split("\n")[node.orelse[0].lineno - 2 : node.orelse[-1].end_lineno]
-        is_elif = isinstance(node.orelse[0], ast.If) and lines[1].lstrip().startswith("elif")
-        return not is_elif and not any("#" in line for line in lines) and not self.old.has_same_branches(node)
+        return self.text.split("\n")[node.lineno - 1].lstrip().startswith("elif")
 
     def _empty_functions(self) -> None:
         for node in self.facts.each(ast.FunctionDef):
@@ -230,6 +241,10 @@ class _Sweeper:
             scope = self.facts.table.of_node[target].resolve(target.id)
             if scope is None or (scope.parent is None and self._shared(target, target.id)):
                 return False
+            if isinstance(scope.node, ast.ClassDef) and (
+                target.id not in self.old.attributes or self._attribute_read(target.id)
+            ):
+                return False  # read as an attribute, of the class or of its objects
             return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
         if isinstance(target, ast.Attribute):
             if target.attr not in self.old.attributes or self._attribute_read(target.attr):

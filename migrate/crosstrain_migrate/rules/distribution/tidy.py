@@ -37,7 +37,7 @@ def _emptied_out(before: str, text: str) -> str:
     for _ in range(MAX_ROUNDS):
         tree = parse(text)
         branches = [node for node in walk(tree) if isinstance(node, ast.If)]
-        inner = [n.orelse[0] for n in branches if len(n.orelse) == 1 and isinstance(n.orelse[0], ast.If)]
+        inner = [following for n in branches if (following := _elif(n)) is not None]
         edits = [edit for node in branches if node not in inner for edit in _emptied(node)][:1]
         edits = edits or _idle_helper(parse(before), tree)
         if not edits:
@@ -87,8 +87,7 @@ def _emptied(node: ast.If) -> list[e.Edit]:
     while current is not None:
         arms.append(current.body)
         tests.append(current.test)
-        following = current.orelse
-        current = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
+        following, current = current.orelse, _elif(current)
         if current is None and following:
             arms.append(following)
     kept = len(arms)
@@ -101,3 +100,9 @@ def _emptied(node: ast.If) -> list[e.Edit]:
     if not kept:
         return [e.RemoveStatement(node, RULE)]
     return [e.Fold(node, RULE, arms=("keep",) * kept + ("drop",) * (len(arms) - kept))]
+
+
+def _elif(node: ast.If) -> ast.If | None:
+    """The `elif` of an `if`, which an `if` inside its `else` is not."""
+    following = node.orelse[0] if len(node.orelse) == 1 else None
+    return following if isinstance(following, ast.If) and following.col_offset == node.col_offset else None

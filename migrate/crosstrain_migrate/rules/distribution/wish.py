@@ -32,4 +32,5 @@ class Wish:
     split_batches: bool = False
     draws_apart: bool = False  # without a loader, each process draws its own data from its own seed
     keeps_collectives: bool = False  # the loss goes through collectives of the author's
+    mapped: bool = False  # the script shares its work by itself, and goes on to (rules.mapping)
     settled: set[str] = field(default_factory=set)  # names of torch that may stay in the script

@@ -271,14 +271,14 @@ class Placement:
         assert isinstance(call.func, ast.Attribute)
         if self.facts.targets(call) or self._follows_tensor(call):
             return
-        if not self.context.reachable(call):
+        if not self.context.has_device(call):
             tensor_types.left_behind(self.context, call)
             return
-        accelerator = self.context.accelerator(call)
+        device = self.context.device(call)
         extra = "".join(
             f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking"
         )
-        template = "{x}" + f".to({accelerator}.device{extra})"
+        template = "{x}" + f".to({device}{extra})"
         self.gone.update(n for a in call.args for n in ast.walk(a))
         self.portable.add(call)
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
@@ -321,9 +321,9 @@ class Placement:
         """A whole model comes back from its file to the device of the process that wrote it, unless told otherwise."""
         for call in self.facts.calls_to("torch.load"):
             told = len(call.args) > 1 or any(k.arg in {"map_location", None} for k in call.keywords)
-            if told or not self._runs_as_model(call) or not self.context.reachable(call):
+            if told or not self._runs_as_model(call) or not self.context.has_device(call):
                 continue
-            code = f"map_location={self.context.accelerator(call)}.device"
+            code = f"map_location={self.context.device(call)}"
             self.context.edits.append(
                 e.InsertArgument(call, OTHER, "the process's own device", position=-1, code=code)
             )
@@ -364,12 +364,10 @@ class Placement:
             self.devices.is_device(node) and self.devices.decides(node)
         ):
             return
-        if not self.context.reachable(node):
+        if not self.context.has_device(node):
             return
         self.gone.update(ast.walk(node))
-        self.context.replace(
-            node, OTHER, "the process's own device", f"{self.context.accelerator(node)}.device"
-        )
+        self.context.replace(node, OTHER, "the process's own device", self.context.device(node))
 
 
 def _makes_a_tensor(path: str) -> bool:

@@ -47,7 +47,10 @@ class Devices:
 
     def is_option(self, value: ast.expr) -> bool:
         """`args.device`: a command-line option that says which device."""
-        return any(isinstance(v, Member) and v.name in self._option_names for v in self.facts.of(value))
+        found = [v for v in self.facts.of(value) if isinstance(v, Member) and v.name in self._option_names]
+        if isinstance(value, ast.Attribute) and all(map(_is_of_unknown, found)):
+            return bool(found) and self.alone.sources.is_namespace(value.value)  # `image.device` is none
+        return bool(found)
 
     def is_setting(self, value: ast.expr) -> bool:
         """`cfg.device`, which a model goes to, of a configuration that comes from elsewhere."""

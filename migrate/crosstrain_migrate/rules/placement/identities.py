@@ -118,10 +118,26 @@ class Identities:
         """`if use_cuda:` around nothing but moves; what it does otherwise stays."""
         if not is_pure(node.test):
             return
-        if not node.orelse:
+        if not node.orelse and self.facts.table.is_whole_else(node):
+            self._remove_last_link(node)
+        elif not node.orelse:
             self._remove(node)
         elif not self._is_link(node):
             self.context.edits.append(e.Fold(node, "CT105", arms=("negate", "keep")))
+
+    def _remove_last_link(self, node: ast.If) -> None:
+        """The last `elif` of a chain, or the `if` that is all its `else` holds."""
+        top, links = node, 0
+        while (parent := self.facts.table.parents[top]) is not None and self.facts.table.is_whole_else(top):
+            assert isinstance(parent, ast.If)
+            if parent.col_offset != top.col_offset:  # `else:` with an `if` of its own in it
+                self._remove(top) if top is node else None
+                return
+            top, links = parent, links + 1
+        inner = set(ast.walk(node))
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        self.context.edits.append(e.Fold(top, "CT105", arms=(*("keep" for _ in range(links)), "drop")))
+        self.placement.gone.update(inner)
 
     def _is_link(self, node: ast.If) -> bool:
         """Whether it is, or has, an `elif`."""

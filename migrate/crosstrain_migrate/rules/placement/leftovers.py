@@ -37,11 +37,11 @@ def replace_imported(context: Context, placement: Placement) -> None:
         for use in uses_of(context.facts, definition):
             if use in placement.gone:
                 continue
-            if not context.reachable(use):
+            if not context.has_device(use):
                 _keep(context, definition, use)
                 continue
             placement.gone.update(ast.walk(use))
-            context.replace(use, RULE, "the process's own device", f"{context.accelerator(use)}.device")
+            context.replace(use, RULE, "the process's own device", context.device(use))
 
 
 def _keep(context: Context, definition: ast.Assign, use: ast.expr) -> None:
@@ -150,6 +150,8 @@ class Leftovers:
             scope = self.facts.table.of_node[node]
             if node in self.gone or scope.parent is not None or self.context.home.is_global_in(scope):
                 continue
+            if any(isinstance(target, ast.Attribute) for target in node.targets):
+                continue  # `args.device`: who reads it is for the rule about attributes
             if all(use in self.gone for use in uses_of(self.facts, node)):
                 self._say_options(node, node.value)
                 self.gone.update(ast.walk(node))

@@ -283,7 +283,7 @@ class Plumbing:
                 and isinstance(n.ctx, ast.Load)
                 and n not in self.gone
                 and n not in asked
-                and self.devices.is_device(n)
+                and (self.devices.is_device(n) or ast.unparse(n) == ast.unparse(target))
             ]
             if not loads:
                 self.attributes.add(node)
@@ -324,9 +324,11 @@ class Plumbing:
                 self.context.remove(node, "CT105", "it is a torch.device already")
             elif self._becomes_the_accelerators(node):
                 kind = ".type" if self._is_read_as_text(node) else ""
-                own = f"{self.context.accelerator(node)}.device{kind}"
+                own = f"{self.context.device(node)}{kind}"
                 self.context.replace(node.value, "CT105", "the process's own device", own)
                 self.gone.update(ast.walk(node.value))
+        if self.context.wish.mapped and self._asks_processes(self.context.options.get("cpu", "")):
+            del self.context.options["cpu"]  # what a script does alone is no wish for the CPU
         for stored in self.attributes:
             if stored not in self.context.device_definitions:
                 self.context.remove(stored, "CT105", "nothing uses this device any more")
@@ -344,6 +346,13 @@ class Plumbing:
         option = cpu_choice.of_overrides(self.context, self.context.device_definitions)
         if option is not None:
             self.context.options = {"cpu": option, **self.context.options}
+
+    def _asks_processes(self, test: str) -> bool:
+        """Whether a test reads a variable that says how many processes there are."""
+        names = {n.id for n in ast.walk(ast.parse(test)) if isinstance(n, ast.Name)}
+        stores = (s for s in self.facts.each(ast.Assign) if any(ast.unparse(t) in names for t in s.targets))
+        said = (ast.unparse(statement.value) for statement in stores)
+        return any(word in value for value in said for word in ("PartialState()", "environ", "getenv"))
 
     def _is_of_another_file(self, node: ast.stmt) -> bool:
         """At the top level of a file that has no accelerator."""

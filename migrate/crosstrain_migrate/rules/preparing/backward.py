@@ -22,6 +22,8 @@ GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
 
 def plan(context: Context) -> None:
     for call, given in context.facts.backward_calls:
+        if context.wish.mapped and not context.at_hand(call):
+            continue  # the prepared model averages the gradients of a plain backward pass, too
         accelerator = context.accelerator(call)
         loss = _only(call, given)
         arguments = call.args[1:] if given in call.args else call.args

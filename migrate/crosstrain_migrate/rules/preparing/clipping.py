@@ -23,6 +23,8 @@ SUPPORTED = {"parameters", "max_norm", "norm_type", "clip_value", "foreach"}
 
 def plan(context: Context) -> None:
     for call in context.facts.calls_to(*CLIPPERS):
+        if context.wish.mapped and not context.at_hand(call):
+            continue  # gradients are whole where the backward pass is the author's
         name = next(CLIPPERS[p] for p in context.facts.paths(call.func) if p in CLIPPERS)
         unsupported = {k.arg for k in call.keywords} - SUPPORTED
         if unsupported:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Set
+from dataclasses import replace
 
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.layout import width_of
 from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.program import is_main_test
 from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value, made_at, site_of
 from crosstrain_migrate.roles.walks import walk
@@ -73,6 +75,9 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
         check_aliases(context, {loader: held[loader]}, held[loader].last)
         del held[loader]
     first_use = _first_use(context, scope, held, position, together)
+    if context.wish.mapped and (first_use is not None or not _all_bound(context, held, position)):
+        _where_made(context, held)
+        return
     if first_use is not None:
         position = _before_rebindings(context, held, first_use) or position
         first_use = _first_use(context, scope, held, position, together)
@@ -108,6 +113,29 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
     context.edits.append(e.InsertAfter(position, RULE, reason, code="\n".join(codes)))
     check_aliases(context, held, position)
     check_other_names(context, held, position)
+
+
+def _all_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> bool:
+    return all(_is_bound(context, holding, position) for holding in held.values())
+
+
+def _where_made(context: Context, held: dict[Value, Holding]) -> None:
+    """Of what is made in different blocks, each is prepared where the author has made it; all where the last one is
+    made, if that is sure to be reached."""
+    ordered = list({_written(context, h): h for h in _ordered(context, held)}.values())
+    last = max((h.last for h in ordered), key=lambda s: s.lineno)
+    around = [a for a in context.facts.table.ancestors(last) if isinstance(a, ast.stmt)]
+    tests = [a.test for a in around if isinstance(a, ast.If) and not is_main_test(a)]
+    if all(isinstance(t, ast.Constant) for t in tests) and not any(
+        isinstance(a, ast.For | ast.While) for a in around
+    ):
+        code = _statement(context.accelerator(last), [_written(context, h) for h in ordered])
+        reason = "everything that trains is prepared together"
+        context.edits.append(e.InsertAfter(last, RULE, reason, code=_wrapped(context, code, last)))
+        return
+    for holding in sorted(ordered, key=lambda h: h.last.lineno):
+        outermost = min(holding.stores, key=lambda s: (s.col_offset, -s.lineno))
+        _prepare_alone(context, replace(holding, stores=[outermost]), "it is prepared where it is made")
 
 
 def _blocks_of(context: Context, held: dict[Value, Holding]) -> list[dict[Value, Holding]]:

@@ -18,8 +18,9 @@ from .holdings import holdings, stores
 RULE, ALONE = "CT201", "CT902"
 
 
-def find_subject(facts: Facts) -> Subject:
-    """The core of the conversion. Raises Refusal when there is no scope where `prepare` can stand."""
+def find_subject(facts: Facts, loaders: bool = True) -> Subject:
+    """The core of the conversion, with the training loaders or without. Raises Refusal when there is no scope where
+    `prepare` can stand."""
     first_backward = facts.backward_calls[0][0]
     if not facts.optimizers:
         raise refuse(
@@ -35,9 +36,10 @@ def find_subject(facts: Facts) -> Subject:
             "the parameters this optimizer gets could not be traced to a module",
             "pass model.parameters() of one nn.Module",
         )
-    for optimizer in facts.optimizers:
+    for optimizer in facts.optimizers if loaders else ():  # otherwise the runtime looks, at the first step
         _must_be_traced(facts, optimizer)
-    found = _together(facts, facts.train_loaders, []) or _apart(facts) or _each_where_made(facts)
+    shared = facts.train_loaders if loaders else []
+    found = _together(facts, shared, []) or _apart(facts, shared) or _each_where_made(facts, shared)
     if found is None:
         raise refuse(
             RULE,
@@ -56,16 +58,16 @@ def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject
     if not candidates:
         return _in_stages(facts, named, unnamed)
     scope = min(candidates, key=lambda s: _preference(facts, s))
-    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed)
+    return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed)
 
 
-def _apart(facts: Facts) -> Subject | None:
+def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
     """Loaders that are made elsewhere, or have no name, are prepared where they are made: `cycle(DataLoader(...))`."""
-    alone = _together(facts, [], facts.train_loaders)
+    alone = _together(facts, [], loaders)
     if alone is None:
         return None
-    apart = [v for v in facts.train_loaders if not holdings(facts, alone.scope, v)]
-    return _together(facts, [v for v in facts.train_loaders if v not in apart], apart)
+    apart = [v for v in loaders if not holdings(facts, alone.scope, v)]
+    return _together(facts, [v for v in loaders if v not in apart], apart)
 
 
 def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
@@ -101,22 +103,22 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
             return None
         stages.update(dict.fromkeys([optimizer, *models], inside[0]))
     scope = min(outer, key=lambda s: _preference(facts, s))
-    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed, stages=stages)
+    return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed, stages=stages)
 
 
-def _each_where_made(facts: Facts) -> Subject | None:
+def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject | None:
     """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`."""
     places: dict[Value, Scope] = {}
-    for value in (*facts.models, *facts.optimizers, *facts.train_loaders):
+    for value in (*facts.models, *facts.optimizers, *loaders):
         holding = [s for s in facts.table.scopes.values() if stores(facts, s, value)]
         if holding:
             places[value] = min(holding, key=lambda s: _distance(facts, s, value))
-        elif value not in facts.train_loaders:
+        elif value not in loaders:
             return None
     scope = _above_all(facts, set(places.values())) or places[facts.models[0]]
-    unnamed = [v for v in facts.train_loaders if v not in places]
+    unnamed = [v for v in loaders if v not in places]
     stages = {value: place for value, place in places.items() if place is not scope}
-    return Subject(scope, facts.models, facts.optimizers, facts.train_loaders, unnamed=unnamed, stages=stages)
+    return Subject(scope, facts.models, facts.optimizers, loaders, unnamed=unnamed, stages=stages)
 
 
 def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:

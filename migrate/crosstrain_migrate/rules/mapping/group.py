@@ -1,0 +1,89 @@
+"""How the processes become one group: the launcher has started them, and `PartialState()` joins them where the author did.
+
+The rank and the size that the author computed for the group are, by what they are given to, the process's rank and the
+number of processes: variables that hold them are set from the state.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.rules.distribution.launched import DIST, SETUP
+from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.distribution.processes import sets_environment
+from crosstrain_migrate.rules.harmless import effectless
+from crosstrain_migrate.rules.preparing.subject import suite_of
+
+from .asked import STATE, add_import, told_by_launcher
+
+GROUP, DEVICE = "CT303", "CT308"
+INIT = f"{DIST}init_process_group"
+DEVICES = frozenset(
+    {"torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx"}
+)
+
+
+def plan(stage: Stage) -> None:
+    for statement in stage.facts.each(ast.Expr):
+        call = statement.value
+        if isinstance(call, ast.Call):
+            _call(stage, statement, call)
+    for assignment in stage.facts.each(ast.Assign):
+        if sets_environment(assignment):
+            stage.remove(assignment, GROUP, "the launcher sets it")
+    for call in stage.facts.calls_to(INIT):
+        if not isinstance(stage.parent(call), ast.Expr):
+            reason = "the process group is set up inside another expression, so it cannot be replaced by the launcher's"
+            raise refuse(GROUP, call, reason, "write dist.init_process_group(...) as a statement of its own")
+
+
+def _call(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
+    paths = stage.facts.paths(call.func)
+    if INIT in paths:
+        _joins(stage, statement, call)
+    elif paths & DEVICES:
+        stage.remove(statement, DEVICE, "the launcher gives each process its device")
+    elif paths & SETUP and f"{DIST}monitored_barrier" not in paths:
+        stage.remove(statement, GROUP, "the runtime leaves the group when the script ends")
+
+
+def _joins(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
+    numbers = ((given(call, "rank", 4), "process_index"), (given(call, "world_size", 3), "num_processes"))
+    lines = []
+    for number, name in numbers:
+        if isinstance(number, ast.Name | ast.Attribute) and not told_by_launcher(stage, number):
+            lines.append(f"{stage.source(number)} = {STATE}().{name}")
+            _drop_arithmetic(stage, statement, ast.unparse(number))
+    reason = "the launcher's processes are the group"
+    code, *more = lines or [f"{STATE}()"]
+    stage.edits.append(e.ReplaceStatement(statement, GROUP, reason, code=code))
+    stage.edits += [e.InsertAfter(statement, GROUP, reason, code=line) for line in more]
+    stage.gone.add(statement)
+    add_import(stage, statement, STATE)
+    for beside in suite_of(stage.facts, statement):
+        if isinstance(beside, ast.Assert) and "cuda.is_available" in ast.unparse(beside.test):
+            stage.remove(beside, GROUP, "the processes run on what the machine has")
+
+
+def _drop_arithmetic(stage: Stage, statement: ast.stmt, target: str) -> None:
+    """What computed the number right above goes: it is set from the state."""
+    suite = suite_of(stage.facts, statement)
+    for above in reversed(suite[: suite.index(statement)]):
+        if not _only_computes(above, target):
+            return
+        stage.remove(above, GROUP, "the launcher knows it")
+
+
+def _only_computes(statement: ast.stmt, target: str) -> bool:
+    if isinstance(statement, ast.If):
+        inner = (*statement.body, *statement.orelse)
+        return effectless(statement.test) and all(_only_computes(s, target) for s in inner)
+    if isinstance(statement, ast.Assign):
+        own = [ast.unparse(t) for t in statement.targets] == [target]
+        return own and effectless(statement.value)
+    if isinstance(statement, ast.AugAssign):
+        return ast.unparse(statement.target) == target and effectless(statement.value)
+    return False

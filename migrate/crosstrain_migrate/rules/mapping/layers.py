@@ -1,0 +1,21 @@
+"""Batch statistics over all processes: torch has them for devices, not for CPUs, where the script now runs as well."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.rules.distribution.layers import SYNC_BATCH_NORM
+from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.distribution.wish import MARK
+
+RULE = "CT303"
+
+
+def plan(stage: Stage) -> None:
+    for call in stage.facts.calls_to(*SYNC_BATCH_NORM):
+        statement = stage.statement(call)
+        if isinstance(statement, ast.Assign) and statement.value is call:
+            test = f'{MARK.format("device")}.type != "cpu"'
+            reason = "torch synchronises batch statistics on devices, not on CPUs"
+            stage.edits.append(e.Guard(statement, RULE, reason, last=statement, test=test))

@@ -1,0 +1,88 @@
+"""CT308: devices that are chosen by the process's number: `f"cuda:{local_rank}"`, `torch.device("cuda", gpu)`.
+
+The launcher gives each process its device, so the kind is enough here; what it becomes is for the rules about devices.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.rules.distribution.plain import Stage
+
+RULE = "CT308"
+REASON = "the process's own device"
+
+
+def plan(stage: Stage) -> None:
+    for node in stage.facts.each(ast.Call, ast.JoinedStr, ast.BinOp):
+        if stage.is_settled(node) or _is_counted(stage, node):
+            continue
+        if isinstance(node, ast.Call) and _numbered_device(stage, node):
+            stage.gone.update(ast.walk(node))
+            stage.replace(node, RULE, REASON, '{f}("cuda")', f=node.func)
+        elif isinstance(node, ast.Call) and _moves_by_number(stage, node):
+            stage.gone.update(ast.walk(node.args[0]))
+            stage.replace(node.args[0], RULE, REASON, '"cuda"')
+        elif _numbered_name(node):
+            stage.gone.update(ast.walk(node))
+            stage.replace(node, RULE, REASON, '"cuda"')
+
+
+def _numbered_device(stage: Stage, call: ast.Call) -> bool:
+    """`torch.device("cuda", local_rank)`"""
+    if "torch.device" not in stage.facts.paths(call.func):
+        return False
+    numbers = [*call.args[1:], *(k.value for k in call.keywords if k.arg == "index")]
+    return (
+        bool(call.args) and _is_cuda(call.args[0]) and any(not isinstance(n, ast.Constant) for n in numbers)
+    )
+
+
+def _moves_by_number(stage: Stage, call: ast.Call) -> bool:
+    """`.to(args.gpu)` of the process's own number."""
+    moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1
+    number = call.args[0] if moves else None
+    if not isinstance(number, ast.Name | ast.Attribute):
+        return False
+    known = [world.known(number) for world in stage.several]
+    return bool(known) and all(
+        k is not None and isinstance(k.value, int) and not isinstance(k.value, bool) for k in known[:2]
+    )
+
+
+def _numbered_name(node: ast.expr) -> bool:
+    """`f"cuda:{rank}"`, `"cuda:{}".format(rank)`, `"cuda:" + str(rank)`, `"cuda:%d" % rank`"""
+    if isinstance(node, ast.JoinedStr):
+        return (
+            len(node.values) == 2
+            and _begins(node.values[0])
+            and isinstance(node.values[1], ast.FormattedValue)
+        )
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+        return _begins(node.left)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return _begins(node.func.value) and len(node.args) == 1
+    return False
+
+
+def _begins(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda:")
+
+
+def _is_cuda(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == "cuda"
+
+
+def _is_counted(stage: Stage, node: ast.AST) -> bool:
+    """Whether a loop or a comprehension counts the devices."""
+    numbers = node.args if isinstance(node, ast.Call) else [node]
+    names = {n.id for part in numbers for n in ast.walk(part) if isinstance(n, ast.Name)}
+    for around in stage.facts.table.ancestors(node):
+        targets: list[ast.expr] = []
+        if isinstance(around, ast.For):
+            targets = [around.target]
+        elif isinstance(around, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            targets = [g.target for g in around.generators]
+        if any(isinstance(n, ast.Name) and n.id in names for t in targets for n in ast.walk(t)):
+            return True
+    return False

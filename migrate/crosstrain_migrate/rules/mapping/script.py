@@ -1,0 +1,135 @@
+"""CT303: a script that distributes itself is mapped, one construct at a time.
+
+What:   `init_process_group` joins the launcher's group, `mp.spawn` becomes a call, the wrapper goes, devices are the
+        accelerator's. Samplers, tests of the rank, reductions and barriers stay as the author has them.
+Why:    What each process does is written down already; its numbers are the author's own.
+Before: `dist.init_process_group("nccl"); model = DDP(model, device_ids=[local_rank])`
+After:  `PartialState(); model, optimizer = accelerator.prepare(model, optimizer)`
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.results import Severity
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.values import Parameters
+from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.rules.distribution import launched, replicas
+from crosstrain_migrate.rules.distribution.guards import asks_rank
+from crosstrain_migrate.rules.distribution.plain import Stage
+
+from . import group, layers, ordinals, spawned, switch
+
+RULE = "CT303"
+MAPPED = "torch.distributed"  # what is settled once a script is mapped
+
+
+WRAPPERS = frozenset(w for w in launched.WRAPPERS if w.endswith("DistributedDataParallel"))
+COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "reduce_scatter"})
+
+
+def has_wrapper(facts: Facts) -> bool:
+    """Whether gradients are averaged by DistributedDataParallel, which `prepare` takes the place of."""
+    return bool(facts.calls_to(*WRAPPERS))
+
+
+def averages_by_hand(facts: Facts) -> bool:
+    """Whether a collective goes over gradients or weights: beside `prepare`, they would be averaged twice."""
+    for call in facts.calls:
+        names = {p.removeprefix(launched.DIST) for p in facts.paths(call.func) if p.startswith(launched.DIST)}
+        if names & COLLECTIVES and any(_of_weights(facts, a) for a in call.args):
+            return True
+    return False
+
+
+def _of_weights(facts: Facts, node: ast.expr) -> bool:
+    grads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(node))
+    return grads or any(
+        isinstance(v, Parameters) for n in ast.walk(node) if isinstance(n, ast.expr) for v in facts.of(n)
+    )
+
+
+def _same_either_way(stage: Stage) -> None:
+    """`model.module if ddp else model`: the prepared model is the model itself."""
+    for node in stage.facts.each(ast.IfExp):
+        for arm, other in ((node.body, node.orelse), (node.orelse, node.body)):
+            inner = isinstance(arm, ast.Attribute) and arm.attr == "module" and arm.value
+            if inner and ast.unparse(inner) == ast.unparse(other) and any(x.node is arm for x in stage.edits):
+                stage.edits[:] = [x for x in stage.edits if x.node is not arm]
+                stage.gone.update(ast.walk(node))
+                stage.replace(node, "CT302", "the prepared model is the model itself", "{m}", m=other)
+
+
+def _said_before(stage: Stage) -> None:
+    """`inner = model.module` where `inner = model` stands above: the wrapper was between the two."""
+    for node in stage.facts.each(ast.Assign):
+        value = node.value
+        if not isinstance(value, ast.Attribute) or value.attr != "module" or len(node.targets) > 1:
+            continue
+        target, function = ast.unparse(node.targets[0]), stage.facts.enclosing_function(node)
+        others = [
+            s
+            for s in stage.facts.each(ast.Assign)
+            if s is not node and stage.facts.enclosing_function(s) is function
+            if target in [ast.unparse(t) for t in s.targets]
+        ]
+        same = [
+            s for s in others if ast.unparse(s.value) == ast.unparse(value.value) and s.lineno < node.lineno
+        ]
+        if same and same == others and any(x.node is value for x in stage.edits):
+            stage.edits[:] = [x for x in stage.edits if x.node is not value]
+            stage.remove(node, "CT302", "the prepared model is the model itself")
+
+
+def _no_collective_of_some(stage: Stage) -> None:
+    """A barrier that only some processes reach is another one's half: what the Accelerator does with all of them could
+    stand between the two."""
+    for call in stage.facts.calls:
+        names = {
+            p.removeprefix(launched.DIST) for p in stage.facts.paths(call.func) if p.startswith(launched.DIST)
+        }
+        if not names & {"barrier", "monitored_barrier"}:
+            continue
+        around = (a for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If))
+        if any(asks_rank(stage, a.test) for a in around):
+            raise refuse(
+                RULE,
+                call,
+                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
+                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
+            )
+
+
+def _every_backward_averages(stage: Stage) -> None:
+    """`model.require_backward_grad_sync = last`: gradients that are averaged each time add up the same."""
+    for node in stage.facts.each(ast.Assign):
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync":
+            stage.remove(node, "CT302", "gradients that are averaged each time add up the same")
+
+
+def plan(stage: Stage) -> None:
+    """All of it in one pass: what follows is planned on the result."""
+    if MAPPED in stage.wish.settled:
+        return
+    stage.wish.settled.add(MAPPED)
+    _no_collective_of_some(stage)
+    spawned.plan(stage)
+    switch.plan(stage)
+    group.plan(stage)
+    layers.plan(stage)
+    replicas.plan(stage)
+    _same_either_way(stage)
+    _said_before(stage)
+    _every_backward_averages(stage)
+    ordinals.plan(stage)
+    first = next(iter(stage.facts.calls_to(group.INIT)), None) or stage.facts.backward_calls[0][0]
+    stage.note(
+        RULE,
+        first,
+        "this script shares its work among the processes by itself, and goes on to: samplers, tests of the rank and calls "
+        "of torch.distributed stay as they are. They run on CPUs and GPUs, not on TPUs",
+        "for a TPU, give the loaders to accelerator.prepare and reduce with the accelerator",
+        Severity.NOTE,
+    )

@@ -1,0 +1,84 @@
+"""`mp.spawn` becomes a call: the launcher has started the processes, and tells each its number.
+
+By what it is given to, `nprocs` is the number of processes on a machine, and the first parameter of the started function
+the number among them; where the function hands that on as the group's rank, it is the rank.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.rules.arguments import spawn_arguments
+from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.rules.distribution.launched import DIST
+from crosstrain_migrate.rules.distribution.plain import Stage
+
+from .asked import DEPTH, LOCAL_SIZE, STATE, add_import, is_process_number
+from .switch import set_option
+
+RULE = "CT305"
+COUNTS = frozenset({"torch.cuda.device_count", "torch.accelerator.device_count"})
+
+
+def plan(stage: Stage) -> None:
+    for call in stage.alone.spawns:
+        _call_instead(stage, call)
+    for call in stage.facts.calls_to(*COUNTS):
+        if isinstance(stage.parent(call), ast.Assign):
+            _processes_here(stage, call)
+
+
+def _call_instead(stage: Stage, call: ast.Call) -> None:
+    statement, arguments = stage.statement(call), spawn_arguments(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call or not call.args:
+        raise refuse(
+            RULE,
+            call,
+            "the processes that mp.spawn starts are waited for elsewhere, and the launcher starts its own",
+            "write mp.spawn(f, args=(...), nprocs=n) as a statement of its own",
+        )
+    if arguments is None:
+        raise refuse(
+            RULE,
+            call,
+            "the arguments of the started processes are put together elsewhere, and a call needs each of them",
+            "write mp.spawn(f, args=(...), nprocs=n)",
+        )
+    number = "process_index" if _is_rank(stage) else "local_process_index"
+    holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(arguments)}}
+    rest = "".join(f", {{a{i}}}" for i in range(len(arguments)))
+    template = "{f}(" + f"{STATE}().{number}" + rest + ")"
+    stage.replace(call, RULE, "the launcher starts the processes", template, **holes)
+    add_import(stage, call, STATE)
+    count = given(call, "nprocs", 2)
+    if isinstance(count, ast.Attribute) and set_option(stage, count, statement, _size(stage)):
+        add_import(stage, call, "os" if _size(stage) == LOCAL_SIZE else STATE)
+
+
+def _size(stage: Stage) -> str:
+    return f"{STATE}().num_processes" if _is_rank(stage) else LOCAL_SIZE
+
+
+def _is_rank(stage: Stage) -> bool:
+    """Whether the group gets the number of a started process as the rank itself: all run on one machine."""
+    inits = stage.facts.calls_to(f"{DIST}init_process_group")
+    ranks = [given(call, "rank", 4) for call in inits]
+    return bool(ranks) and all(r is not None and _is_number(stage, r, DEPTH) for r in ranks)
+
+
+def _is_number(stage: Stage, node: ast.expr, depth: int) -> bool:
+    if not isinstance(node, ast.Name | ast.Attribute) or not depth:
+        return False
+    definitions = stage.alone.sources.definitions(node)
+    if any(isinstance(d, ast.arg) and is_process_number(stage, d) for d in definitions):
+        return True
+    sources = stage.alone.sources.of(node)
+    return bool(sources) and all(_is_number(stage, s, depth - 1) for s in sources)
+
+
+def _processes_here(stage: Stage, call: ast.Call) -> None:
+    """`ngpus = torch.cuda.device_count()`: one process for each device, as many as the launcher starts here."""
+    code = _size(stage) if stage.alone.spawns else LOCAL_SIZE
+    stage.replace(call, RULE, "the launcher starts a process for each device", code)
+    add_import(stage, call, "os" if code == LOCAL_SIZE else STATE)

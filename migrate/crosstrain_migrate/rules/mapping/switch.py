@@ -1,0 +1,147 @@
+"""What tells the script that there are several processes: a flag, an option, a comparison. The launcher decides it.
+
+Tests that ask the launcher's environment stay: they are right under any launcher. By what stands under it, the test
+around `init_process_group` or `mp.spawn` is the switch; where it follows from options or constants, it is set from the
+state, at the place where the author sets it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.rules.distribution.launched import DIST, SPAWN
+from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.preparing.subject import suite_of
+
+from .asked import STATE, add_import, asks_group, reads_environment, told_by_launcher
+
+RULE = "CT303"
+REASON = "the launcher decides how many processes there are"
+SWITCH = f"{STATE}().use_distributed"
+LOCAL_RANK = "local_rank"  # what torch's launchers have always called it
+
+
+def plan(stage: Stage) -> None:
+    _local_ranks(stage)
+    done: set[str] = set()
+    starts = (*stage.facts.calls_to(*SPAWN), *stage.facts.calls_to(f"{DIST}init_process_group"))
+    for call in starts:  # in the order in which they run
+        for test in _tests_around(stage, call, frozenset()):
+            for part in _parts(test):
+                _decide(stage, part, done)
+
+
+def _tests_around(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> list[ast.expr]:
+    """The tests that must hold where `node` runs, in its function and around the calls of that."""
+    found: list[ast.expr] = []
+    child = node
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.If) and child in around.body:
+            found.append(around.test)
+        if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+            if around not in seen:
+                for site in stage.alone.sources.sites(around):
+                    found += _tests_around(stage, site, seen | {around})
+            break
+        child = around
+    return found
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [part for value in test.values for part in _parts(value)]
+    return [test]
+
+
+def _decide(stage: Stage, part: ast.expr, done: set[str]) -> None:
+    text = ast.unparse(part)
+    if text in done or "__name__" in text or reads_environment(part) or asks_group(stage, part):
+        return
+    done.add(text)
+    if isinstance(part, ast.Name | ast.Attribute):
+        _flag(stage, part)
+    elif isinstance(part, ast.Compare) and _counts(stage, part):
+        for same in stage.facts.each(ast.Compare):
+            if ast.unparse(same) == text and not stage.is_settled(same):
+                stage.gone.add(same)
+                stage.replace(same, RULE, REASON, SWITCH)
+                add_import(stage, same, STATE)
+
+
+def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
+    if told_by_launcher(stage, flag) and stage.alone.sources.of(flag) and _asks_somewhere(stage, flag):
+        return
+    stores = [stage.statement(d) for d in stage.alone.sources.definitions(flag) if not isinstance(d, ast.arg)]
+    set_here = [s for s in stores if isinstance(s, ast.Assign) and not reads_environment(s.value)]
+    for statement in set_here:
+        if statement.value not in stage.gone:
+            stage.gone.update(ast.walk(statement.value))
+            stage.replace(statement.value, RULE, REASON, SWITCH)
+            add_import(stage, statement, STATE)
+    if not stores and isinstance(flag, ast.Attribute):
+        set_option(stage, flag, stage.statement(flag), SWITCH)
+    if not stores and isinstance(flag, ast.Name):
+        for origin in stage.alone.sources.of(flag):
+            if isinstance(origin, ast.Name | ast.Attribute):
+                _flag(stage, origin)
+
+
+def _asks_somewhere(stage: Stage, flag: ast.Name | ast.Attribute) -> bool:
+    """Whether the launcher is asked for it, and it is not a constant everywhere."""
+    return any(not isinstance(source, ast.Constant) for source in stage.alone.sources.of(flag))
+
+
+def _counts(stage: Stage, test: ast.Compare) -> bool:
+    """`args.world_size > 1`, `args.gpus != 1`, `torch.cuda.device_count() > 1`: a number beside a small one."""
+    sides = [test.left, *test.comparators]
+    numbers = [s for s in sides if isinstance(s, ast.Constant | ast.UnaryOp)]
+    others = [s for s in sides if s not in numbers]
+    return len(numbers) == 1 and len(others) == 1 and not told_by_launcher(stage, others[0])
+
+
+def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str) -> bool:
+    """Sets an option above the first statement, around or above `before` in its function, that reads it."""
+    sources = stage.alone.sources
+    if not sources.is_namespace(option.value) or option.attr not in sources.options:
+        return False
+    suite = suite_of(stage.facts, before)
+    readers = [s for s in suite if s.lineno <= before.lineno and _reads(s, option.attr)]
+    first = min(readers, key=place_of, default=before)
+    line = f"{stage.source(option)} = {code}"
+    if any(isinstance(x, e.InsertBefore) and x.code == line for x in stage.edits):
+        return False
+    stage.edits.append(e.InsertBefore(first, RULE, REASON, code=line))
+    if STATE in code:
+        add_import(stage, before, STATE)
+    return True
+
+
+def _reads(statement: ast.stmt, name: str) -> bool:
+    return any(
+        isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load)
+        for n in ast.walk(statement)
+    )
+
+
+def _local_ranks(stage: Stage) -> None:
+    """`--local_rank`, which older launchers put on the command line: today's say it in the environment."""
+    call = stage.alone.sources.options.get(LOCAL_RANK)
+    if call is None:
+        return
+    default = keyword_of(call, "default")
+    known = stage.source(default) if default is not None else "0"
+    code = f'int(os.environ.get("LOCAL_RANK", {known}))'
+    if default is not None and reads_environment(default):
+        return
+    if default is not None:
+        stage.replace(default, RULE, "the launcher says it in the environment", code)
+    else:
+        reason = "the launcher says it in the environment"
+        stage.edits.append(e.InsertArgument(call, RULE, reason, position=-1, code=f"default={code}"))
+    required = keyword_of(call, "required")
+    if required is not None:
+        stage.edits.append(e.RemoveArgument(call, RULE, argument=required))
+    add_import(stage, call, "os")

@@ -379,7 +379,9 @@ def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
         fresh = cst.ensure_type(_parse(code, module)[0], cst.SimpleStatementLine)
         package = code.split()[1]
         of_library = code.startswith("import ") and package in sys.stdlib_module_names
-        position, first_of_block = (_beside_library if of_library else _import_position)(body, package)
+        position, first_of_block = (_beside_library if of_library else _import_position)(
+            body[: _first_use(body, code)], package
+        )
         if first_of_block:
             following = cst.ensure_type(body[position], cst.SimpleStatementLine)
             fresh = fresh.with_changes(leading_lines=following.leading_lines)
@@ -409,6 +411,23 @@ def _has_joined(body: list[_Statement], code: str) -> bool:
 
 _Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 _RUNTIMES = frozenset({"from crosstrain", "from accelerate"})
+
+
+def _first_use(body: Sequence[cst.BaseStatement], code: str) -> int:
+    """The first statement that runs with an imported name at the top level: a notebook's cells import as they go."""
+    names = {name.strip() for name in code.partition("import ")[2].split(",")}
+    for index, statement in enumerate(body):
+        if not isinstance(statement, cst.FunctionDef | cst.ClassDef) and _mentions(statement, names):
+            return index
+    return len(body)
+
+
+def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
+    if isinstance(node, cst.Name):
+        return node.value in names
+    return not isinstance(node, cst.FunctionDef | cst.Lambda) and any(
+        _mentions(child, names) for child in node.children
+    )
 
 
 def _joined(codes: list[str]) -> list[str]:

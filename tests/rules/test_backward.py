@@ -60,6 +60,23 @@ POSITIVE = [
         loss="out = model(x)\nloss = F.cross_entropy(out, y)\npenalty = out.pow(2).mean()",
     ),
     passes(
+        "several tensors at once",
+        "torch.autograd.backward([loss, penalty])",
+        "accelerator.backward(loss + penalty)",
+        loss="out = model(x)\nloss = F.cross_entropy(out, y)\npenalty = out.pow(2).mean()",
+    ),
+    passes(
+        "with a factor, as a critic's loss",
+        "loss.backward(minus)",
+        "accelerator.backward(loss, gradient=minus)",
+        setup="minus = torch.tensor(-1.0)",
+    ),
+    passes(
+        "with a factor by keyword, and no other",
+        "loss.backward(gradient=None, retain_graph=True)",
+        "accelerator.backward(loss, retain_graph=True)",
+    ),
+    passes(
         "in a closure",
         CLOSURE.format("loss.backward()"),
         CLOSURE.format("accelerator.backward(loss)"),
@@ -171,10 +188,10 @@ NEGATIVE = [
     ),
     refuses(
         BACKWARD,
-        "several tensors at once",
+        "several tensors at once, each with its weight",
         {
             "loss": "out = model(x)\nloss = F.cross_entropy(out, y)\npenalty = out.pow(2).mean()",
-            "backward": "torch.autograd.backward([loss, penalty])",
+            "backward": "torch.autograd.backward([loss, penalty], [torch.ones(()), torch.ones(())])",
         },
         at="torch.autograd.backward",
     ),

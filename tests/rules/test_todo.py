@@ -15,7 +15,10 @@ from crosstrain_migrate.roles.program import link, parts
 
 from .support import SLOTS, comments, script
 
-GRADIENT = {"backward": "loss.backward(\n    torch.ones(()),\n)"}
+GRADIENT = {
+    "loss": 'out = model(x)\nloss = F.cross_entropy(out, y, reduction="none")',
+    "backward": "loss.backward(\n    torch.ones(8),\n)",
+}
 CLIPPED = {
     "step": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)\noptimizer.step()"
 }
@@ -113,13 +116,14 @@ def test_once_they_are_done_it_is_converted() -> None:
     lines = done.split("\n")
     start = _line(done, "# TODO(crosstrain CT005)") - 1
     del lines[start : start + 3]
-    kept = [line for line in lines if "# TODO(crosstrain" not in line and "#   no global form" not in line]
-    text = "\n".join(kept).replace(
-        "loss.backward(\n            torch.ones(()),\n        )", "loss.backward()"
+    below = next(n for n, line in enumerate(lines) if "loss.backward(" in line)
+    first = next(n for n, line in enumerate(lines) if "# TODO(crosstrain" in line)
+    text = "\n".join(lines[:first] + lines[below:]).replace(
+        "loss.backward(\n            torch.ones(8),\n        )", "loss.mean().backward()"
     )
     result = migrate_text(Path("train.py"), text, Options())
     assert result.outcome is not FileOutcome.REFUSED, result.findings
-    assert "accelerator.backward(loss)" in result.after
+    assert "accelerator.backward(loss.mean())" in result.after
 
 
 def test_a_script_that_converts_has_nothing_left_to_do() -> None:

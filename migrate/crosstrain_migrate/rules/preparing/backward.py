@@ -13,8 +13,10 @@ import ast
 
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.rules.base import Context, finding, refuse
 from crosstrain_migrate.rules.numbers.ragged import is_padded, padded_parts
+from crosstrain_migrate.rules.numbers.shard_values import shards
 
 RULE = "CT202"
 GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
@@ -25,23 +27,18 @@ def plan(context: Context) -> None:
         if context.wish.mapped and not context.at_hand(call):
             continue  # the prepared model averages the gradients of a plain backward pass, too
         accelerator = context.accelerator(call)
-        loss = _only(call, given)
-        arguments = call.args[1:] if given in call.args else call.args
-        if arguments or any(k.arg in GRADIENTS for k in call.keywords):
-            raise refuse(
-                RULE,
-                call,
-                "backward with a gradient argument has no global form",
-                "reduce the loss to a scalar first",
-            )
-        extra = "".join(f", {k.arg}={context.source(k.value)}" for k in call.keywords if k.arg)
-        scale = _scale(context, accelerator, loss)
+        losses = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
+        factor = _factor(context, call, given, losses)
+        keywords = [k for k in call.keywords if k.arg and k.arg not in GRADIENTS]
+        extra = f", gradient={factor}" if factor else ""
+        extra += "".join(f", {k.arg}={context.source(k.value)}" for k in keywords)
+        scale = " + ".join(_scale(context, accelerator, loss, f"loss_{n}") for n, loss in enumerate(losses))
         context.replace(
             call,
             RULE,
             "the gradients of the global batch",
             accelerator + ".backward(" + scale + extra + ")",
-            loss=loss,
+            **{f"loss_{n}": loss for n, loss in enumerate(losses)},
         )
         context.collective.add(call)
         if context.facts.is_assumed_loss(given):
@@ -97,25 +94,33 @@ def _that_goes_on(around: ast.Try, call: ast.Call) -> ast.ExceptHandler | None:
     return None
 
 
-def _only(call: ast.Call, given: ast.expr) -> ast.expr:
-    """The one loss of `torch.autograd.backward([loss])`."""
-    if not isinstance(given, ast.List | ast.Tuple):
-        return given
-    if len(given.elts) != 1:
+def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.expr]) -> str:
+    """The gradient that backward begins with: `one` of `loss.backward(one)`. Empty where it is 1 anyway.
+
+    Of a loss that is one number it is a factor, like the sign of a critic's loss.
+    """
+    arguments = call.args[1:] if given in call.args else call.args
+    factors = [*arguments[:1], *(k.value for k in call.keywords if k.arg in GRADIENTS)]
+    if not factors or (isinstance(factors[0], ast.Constant) and factors[0].value is None):
+        return ""
+    by_row = any(s.kind in PER_SAMPLE for loss in losses for s in shards(context.facts, loss))
+    if by_row or len(losses) > 1 or isinstance(given, ast.List | ast.Tuple):
         raise refuse(
             RULE,
             call,
-            "one call goes backward through several tensors, which has no global form",
-            "add the losses up, or call backward for each",
+            "backward is given a weight for each value of the loss here, so what is trained is their sum: of the rows of one "
+            "process's share, averaged over the processes, it would be that many times smaller",
+            "multiply and sum up first: `(loss * weights).sum().backward()`",
         )
-    return given.elts[0]
+    return context.source(factors[0])
 
 
-def _scale(context: Context, accelerator: str, loss: ast.expr) -> str:
+def _scale(context: Context, accelerator: str, loss: ast.expr, hole: str) -> str:
     """What is handed to backward. Accelerate averages gradients over processes, so a sum is multiplied back."""
+    hole = f"{{{hole}}}"
     if context.runtime == "crosstrain" or {s.kind for s in context.facts.loss_shards} != {"sum"}:
-        return "{loss}"
-    value = "{loss}" if isinstance(loss, ast.Name | ast.Attribute | ast.Call) else "({loss})"
+        return hole
+    value = hole if isinstance(loss, ast.Name | ast.Attribute | ast.Call) else f"({hole})"
     return f"{value} * {accelerator}.num_processes"
 
 

@@ -29,7 +29,10 @@ def plan(context: Context) -> None:
         unsupported = {k.arg for k in call.keywords} - SUPPORTED
         if unsupported:
             names = ", ".join(sorted(str(n) for n in unsupported))
-            raise refuse(RULE, call, f"{name} with {names} has no counterpart", "leave that argument out")
+            reason = (
+                f"gradients are clipped without {names} there: what that argument asks for would not be done"
+            )
+            raise refuse(RULE, call, reason, "leave that argument out")
         context.replace(
             call.func, RULE, "clips the averaged, unscaled gradients", f"{context.accelerator(call)}.{name}"
         )

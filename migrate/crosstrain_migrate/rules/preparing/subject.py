@@ -26,15 +26,17 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
         raise refuse(
             "CT202",
             first_backward,
-            "no optimizer was recognised in this script",
-            "name the optimizer's class where it is imported",
+            "no optimizer steps in this script: what it does with the gradients of a process's share by hand would be done by "
+            "each process to its own model",
+            "step with an optimizer of torch.optim, imported by its name",
         )
     if not facts.models:
         raise refuse(
             RULE,
             site_of(facts.optimizers[0]),
-            "the parameters this optimizer gets could not be traced to a module",
-            "pass model.parameters() of one nn.Module",
+            "no nn.Module of this script gives this optimizer its parameters: unprepared, each process would train a model of "
+            "its own",
+            "make the model where the script's own files do, and pass its parameters()",
         )
     for optimizer in facts.optimizers if loaders else ():  # otherwise the runtime looks, at the first step
         _must_be_traced(facts, optimizer)
@@ -150,7 +152,7 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     if not isinstance(site, ast.Call):
         return
     parameters = given(site, "params", 0)
-    if parameters is None or isinstance(parameters, ast.Starred):
+    if parameters is None or isinstance(parameters, ast.Starred) or _asks_a_model(facts, parameters):
         return
     loose = next(
         (
@@ -172,10 +174,18 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
         raise refuse(
             RULE,
             parameters,
-            "some of the parameters this optimizer gets belong to no module that could be traced (a tensor or "
-            "nn.Parameter on its own?): their gradients would not be averaged over processes",
+            "some of the parameters this optimizer gets belong to no nn.Module of this script (a tensor or nn.Parameter of "
+            "their own, say): their gradients would not be averaged over processes",
             "put them into an nn.Module (nn.ParameterList holds loose ones) and pass its parameters()",
         )
+
+
+def _asks_a_model(facts: Facts, parameters: ast.expr) -> bool:
+    """`model.parameters()`, of a variable that is prepared, whatever else it may hold: a model from a file, say."""
+    method = parameters.func if isinstance(parameters, ast.Call) and not parameters.args else None
+    if not isinstance(method, ast.Attribute) or method.attr != "parameters":
+        return False
+    return isinstance(method.value, ast.Name) and bool(facts.of(method.value) & set(facts.models))
 
 
 def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:

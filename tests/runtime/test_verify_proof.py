@@ -12,7 +12,7 @@ from crosstrain.verify import Report, verify
 from crosstrain.verify.batches import checksum
 from crosstrain.verify.curves import sparkline, svg
 from crosstrain.verify.draws import SharedDraws, row_dimension
-from crosstrain.verify.lines import aligned, words
+from crosstrain.verify.lines import aligned, volatile, words
 from crosstrain.verify.report import Run, Verdict
 from torch import nn
 
@@ -290,6 +290,12 @@ def test_the_start_of_a_layer_has_no_rows() -> None:
     with SharedDraws(2, lambda: 4, lambda: False):
         shared = nn.Linear(5, 4).weight.detach().clone()
     assert torch.equal(shared, plain)
+
+
+def test_the_address_of_an_object_is_no_number() -> None:
+    a, b = (f"loaders: (<DataLoader object at {address}>, 3)" for address in ("0x7fbbc709cdd0", "0x7f1e5"))
+    assert words(a) == words(b)
+    assert volatile([a], [b]) == {words(a): frozenset()}
 
 
 def test_row_dimensions() -> None:

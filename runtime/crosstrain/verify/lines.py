@@ -18,6 +18,7 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 # (`0h 2m 13s`) goes as a whole.
 CLOCK = re.compile(
     r"\d{4}-\d{2}-\d{2}|\d+:\d{2}:\d{2}(?:[.,]\d+)?|(?:\b\d+ ?h ?)?\b\d+ ?m(?:in)? ?\d+(?:\.\d+)? ?s\b"
+    r"|\bat 0x[0-9a-fA-F]+"
 )
 SHOWN = 60  # characters of an example
 

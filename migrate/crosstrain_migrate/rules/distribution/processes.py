@@ -2,11 +2,13 @@
 
 What:   The process group, the device each process takes, samplers and `set_epoch`, tests of the rank, barriers,
         reductions of metrics, `mp.spawn` and its port: the script becomes the plain one it is with a single process.
+        Where it holds more than that (samplers of its own, sums over the processes that no library takes), it is mapped
+        where it stands: the launcher's group, devices, `prepare`; all else stays as it is.
 Why:    One set of calls works on any number of processes and machines, and every number is global by the other rules.
 Before: `if rank == 0: torch.save(model.module.state_dict(), path)`
 After:  `accelerator.save_model(model, path)`
-Refuses: a branch that only several processes take and that does something else (CT303), a barrier that only some
-         processes reach, groups, point-to-point messages, arithmetic with the number of processes that cannot be kept.
+Refuses: gradients or weights that are averaged by hand beside `prepare`, a barrier that only some processes reach; with
+         `--runtime accelerate`, whose prepared model is another object, whatever would be mapped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CT310 to CT319: scripts that distribute themselves, mapped where they stand.
+"""Scripts that distribute themselves, mapped where they stand.
 
 Such a script already says what each process does, so its meaning on N processes is the reference. Only what the launcher
 and the Accelerator take over changes: how the processes become one group, what tells the script that there are several,

@@ -1,4 +1,4 @@
-"""CT303: a script that distributes itself is mapped, one construct at a time.
+"""A script that distributes itself is mapped, one construct at a time.
 
 What:   `init_process_group` joins the launcher's group, `mp.spawn` becomes a call, the wrapper goes, devices are the
         accelerator's. Samplers, tests of the rank, reductions and barriers stay as the author has them.

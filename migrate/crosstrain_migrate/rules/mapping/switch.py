@@ -1,8 +1,8 @@
 """What tells the script that there are several processes: a flag, an option, a comparison. The launcher decides it.
 
 Tests that ask the launcher's environment stay: they are right under any launcher. By what stands under it, the test
-around `init_process_group` or `mp.spawn` is the switch; where it follows from options or constants, it is set from the
-state, at the place where the author sets it.
+around `init_process_group` or `mp.spawn` is the switch; where it follows from options or constants, it asks the
+environment, at the place where the author sets it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .asked import STATE, add_import, asks_group, reads_environment, told_by_lau
 
 RULE = "CT303"
 REASON = "the launcher decides how many processes there are"
-SWITCH = f"{STATE}().use_distributed"
+SWITCH = '"RANK" in os.environ'  # under every launcher, with one process, too: there is a group
 LOCAL_RANK = "local_rank"  # what torch's launchers have always called it
 
 
@@ -68,7 +68,7 @@ def _decide(stage: Stage, part: ast.expr, done: set[str]) -> None:
             if ast.unparse(same) == text and not stage.is_settled(same):
                 stage.gone.add(same)
                 stage.replace(same, RULE, REASON, SWITCH)
-                add_import(stage, same, STATE)
+                add_import(stage, same, "os")
 
 
 def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
@@ -80,7 +80,7 @@ def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
         if statement.value not in stage.gone:
             stage.gone.update(ast.walk(statement.value))
             stage.replace(statement.value, RULE, REASON, SWITCH)
-            add_import(stage, statement, STATE)
+            add_import(stage, statement, "os")
     if not stores and isinstance(flag, ast.Attribute):
         set_option(stage, flag, stage.statement(flag), SWITCH)
     if not stores and isinstance(flag, ast.Name):
@@ -114,8 +114,7 @@ def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str)
     if any(isinstance(x, e.InsertBefore) and x.code == line for x in stage.edits):
         return False
     stage.edits.append(e.InsertBefore(first, RULE, REASON, code=line))
-    if STATE in code:
-        add_import(stage, before, STATE)
+    add_import(stage, before, STATE if STATE in code else "os")
     return True
 
 

@@ -140,9 +140,8 @@ def validate(val_loader, model, criterion, accelerator):
 
 def save_checkpoint(accelerator, state, is_best, filename='last.pth.tar'):
     accelerator.save(state, filename)
-    if is_best:
-        if accelerator.is_main_process:
-            shutil.copyfile(filename, 'best.pth.tar')
+    if is_best and accelerator.is_main_process:
+        shutil.copyfile(filename, 'best.pth.tar')
 
 
 if __name__ == '__main__':

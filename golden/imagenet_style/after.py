@@ -168,9 +168,8 @@ def validate(accelerator, val_loader, model, criterion, args):
 
 def save_checkpoint(accelerator, state, is_best, filename='checkpoint.pth.tar'):
     accelerator.save(state, filename)
-    if is_best:
-        if accelerator.is_main_process:
-            shutil.copyfile(filename, 'model_best.pth.tar')
+    if is_best and accelerator.is_main_process:
+        shutil.copyfile(filename, 'model_best.pth.tar')
 
 
 class AverageMeter(object):

@@ -74,6 +74,15 @@ class Blocks:
         """The new body, and comments of removed lines that found no statement after them."""
         return self._rebuild(original, updated, self._edits)
 
+    def guards_whole(self, original: cst.BaseSuite, updated: cst.BaseSuite) -> cst.If | None:
+        """The `if` of a guard that holds all of a body, where nothing else was put into it."""
+        if not isinstance(original, cst.IndentedBlock) or len(updated.body) != 1:
+            return None
+        only = updated.body[0]
+        guarded = any(isinstance(edit, e.Guard) for edit in self._edits(original.body[0]))
+        plain = isinstance(only, cst.If) and only.orelse is None and not only.leading_lines
+        return only if guarded and plain and isinstance(only, cst.If) else None
+
     def _edits(self, statement: cst.BaseStatement) -> list[e.Edit]:
         if isinstance(statement, cst.SimpleStatementLine):
             return [edit for small in statement.body for edit in self.rewriter.edits_of(small)]
@@ -108,6 +117,7 @@ class Blocks:
                 pieces = [shared]
             heirs = not pieces and bool(before)
             pieces = self._with_insertions(pieces, before, after)
+            shared = _moved(shared, pieces)
             if heirs:  # what takes the place of a removed statement gets what stood above that
                 pieces[0] = pieces[0].with_changes(leading_lines=pending)
                 pending = []
@@ -360,6 +370,12 @@ def _within(context: str, statements: list[cst.BaseStatement], above: cst.BaseSt
     body = [first.with_changes(leading_lines=[]), *statements[1:]]
     item = cst.WithItem(cst.parse_expression(context))
     return cst.With([item], cst.IndentedBlock(body), leading_lines=list(leading_of(first)))
+
+
+def _moved(shared: cst.With | None, pieces: list[cst.BaseStatement]) -> cst.With | None:
+    """That `with`, as what was put above it has left it."""
+    held = (p for p in pieces if isinstance(p, cst.With) and shared is not None and p.body is shared.body)
+    return next(held, shared)
 
 
 def _guarded(test: str, statements: list[cst.BaseStatement]) -> cst.If:

@@ -337,6 +337,19 @@ class _Rewriter(cst.CSTTransformer):
     ) -> cst.BaseSuite:
         return self.blocks.one_line(original_node, updated_node)
 
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        """`if best:` all of whose body is left to one process: `if best and accelerator.is_main_process:`."""
+        guarded = self.blocks.guards_whole(original_node.body, updated_node.body)
+        if guarded is None or updated_node.orelse is not None:
+            return updated_node
+        test = updated_node.test
+        if isinstance(test, cst.IfExp | cst.Lambda | cst.NamedExpr) or (
+            isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or)
+        ):
+            test = test if test.lpar else test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        both = cst.BooleanOperation(left=test, operator=cst.And(), right=guarded.test)
+        return updated_node.with_changes(test=both, body=guarded.body)
+
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         body, rest = self.blocks.rebuild(original_node.body, updated_node.body)
         module = updated_node.with_changes(body=body, footer=[*carry_over(rest), *updated_node.footer])

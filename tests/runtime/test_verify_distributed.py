@@ -222,3 +222,26 @@ def test_original_that_mpirun_starts_on_each_machine(tmp_path: Path) -> None:
     )
     report = run(tmp_path, asked, converted())
     assert verdicts(report) == ["identical", "identical"], report
+
+
+def test_one_process_of_what_an_original_starts_is_compared_with_a_launched_one(tmp_path: Path) -> None:
+    """`mp.spawn` on one GPU makes a group of one: so does a launcher with one process, and plain python does not."""
+    spawned = by_hand(
+        """
+def start(rank, world):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29511"
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    main(rank, world)
+
+
+if __name__ == "__main__":
+    count = torch.cuda.device_count()
+    torch.multiprocessing.spawn(start, args=(count,), nprocs=count)
+"""
+    )
+    asked = ("main(accelerator.process_index", 'assert "RANK" in os.environ\nmain(accelerator.process_index')
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(spawned)
+    after.write_text(converted(asked))
+    report = verify(before, after, processes=(1, 2), timeout=120)
+    assert report.runs[0].verdict.value == "identical", report

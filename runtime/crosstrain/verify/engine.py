@@ -97,6 +97,7 @@ def verify(
         compared = rank_by_rank and expect == "equal"
         started = _started(runner, paths, max(processes)) if compared else None
         comparing = Comparing(runner, originals, paths[1], patterns)
+        runner.starts_processes = started is not None and b"spawn(" in paths[0].read_bytes()
         alone = _trains_alone(request, paths[1])
         numbers = [number for number in processes if number == 1 or started is None]
         numbers = [1] if alone else numbers

@@ -117,6 +117,8 @@ class Runner:
         self._room = room
         self._progress = progress
         self._count = 0
+        # Of an original that starts its processes by itself, one is a group, and one of the result is launched.
+        self.starts_processes = False
 
     def original(self, script: Path) -> Finished:
         """The first run of the original, as its author would start it: plain, else as on one GPU, else launched.
@@ -203,7 +205,7 @@ class Runner:
             if variant.xla
             else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
             devices=variant.devices or request.devices,
-            launched=request.launched,
+            launched=request.launched or (self.starts_processes and variant.migrated),
             per_rank=variant.per_rank,
             ranks_env=[other_launchers(script, rank, world) for rank in range(world)] if original else [],
             rank_option=rank_option(script) if self._tells_rank(variant) else "",

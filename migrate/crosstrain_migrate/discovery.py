@@ -109,8 +109,8 @@ def _walk_directory(directory: Path, real: str, patterns: list[_Patterns]) -> It
     try:
         with os.scandir(directory) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)
-    except PermissionError:
-        return  # git and ruff pass unreadable directories over as well
+    except (PermissionError, FileNotFoundError):
+        return  # git and ruff pass unreadable directories over as well, and this one may be gone since it was listed
     for entry in entries:
         place = os.path.join(real, entry.name)  # noqa: PTH118 (a Path per entry triples the time of the walk)
         if entry.is_dir(follow_symlinks=False):

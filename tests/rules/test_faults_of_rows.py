@@ -253,7 +253,7 @@ FAULTS = [
             "train_loader = DataLoader(train_set, batch_size=8, collate_fn=whole)",
             "after_step": "print((out.argmax(1) == y).sum().item())",
         },
-        refused="CT602",
+        says="CT602",  # assumed to keep its rows, which the runtime checks
     ),
     Fault(
         "rows gathered before a training step of the script's own gets them",

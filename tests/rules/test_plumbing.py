@@ -261,6 +261,19 @@ NEGATIVE = [
     ),
     stays("a function that nobody calls", {"definitions": "def report(n):\n    print(n)\n"}),
     stays(
+        "a function that only computes",
+        {"definitions": "def half(n):\n    return n // 2\n", "after_epoch": "steps = half(epoch)"},
+    ),
+    stays(
+        "a method that only computes",
+        {
+            "definitions": "class Plan:\n    def __init__(self, n):\n        self.n = n\n\n"
+            "    def left(self, epoch):\n        return self.n - epoch\n",
+            "setup": "plan = Plan(2)",
+            "after_epoch": "left = plan.left(epoch)",
+        },
+    ),
+    stays(
         "a function called before there is an accelerator",
         {"definitions": "def report(n):\n    print(n)\n", "options": "report(1)", "after_epoch": "report(2)"},
     ),

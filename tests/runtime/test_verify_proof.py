@@ -282,6 +282,21 @@ def test_shared_draws_are_those_of_the_processes() -> None:
             assert torch.equal(scalar, torch.rand(()))
 
 
+def test_a_seed_is_the_same_for_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 rows for 2 processes: their states are apart until the script seeds again."""
+    monkeypatch.setattr(torch, "manual_seed", torch.manual_seed)
+    monkeypatch.setattr(torch.random, "manual_seed", torch.random.manual_seed)
+    draws = SharedDraws(2, lambda: 5, lambda: False)
+    draws.watch_seeds()
+    with draws:
+        torch.randn(5, 2)
+        torch.manual_seed(3)
+        shared = torch.randn(5, 2)
+    for low, high in ((0, 3), (3, 5)):
+        torch.manual_seed(3)
+        assert torch.equal(shared[low:high], torch.randn(high - low, 2))
+
+
 def test_the_start_of_a_layer_has_no_rows() -> None:
     """A notebook has a batch in hand while it makes its model, and a layer may be as wide as the batch."""
     torch.manual_seed(3)

@@ -98,6 +98,18 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._common(func, args, kwargs, generator)
         return self._apart(func, args, known, generator)
 
+    def watch_seeds(self) -> None:
+        """A seed is the same for all processes: have `torch.manual_seed` make their states equal again, for good."""
+        module: Any = torch
+        real = module.manual_seed
+
+        @functools.wraps(real)
+        def manual_seed(seed: Any) -> Any:
+            self._states.pop(address(torch.default_generator), None)
+            return real(seed)
+
+        module.manual_seed = module.random.manual_seed = manual_seed
+
     def _others(self, generator: torch.Generator) -> list[Tensor]:
         """The states of the other processes; equal to ours until a draw of another size."""
         key = address(generator)

@@ -320,6 +320,7 @@ class Stage:
                 lambda: self._tracer.inside_backward,
             )
             self.redrew = lambda: shared.redrew
+            shared.watch_seeds()
             share_statistics(shared.shares)
             fetching.install(shared, lambda: None if watch.source is None else watch.source not in whole)
         if job["frozen"]:

@@ -57,6 +57,7 @@ def _then(loader: Any, change: Callable[[], None]) -> None:
 
 def _complete() -> None:
     _without_trained_weights()
+    _without_image_library()
     _with_suppression()
 
 
@@ -79,6 +80,22 @@ def _with_suppression() -> None:
     operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     operators.impl("nms", nms, "CPU")
     boxes._operators, boxes._assert_has_ops = operators, lambda: None
+
+
+def _without_image_library() -> None:
+    """Where torchvision was built without it, pictures are read by PIL."""
+    io: Any = importlib.import_module("torchvision.io")
+    if not importlib.import_module("torchvision.extension")._has_ops():
+        io.read_image = _read_image
+
+
+def _read_image(path: str, *_: Any) -> Any:
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
 
 
 def _without_trained_weights() -> None:

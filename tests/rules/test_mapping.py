@@ -171,6 +171,18 @@ def test_the_number_of_a_process_on_the_command_line() -> None:
     assert "required" not in result.after
 
 
+def test_variables_of_another_launcher() -> None:
+    asked = 'if "SLURM_PROCID" in os.environ:\n        place = int(os.environ["SLURM_PROCID"])'
+    before = TORCHRUN.replace(
+        '    device = torch.device("cuda")\n',
+        f'    device = torch.device("cuda")\n    size = int(os.environ["OMPI_COMM_WORLD_SIZE"])\n    {asked}\n',
+        1,
+    )
+    result = migrate(before)
+    assert 'size = int(os.environ["WORLD_SIZE"])' in result.after
+    assert asked in result.after
+
+
 def test_the_other_ways_in_which_gradients_are_averaged_stay_refused() -> None:
     by_hand = TORCHRUN.replace(
         "        optimizer.step()\n",

@@ -12,7 +12,7 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.roles.nodes import place_of
-from crosstrain_migrate.rules.distribution.launched import DIST, SPAWN
+from crosstrain_migrate.rules.distribution.launched import DIST, ENVIRONMENT, SPAWN
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.subject import suite_of
 
@@ -24,8 +24,21 @@ SWITCH = '"RANK" in os.environ'  # under every launcher, with one process, too: 
 LOCAL_RANK = "local_rank"  # what torch's launchers have always called it
 
 
+# What other launchers call it, and ours.
+VARIABLES = {
+    "OMPI_COMM_WORLD_RANK": "RANK",
+    "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
+    "SLURM_PROCID": "RANK",
+    "SLURM_NTASKS": "WORLD_SIZE",
+    "SLURM_LOCALID": "LOCAL_RANK",
+}
+
+
 def plan(stage: Stage) -> None:
     _local_ranks(stage)
+    _other_launchers(stage)
     done: set[str] = set()
     starts = (*stage.facts.calls_to(*SPAWN), *stage.facts.calls_to(f"{DIST}init_process_group"))
     for call in starts:  # in the order in which they run
@@ -123,6 +136,18 @@ def _reads(statement: ast.stmt, name: str) -> bool:
         isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load)
         for n in ast.walk(statement)
     )
+
+
+def _other_launchers(stage: Stage) -> None:
+    """`os.environ["OMPI_COMM_WORLD_RANK"]`, where no test has asked whether mpirun started the script."""
+    for node in stage.facts.each(ast.Subscript):
+        key = node.slice
+        if ast.unparse(node.value) not in ENVIRONMENT or not isinstance(key, ast.Constant):
+            continue
+        name = str(key.value)
+        tests = [ast.unparse(a.test) for a in stage.facts.table.ancestors(node) if isinstance(a, ast.If)]
+        if name in VARIABLES and not any(name in test for test in tests):
+            stage.replace(key, RULE, "as the launcher calls it", f'"{VARIABLES[name]}"')
 
 
 def _local_ranks(stage: Stage) -> None:

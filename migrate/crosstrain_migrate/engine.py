@@ -113,7 +113,7 @@ def _advice(facts: Facts, policy: Policy) -> list[Finding]:
 
 def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
     result = _unwound(path, text, facts, options, policy)
-    if not result.refused:
+    if not result.refused and (result.changed or facts.trains):
         return result
     # The plain script inside could not be had, or not converted: the script goes on to distribute itself.
     try:
@@ -171,7 +171,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     if refused:
         # What else there is to say is about a conversion that is not made.
         findings = tuple(f for f in findings if f.severity is Severity.REFUSED or f.rule.startswith(ALWAYS))
-    if refused or after == plain.text:
+    if refused or (after == plain.text and not plain.wish.in_place):
         after = text
     else:
         full, after = after, tidy(plain.text, after)

@@ -201,3 +201,37 @@ def test_what_runs_in_a_loaders_workers_is_left_alone() -> None:
         "class Own(Sampler)",
     ).replace("data = TensorDataset(", "data = Scaled(")
     assert "torch.ones(8, device=x.device)" in migrate(before).after
+
+
+ELSEWHERE = TORCHRUN.replace(
+    "from torch import nn\n",
+    "from timm.optim import create_optimizer\nfrom timm.utils import NativeScaler\nfrom torch import nn\n",
+)
+ELSEWHERE = ELSEWHERE.replace(
+    "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
+    "    optimizer = create_optimizer(args, raw)\n    scaler = NativeScaler()\n",
+).replace(
+    "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n",
+    "        scaler(loss, optimizer, parameters=model.parameters())\n",
+)
+
+
+def test_where_a_library_trains_the_model_is_prepared_in_the_wrappers_place() -> None:
+    result = migrate(ELSEWHERE)
+    assert not result.refused, result.findings
+    assert "        model = Accelerator().prepare(model)\n" in result.after
+    assert "scaler(loss, optimizer, parameters=model.parameters())" in result.after
+    assert "init_process_group" not in result.after and "set_device" not in result.after
+    check_invariants(ELSEWHERE, result)
+
+
+def test_what_nobody_called_before_stays() -> None:
+    """A function that only calls itself, and an attribute of a class that is named like a variable."""
+    unused = (
+        "def depth(x):\n    return depth(x[0])\n\n\n"
+        "class Bank:\n    files = dict()\n\n"
+        "    @staticmethod\n    def get(path):\n        files = Bank.files\n        return files[path]\n\n\n"
+    )
+    before = TORCHRUN.replace("class Own(Sampler)", unused + "class Own(Sampler)")
+    after = migrate(before).after
+    assert "def depth(x):" in after and "    files = dict()\n" in after

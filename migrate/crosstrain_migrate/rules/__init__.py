@@ -60,19 +60,17 @@ def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
 
     None where that is no way: another library's wrapper, averages of gradients by hand. Raises Refusal.
     """
-    if (
-        runtime != "crosstrain"
-        or not facts.trains
-        or gate.already_migrated(facts.tree)
-        or gate.foreign(facts)
-    ):
+    if runtime != "crosstrain" or gate.already_migrated(facts.tree) or gate.foreign(facts):
         return None
     from .distribution import plain
     from .mapping import script
 
     if not script.has_wrapper(facts) or script.averages_by_hand(facts):
         return None
-    return plain.unwind(facts, text, runtime, (script.plan,), Wish(mapped=True))
+    known = facts.trains and bool(facts.optimizers and facts.models)
+    if not known and not script.starts(facts):
+        return None  # a module that others import
+    return plain.unwind(facts, text, runtime, (script.plan,), Wish(mapped=True, in_place=not known))
 
 
 def plan(
@@ -84,6 +82,8 @@ def plan(
     """
     if gate.already_migrated(facts.tree):
         return Plan(findings=tuple(written_for_accelerate(facts)))
+    if wish is not None and wish.in_place:
+        return Plan()  # all of it is done
     if not facts.trains:
         return Plan(findings=tuple(unseen_training(facts)))
     wish = wish or Wish()

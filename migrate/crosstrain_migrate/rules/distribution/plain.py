@@ -17,6 +17,7 @@ from crosstrain_migrate import edits as e
 from crosstrain_migrate.places import Places
 from crosstrain_migrate.results import Change, Finding, Severity
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.program import path_of
 from crosstrain_migrate.rules.base import Refusal, finding, refuse
 
 from .alone import Alone, Everywhere
@@ -160,7 +161,11 @@ def unwind(
             if edit.reason:
                 changes.append(Change(edit.rule, line, edit.reason, edit.confidence))
         try:
-            current, now = sweep(current, rewrite(current, edits), kept_names(wish))
+            files = {
+                path_of(now.table.of_node[edit.node].file) for edit in edits if edit.node in now.table.of_node
+            }
+            mine = frozenset(files) if wish.mapped else None
+            current, now = sweep(current, rewrite(current, edits), kept_names(wish), mine)
         except EditNotApplied as error:
             raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
         except SyntaxError as error:

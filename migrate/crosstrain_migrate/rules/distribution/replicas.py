@@ -55,7 +55,7 @@ def plan(stage: Stage) -> None:
         if (
             isinstance(node, ast.Attribute)
             and node.attr == "module"
-            and _is_wrapped(stage, node.value)
+            and is_wrapped(stage, node.value)
             and not stage.alone.dead(node)
             and not stage.is_settled(node)
         ):
@@ -110,7 +110,7 @@ def _simple(node: ast.expr) -> bool:
     return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
 
 
-def _is_wrapped(stage: Stage, node: ast.expr) -> bool:
+def is_wrapped(stage: Stage, node: ast.expr) -> bool:
     return any(isinstance(v, External) and v.path in WRAPPERS for v in stage.facts.of(node))
 
 
@@ -122,7 +122,7 @@ def _rule(stage: Stage, node: ast.expr) -> str:
 def _methods(stage: Stage) -> None:
     """What a script asks of the wrapper itself."""
     for call in stage.facts.calls:
-        if not isinstance(call.func, ast.Attribute) or not _is_wrapped(stage, call.func.value):
+        if not isinstance(call.func, ast.Attribute) or not is_wrapped(stage, call.func.value):
             continue
         if stage.alone.dead(call) or stage.is_settled(call):
             continue
@@ -174,7 +174,7 @@ def _saves_inner_state(stage: Stage) -> bool:
         c.func.value for c in stage.facts.method_calls("state_dict") if isinstance(c.func, ast.Attribute)
     ]
     inner = [o for o in asked if isinstance(o, ast.Attribute) and o.attr == "module"]
-    return bool(inner) and not any(_is_wrapped(stage, o) for o in asked if o not in inner)
+    return bool(inner) and not any(is_wrapped(stage, o) for o in asked if o not in inner)
 
 
 def _was_saved(stage: Stage, state: ast.expr, depth: int = 5) -> bool:
@@ -214,7 +214,7 @@ def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
 def _inputs(stage: Stage) -> None:
     """The wrapper moves what it is called with; the model itself does not, and prepared loaders move batches only."""
     for call in stage.facts.calls:
-        if not _is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_settled(call):
+        if not is_wrapped(stage, call.func) or stage.alone.dead(call) or stage.is_settled(call):
             continue
         for value in (*call.args, *(k.value for k in call.keywords)):
             if _made_on_the_cpu(stage, value) or _as_loaded(stage, value):

@@ -28,8 +28,11 @@ RULE = "CT303"
 MAX_ROUNDS = 8
 
 
-def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[str, Facts]:
-    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+def sweep(
+    before: str, after: str, keep: frozenset[str] = frozenset(), files: frozenset[str] | None = None
+) -> tuple[str, Facts]:
+    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay, and so does
+    all that is not in `files`, by their paths in the program (None: all of them).
 
     With it comes what is known of the new text.
     """
@@ -38,7 +41,11 @@ def sweep(before: str, after: str, keep: frozenset[str] = frozenset()) -> tuple[
     old = Uses(parse(before))
     facts = understand(parse(after))
     for _ in range(MAX_ROUNDS):
-        edits = _edits(facts, after, old, keep)
+        edits = [
+            edit
+            for edit in _edits(facts, after, old, keep)
+            if files is None or path_of(facts.table.of_node[edit.node].file) in files
+        ]
         if not edits:
             break
         after = rewrite(after, edits)
@@ -155,13 +162,17 @@ class _Sweeper:
             for a in (node, *self.facts.table.ancestors(node))
             if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         ]
-        return "".join(f".{n}" for n in reversed(names))
+        if not names:
+            return ""
+        return path_of(self.facts.table.of_node[node].file) + "".join(f".{n}" for n in reversed(names))
 
     def _functions(self) -> None:
         """Helpers that nothing calls any more."""
         for node in (s for module in modules_of(self.facts.tree) for s in module.body):
             if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                if self._shared(node, node.name) or node.name not in self.old.names:
+                path = self._path(node)
+                used = (p for p in self.old.read_in.get(node.name, ()) if not f"{p}.".startswith(f"{path}."))
+                if self._shared(node, node.name) or not any(True for _ in used):
                     continue
                 uses = self.facts.names.get(node.name, ())
                 if all(self.facts.table.is_inside(use, node) for use in uses):

@@ -12,16 +12,17 @@ from crosstrain_migrate.rules.harmless import dumps
 
 
 class Uses:
-    """Which names each function (by its path) and each file reads, and all attributes the script reads."""
+    """Which names each function (by its file and path) and each file reads, and all attributes the script reads."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
         self.by_scope: dict[str, set[str]] = {"": set()}
         self.by_file: dict[str, set[str]] = {}
         self.attributes: set[str] = set()
+        self.read_in: dict[str, set[str]] = {}  # a name: the functions that read it themselves
         for module in modules_of(tree):
             own = self.by_file[path_of(module)] = set()
-            self._visit(module, "", [self.by_scope[""], own])
+            self._visit(module, path_of(module), [self.by_scope[""], own])
         self.names: set[str] = set().union(*self.by_file.values())
 
     @cached_property
@@ -47,6 +48,7 @@ class Uses:
                 if isinstance(child.ctx, ast.Load):
                     for names in around:
                         names.add(child.id)
+                    self.read_in.setdefault(child.id, set()).add(path)
             else:
                 if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
                     self.attributes.add(child.attr)

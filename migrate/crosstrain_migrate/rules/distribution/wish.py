@@ -33,4 +33,7 @@ class Wish:
     draws_apart: bool = False  # without a loader, each process draws its own data from its own seed
     keeps_collectives: bool = False  # the loss goes through collectives of the author's
     mapped: bool = False  # the script shares its work by itself, and goes on to (rules.mapping)
+    in_place: bool = (
+        False  # its models are prepared where they were wrapped, and nothing else is known of its training
+    )
     settled: set[str] = field(default_factory=set)  # names of torch that may stay in the script

@@ -9,7 +9,7 @@ from crosstrain_migrate.roles.values import Function
 from crosstrain_migrate.rules.distribution.launched import DIST, ENVIRONMENT, LAUNCHED
 from crosstrain_migrate.rules.distribution.plain import Stage
 
-STATE = "PartialState"
+STATE, ACCELERATOR = "PartialState", "Accelerator"
 LOCAL_SIZE = 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))'
 ASKING = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 DEPTH = 6
@@ -18,7 +18,8 @@ DEPTH = 6
 def add_import(stage: Stage, node: ast.AST, name: str) -> None:
     """`name` of the runtime, or a module of the standard library, in the file of `node`."""
     file = stage.facts.table.of_node[node].file
-    code = f"from {stage.runtime} import {name}" if name == STATE else f"import {name}"
+    of_runtime = name in (STATE, ACCELERATOR)
+    code = f"from {stage.runtime} import {name}" if of_runtime else f"import {name}"
     stage.edits.append(e.AddImport(file, "CT101", code, code=code))
 
 

@@ -9,6 +9,8 @@ from crosstrain_migrate.rules.distribution.layers import SYNC_BATCH_NORM
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.wish import MARK
 
+from .asked import STATE, add_import
+
 RULE = "CT303"
 
 
@@ -16,6 +18,9 @@ def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*SYNC_BATCH_NORM):
         statement = stage.statement(call)
         if isinstance(statement, ast.Assign) and statement.value is call:
-            test = f'{MARK.format("device")}.type != "cpu"'
+            device = f"{STATE}().device" if stage.wish.in_place else MARK.format("device")
+            if stage.wish.in_place:
+                add_import(stage, call, STATE)
+            test = f'{device}.type != "cpu"'
             reason = "torch synchronises batch statistics on devices, not on CPUs"
             stage.edits.append(e.Guard(statement, RULE, reason, last=statement, test=test))

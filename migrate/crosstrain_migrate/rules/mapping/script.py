@@ -19,7 +19,7 @@ from crosstrain_migrate.rules.distribution import launched, replicas
 from crosstrain_migrate.rules.distribution.guards import asks_rank
 from crosstrain_migrate.rules.distribution.plain import Stage
 
-from . import group, layers, ordinals, spawned, switch
+from . import group, in_place, layers, ordinals, spawned, switch
 
 RULE = "CT303"
 MAPPED = "torch.distributed"  # what is settled once a script is mapped
@@ -32,6 +32,11 @@ COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "reduce_scatter"}
 def has_wrapper(facts: Facts) -> bool:
     """Whether gradients are averaged by DistributedDataParallel, which `prepare` takes the place of."""
     return bool(facts.calls_to(*WRAPPERS))
+
+
+def starts(facts: Facts) -> bool:
+    """Whether the script makes its processes a group."""
+    return bool(facts.calls_to(group.INIT))
 
 
 def averages_by_hand(facts: Facts) -> bool:
@@ -119,12 +124,16 @@ def plan(stage: Stage) -> None:
     switch.plan(stage)
     group.plan(stage)
     layers.plan(stage)
-    replicas.plan(stage)
+    if stage.wish.in_place:
+        in_place.plan(stage)
+    else:
+        replicas.plan(stage)
     _same_either_way(stage)
     _said_before(stage)
     _every_backward_averages(stage)
-    ordinals.plan(stage)
-    first = next(iter(stage.facts.calls_to(group.INIT)), None) or stage.facts.backward_calls[0][0]
+    if not stage.wish.in_place:  # otherwise no rule makes the accelerator's device of it
+        ordinals.plan(stage)
+    first = next(iter(stage.facts.calls_to(group.INIT, *WRAPPERS)))
     stage.note(
         RULE,
         first,

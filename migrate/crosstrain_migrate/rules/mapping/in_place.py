@@ -1,0 +1,39 @@
+"""Models are prepared where the author has wrapped them, where the training itself is another library's.
+
+An optimizer from a factory that cannot be read, a scaler that goes backward inside its call: the prepared model averages
+the gradients of any backward pass, so the wrapper's place is all that is needed.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.distribution.replicas import IGNORED, is_wrapped
+
+from .asked import ACCELERATOR, add_import
+
+RULE = "CT302"
+WRAPPERS = frozenset(
+    {
+        "torch.nn.parallel.DistributedDataParallel",
+        "torch.nn.parallel.distributed.DistributedDataParallel",
+        "apex.parallel.DistributedDataParallel",
+    }
+)
+
+
+def plan(stage: Stage) -> None:
+    for call in stage.facts.calls_to(*WRAPPERS):
+        model = given(call, "module", 0)
+        unknown = sorted(str(k.arg) for k in call.keywords if k.arg not in IGNORED)
+        if model is None or unknown:
+            reason = f"the wrapper is made with {', '.join(unknown) or 'no module'}, and prepare would average otherwise"
+            raise refuse(RULE, call, reason, "leave it out")
+        stage.replace(call, RULE, "prepare does it", f"{ACCELERATOR}().prepare({{m}})", m=model)
+        add_import(stage, call, ACCELERATOR)
+    for node in stage.facts.each(ast.Attribute):
+        if node.attr == "module" and is_wrapped(stage, node.value):
+            stage.replace(node, RULE, "the prepared model is the model itself", "{m}", m=node.value)

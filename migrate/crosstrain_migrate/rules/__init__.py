@@ -21,7 +21,18 @@ from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
 from .distribution import apart, marks
 from .distribution.launched import asks_launcher
 from .distribution.wish import Wish
-from .numbers import alike, batches, evaluation, meeting, metrics, replays, shapes, training, unseen_loops
+from .numbers import (
+    alike,
+    batches,
+    evaluation,
+    meeting,
+    metrics,
+    replays,
+    shapes,
+    training,
+    unseen_loops,
+    unseen_losses,
+)
 from .output import checkpoints, downloads, files, speak
 from .placement import device, home, host_arrays, lengths, moves, plumbing, portable, unplaced
 from .placement.devices import Devices
@@ -153,7 +164,7 @@ def _core(context: Context, reasons: Reasons) -> None:
     reasons.agrees(schedulers.plan, context)
     numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
     counted = [reasons.agrees(rule, context) for rule in numbers]
-    for rule in (backward.plan, clipping.plan, batches.plan, replays.check, alike.plan):
+    for rule in (unseen_losses.plan, backward.plan, clipping.plan, batches.plan, replays.check, alike.plan):
         reasons.agrees(rule, context)
     reasons.agrees(checkpoints.plan, context)
     if all(counted):

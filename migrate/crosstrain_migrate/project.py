@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,13 +48,11 @@ def units(sources: Iterable[Source]) -> list[Unit]:
     """The scripts among `sources` with their imports, and the files that belong to no script."""
     listed = list(sources)
     known: dict[Path, Source | None] = {source.target: source for source in listed}
-    found: dict[Path, Unit] = {}
-    covered: set[Path] = set()
-    for source in listed:
-        unit = _program(source, known)
-        if unit is not None:
-            found[source.target] = unit
-            covered.update(file.target for file in unit.files[:-1])
+    programs = {source.target: one for source in listed if (one := _program(source, known)) is not None}
+    importers = Counter(file.target for one in programs.values() for file in one.files[:-1])
+    shared = frozenset(target for target, scripts in importers.items() if scripts > 1)
+    found = {target: one.linked(shared) for target, one in programs.items()}
+    covered = set(importers)
     return [
         found.get(source.target) or Unit((source,), source)
         for source in listed
@@ -69,7 +68,29 @@ def _runs(source: Source) -> bool:
     return source.is_cells or is_script(source.data)
 
 
-def _program(source: Source, known: dict[Path, Source | None]) -> Unit | None:
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A script (the last of `files`) with what it imports."""
+
+    files: tuple[Source, ...]
+    roots: tuple[Path, ...]
+
+    def linked(self, shared: frozenset[Path]) -> Unit:
+        top = self.roots[-1]  # so that a package's modules have one name, however they are imported
+
+        def under(path: Path) -> str:
+            return os.path.relpath(path, top).replace(os.sep, "/")
+
+        source = self.files[-1]
+        text = program.link(
+            ((under(file.target), file.text) for file in self.files),
+            tuple(map(under, self.roots)),
+            frozenset(map(under, shared)),
+        )
+        return Unit(self.files, Linked(source.path, source.target, source.data, text, source.encoding))
+
+
+def _program(source: Source, known: dict[Path, Source | None]) -> _Program | None:
     """The program of a script that trains, itself or in what it imports; None for anything else."""
     if not _runs(source) or skips_file(source.text):
         return None
@@ -83,12 +104,7 @@ def _program(source: Source, known: dict[Path, Source | None]) -> Unit | None:
     # A module with the loop in it need not name torch itself.
     if not may_train(b"\n".join(file.code for file in files)) or not _parses(source.text):
         return None
-    top = project.roots[-1]  # so that a package's modules have one name, however they are imported
-    paths = [os.path.relpath(file.target, top).replace(os.sep, "/") for file in files]
-    roots = tuple(os.path.relpath(root, top).replace(os.sep, "/") for root in project.roots)
-    text = program.link(zip(paths, (file.text for file in files), strict=True), roots)
-    whole = Linked(source.path, source.target, source.data, text, source.encoding)
-    return Unit(tuple(files), whole)
+    return _Program(tuple(files), tuple(project.roots))
 
 
 def _links(file: Source) -> bool:

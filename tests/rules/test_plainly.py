@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from crosstrain_migrate import engine
 from crosstrain_migrate.plainly import left_over
@@ -47,6 +49,35 @@ def test_what_is_left_of_the_plain_script_is_found(slots: dict[str, str], rule: 
 )
 def test_what_the_accelerator_does_is_done(slots: dict[str, str]) -> None:
     assert not _left(**slots)
+
+
+WHOLE = """\
+import torch
+from torch import nn, optim
+from torch.utils.data import DataLoader
+
+
+def main():
+    device = torch.device("cuda")
+    loader = DataLoader(list(range(8)), batch_size=2)
+    model = nn.Linear(1, 1)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    torch.save(model.state_dict(), "model.pt")
+
+
+main()
+"""
+
+
+def test_an_import_that_nothing_but_the_device_and_the_saving_used() -> None:
+    result = engine.migrate_text(Path("train.py"), WHOLE, engine.Options())
+    assert not result.refused, result.findings
+    assert 'accelerator.save_model(model, "model.pt")' in result.after
 
 
 @pytest.mark.parametrize("case", CONVERSIONS, ids=[case.name for case in CONVERSIONS])

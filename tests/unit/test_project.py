@@ -122,6 +122,21 @@ def test_a_shared_module_changes_once_for_both_scripts(tmp_path: Path) -> None:
     assert not migrate(tmp_path).changed
 
 
+def test_a_number_that_one_script_shows_and_another_drops_is_that_of_all_processes(tmp_path: Path) -> None:
+    helper = HELPER.replace(
+        "optimizer.step()\n", "optimizer.step()\n        total += loss.item()\n    return total\n"
+    ).replace("    for x, y", "    total = 0.0\n    for x, y")
+    fit = "fit(model, loader, optimizer, device)"
+    shows = TRAIN.replace(fit, f"print({fit})")
+    write(tmp_path, {"loop.py": helper, "drops.py": TRAIN})
+    assert not migrate(tmp_path / "drops.py").refused
+    assert "reduce" not in (tmp_path / "loop.py").read_text()
+    write(tmp_path, {"loop.py": helper, "drops.py": TRAIN, "shows.py": shows})
+    outcome = migrate(tmp_path)
+    assert changed(outcome, tmp_path) == {"drops.py", "loop.py", "shows.py"}, said(outcome)
+    assert 'total += accelerator.reduce(loss, reduction="mean").item()' in (tmp_path / "loop.py").read_text()
+
+
 def test_a_script_that_is_not_named_is_not_broken(tmp_path: Path) -> None:
     write(tmp_path, {"train.py": TRAIN, "finetune.py": TRAIN, "loop.py": HELPER})
     outcome = migrate(tmp_path / "train.py")

@@ -24,6 +24,7 @@ class Part:
     """One file of a program. `first` is the line of the program that is its line 1; `path` is empty without markers.
 
     `roots` are the folders that absolute imports are looked up in; all paths are relative to the outermost of them.
+    `shared`: other scripts that are migrated with this one import the file as well.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Part:
     first: int = 1
     roots: tuple[str, ...] = ()
     ends: bool = True  # whether the file's last line has its line end
+    shared: bool = False
 
     @property
     def own_text(self) -> str:
@@ -50,11 +52,14 @@ class Region(ast.Module):
     roots: tuple[str, ...]
 
 
-def link(files: Iterable[tuple[str, str]], roots: tuple[str, ...]) -> str:
-    """The program of (path, text) pairs; the script comes last."""
+def link(
+    files: Iterable[tuple[str, str]], roots: tuple[str, ...], shared: frozenset[str] = frozenset()
+) -> str:
+    """The program of (path, text) pairs; the script comes last. `shared`: the paths that other scripts import, too."""
     found = []
     for path, text in files:
-        about = json.dumps({"path": path, "roots": roots, "ends": text.endswith("\n") or not text})
+        told = {"path": path, "roots": roots, "ends": text.endswith("\n") or not text}
+        about = json.dumps(told | ({"shared": True} if path in shared else {}))
         found.append(f"{MARKER}{about[1:-1]}'\n{text}" + ("" if text.endswith("\n") or not text else "\n"))
     return "".join(found)
 
@@ -70,7 +75,8 @@ def parts(text: str) -> list[Part]:
         about = json.loads("{" + lines[start][len(MARKER) : -1] + "}")
         inner = lines[start + 1 : end]
         body = "\n".join(inner) if end == len(lines) else "".join(f"{line}\n" for line in inner)
-        found.append(Part(about["path"], body, start + 2, tuple(about["roots"]), about["ends"]))
+        roots, shared = tuple(about["roots"]), "shared" in about
+        found.append(Part(about["path"], body, start + 2, roots, about["ends"], shared))
     return found
 
 

@@ -15,6 +15,7 @@ from crosstrain_migrate.notebooks import is_linked
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.contents import FILLS
 from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.program import parts
 from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output.speakers import BARS
@@ -94,13 +95,17 @@ class Unshown:
         if isinstance(statement, ast.Return):
             function = self.facts.enclosing_function(statement)
             called = bool(self.facts.callers.get(function or statement))
-            return (
-                called and function not in self.facts.interp.escaped and all(map(self._only_computes, calls))
-            )
+            followed = called and function not in self.facts.interp.escaped
+            return followed and not self._is_shared(statement) and all(map(self._only_computes, calls))
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call) or not all(self._only_computes(c) for c in calls if c is not call):
             return False
         return self._collects(call) or call in uses  # or it returns the number, and the result is dropped
+
+    def _is_shared(self, statement: ast.stmt) -> bool:
+        """Whether other scripts, which may show what this one drops, run the statement, too."""
+        own = (part for part in parts(self.context.text) if part.first <= statement.lineno < part.last)
+        return any(part.shared for part in own)
 
     def _collects(self, call: ast.Call) -> bool:
         """`losses.append(x)`"""

@@ -1,18 +1,31 @@
 import argparse
+import os
 
 import torch
 import torch.nn as nn
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+
+try:
+    HAS_APEX = True
+except ImportError:
+    HAS_APEX = False
 
 parser = argparse.ArgumentParser()
 parser.add_argument('--epochs', type=int, default=10)
 parser.add_argument('--bs', type=int, default=64)
 parser.add_argument('--fp16', action='store_true', help='mixed precision with apex')
 parser.add_argument('--opt_level', type=str, default='O1', help="apex: 'O0', 'O1', 'O2' or 'O3'")
-parser.add_argument('--local_rank', type=int, default=-1)
+parser.add_argument('--local_rank', type=int, default=int(os.environ.get("LOCAL_RANK", -1)))
 args = parser.parse_args()
+
+
+def setup():
+    device = PartialState().device
+    args.device = device
+    if args.fp16 and not HAS_APEX:
+        raise ImportError('--fp16 needs apex')
 
 
 def loaders():
@@ -20,10 +33,12 @@ def loaders():
     data, target = torch.Tensor(data).div(16), torch.LongTensor(target)
     train = TensorDataset(data[:1391], target[:1391])
     test = TensorDataset(data[1391:], target[1391:])
-    return DataLoader(train, args.bs, shuffle=True), DataLoader(test, args.bs)
+    sampler = RandomSampler(train) if args.local_rank == -1 else DistributedSampler(train)
+    return DataLoader(train, args.bs, sampler=sampler), DataLoader(test, args.bs)
 
 
 def main():
+    setup()
     torch.manual_seed(27)
     train_loader, test_loader = loaders()
 
@@ -32,9 +47,7 @@ def main():
     )
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    model, optimizer, train_loader, test_loader = accelerator.prepare(
-        model, optimizer, train_loader, test_loader
-    )
+    model, optimizer = accelerator.prepare(model, optimizer)
 
     # the order matters: amp first, then the wrapper
 
@@ -42,25 +55,27 @@ def main():
         model.train()
         tr_loss, steps = 0.0, 0
         for batch in train_loader:
-            x, y = batch
+            x, y = tuple(t.to(args.device) for t in batch)
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             accelerator.backward(loss)
             accelerator.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            tr_loss += accelerator.reduce(loss, reduction="mean").item()
+            tr_loss += loss.item()
             steps += 1
 
         model.eval()
         right = 0
         for batch in test_loader:
-            x, y = batch
+            x, y = tuple(t.to(args.device) for t in batch)
             with torch.no_grad():
-                right += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
+                right += (model(x).argmax(1) == y).sum().item()
 
-        accelerator.print('epoch %d loss %.4f accuracy %.4f' % (epoch, tr_loss / steps, right / len(test_loader.dataset)))
+        if args.local_rank in [-1, 0]:
+            print('epoch %d loss %.4f accuracy %.4f' % (epoch, tr_loss / steps, right / len(test_loader.dataset)))
 
-    accelerator.save_model(model, 'digits.bin')
+    if args.local_rank in [-1, 0]:
+        torch.save(model.state_dict(), 'digits.bin')
 
 
 if __name__ == '__main__':

@@ -3,11 +3,11 @@ import argparse
 import torch
 import torch.nn as nn
 from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
 
 try:
     from apex import amp
-    from apex.parallel import DistributedDataParallel
     HAS_APEX = True
 except ImportError:
     HAS_APEX = False
@@ -38,7 +38,8 @@ def loaders():
     data, target = torch.Tensor(data).div(16), torch.LongTensor(target)
     train = TensorDataset(data[:1391], target[:1391])
     test = TensorDataset(data[1391:], target[1391:])
-    return DataLoader(train, args.bs, shuffle=True), DataLoader(test, args.bs)
+    sampler = RandomSampler(train) if args.local_rank == -1 else DistributedSampler(train)
+    return DataLoader(train, args.bs, sampler=sampler), DataLoader(test, args.bs)
 
 
 def main():

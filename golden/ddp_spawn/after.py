@@ -1,13 +1,16 @@
 import argparse
+import os
 import random
 import shutil
 
 import torch
 import torch.backends.cudnn as cudnn
+import torch.distributed as dist
 import torch.nn as nn
 import torch.optim
 import torch.utils.data
-from crosstrain import Accelerator
+import torch.utils.data.distributed
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 
 parser = argparse.ArgumentParser(description='Digits on no GPU, one GPU, or all of them')
@@ -40,7 +43,15 @@ def main():
         torch.manual_seed(args.seed)
         cudnn.deterministic = True
 
-    main_worker(args)
+    args.multiprocessing_distributed = "RANK" in os.environ
+    args.distributed = "RANK" in os.environ
+    ngpus_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+    if args.multiprocessing_distributed:
+        # counts machines until here, processes from here on
+        main_worker(PartialState().local_process_index, ngpus_per_node, args)
+    else:
+        main_worker(args.gpu, ngpus_per_node, args)
 
 
 def make_model():
@@ -54,20 +65,35 @@ def make_model():
     )
 
 
-def main_worker(args):
+def main_worker(gpu, ngpus_per_node, args):
     global best_acc1
+    args.gpu = gpu
 
-    accelerator = Accelerator(split_batches=True, step_scheduler_with_optimizer=False)
+    if args.gpu is not None:
+        print('training on GPU', args.gpu)
+
+    if args.distributed:
+        args.rank = PartialState().process_index
+
+    accelerator = Accelerator()
     model = make_model()
-    if accelerator.num_processes > 1 and accelerator.device.type == "cuda":
+    if args.distributed and accelerator.device.type != "cpu":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
     if not torch.cuda.is_available():
-        accelerator.print('no GPU here, training on the CPU')
+        print('no GPU here, training on the CPU')
+    elif args.distributed:
+        if args.gpu is not None:
+            # the processes of a machine share its batch and its workers
+            args.batch_size = args.batch_size // ngpus_per_node
+            args.workers = -(-args.workers // ngpus_per_node)
+
+    device = accelerator.device
 
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    model, optimizer = accelerator.prepare(model, optimizer)
 
     digits = load_digits()
     x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
@@ -75,20 +101,27 @@ def main_worker(args):
     train_dataset = torch.utils.data.TensorDataset(x[:args.images], y[:args.images])
     val_dataset = torch.utils.data.TensorDataset(x[-147:], y[-147:])
 
+    if args.distributed:
+        train_sampler = torch.utils.data.distributed.DistributedSampler(train_dataset)
+        val_sampler = torch.utils.data.distributed.DistributedSampler(val_dataset, shuffle=False, drop_last=True)
+    else:
+        train_sampler = None
+        val_sampler = None
+
     train_loader = torch.utils.data.DataLoader(
-        train_dataset, batch_size=args.batch_size, shuffle=True,
-        num_workers=args.workers, pin_memory=torch.cuda.is_available())
+        train_dataset, batch_size=args.batch_size, shuffle=(train_sampler is None),
+        num_workers=args.workers, pin_memory=torch.cuda.is_available(), sampler=train_sampler)
 
     val_loader = torch.utils.data.DataLoader(
         val_dataset, batch_size=args.batch_size, shuffle=False,
-        num_workers=args.workers, pin_memory=torch.cuda.is_available())
-    model, optimizer, train_loader, val_loader, scheduler = accelerator.prepare(
-        model, optimizer, train_loader, val_loader, scheduler
-    )
+        num_workers=args.workers, pin_memory=torch.cuda.is_available(), sampler=val_sampler)
 
     for epoch in range(args.epochs):
-        train(train_loader, model, criterion, optimizer, epoch, accelerator, args)
-        acc1 = validate(val_loader, model, criterion, accelerator)
+        if args.distributed:
+            train_sampler.set_epoch(epoch)
+
+        train(train_loader, model, criterion, optimizer, epoch, device, args)
+        acc1 = validate(val_loader, model, criterion, device, args)
         scheduler.step()
 
         is_best = acc1 > best_acc1
@@ -96,51 +129,55 @@ def main_worker(args):
             best_acc1 = acc1
 
         # one process of every machine writes
-        save_checkpoint(accelerator, {
-            'next_epoch': epoch + 1,
-            'state_dict': model.state_dict(),
-            'best_acc1': best_acc1,
-            'optimizer': optimizer.state_dict(),
-            'scheduler': scheduler.state_dict(),
-        }, is_best)
+        if not args.multiprocessing_distributed or args.rank % ngpus_per_node == 0:
+            save_checkpoint({
+                'next_epoch': epoch + 1,
+                'state_dict': model.state_dict(),
+                'best_acc1': best_acc1,
+                'optimizer': optimizer.state_dict(),
+                'scheduler': scheduler.state_dict(),
+            }, is_best)
 
 
-def train(train_loader, model, criterion, optimizer, epoch, accelerator, args):
+def train(train_loader, model, criterion, optimizer, epoch, device, args):
     model.train()
     for i, (images, target) in enumerate(train_loader):
+        images = images.to(device, non_blocking=True)
+        target = target.to(device, non_blocking=True)
+
         output = model(images)
         loss = criterion(output, target)
 
         optimizer.zero_grad()
-        accelerator.backward(loss)
+        loss.backward()
         optimizer.step()
 
         if i % args.print_freq == 0:
-            accelerator.print(
-                'epoch {} batch {} of {}: loss {:.4f}'.format(
-                    epoch, i + 1, len(train_loader), accelerator.reduce(loss, reduction="mean").item()
-                )
-            )
+            print('epoch {} batch {} of {}: loss {:.4f}'.format(epoch, i + 1, len(train_loader), loss.item()))
 
 
-def validate(val_loader, model, criterion, accelerator):
+def validate(val_loader, model, criterion, device, args):
     model.eval()
-    correct = torch.zeros(1, device=accelerator.device)
-    total = torch.zeros(1, device=accelerator.device)
+    correct = torch.zeros(1, device=device)
+    total = torch.zeros(1, device=device)
     with torch.no_grad():
         for images, target in val_loader:
+            images = images.to(device, non_blocking=True)
+            target = target.to(device, non_blocking=True)
             output = model(images)
-            output, target = accelerator.gather_for_metrics((output, target))
             correct += (output.argmax(1) == target).sum()
             total += target.size(0)
+    if args.distributed:
+        dist.all_reduce(correct)
+        dist.all_reduce(total)
     acc1 = (100 * correct / total).item()
-    accelerator.print('validation accuracy {:.3f}'.format(acc1))
+    print('validation accuracy {:.3f}'.format(acc1))
     return acc1
 
 
-def save_checkpoint(accelerator, state, is_best, filename='last.pth.tar'):
-    accelerator.save(state, filename)
-    if is_best and accelerator.is_main_process:
+def save_checkpoint(state, is_best, filename='last.pth.tar'):
+    torch.save(state, filename)
+    if is_best:
         shutil.copyfile(filename, 'best.pth.tar')
 
 

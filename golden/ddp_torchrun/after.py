@@ -3,18 +3,32 @@ One GPU:       python train.py
 Several GPUs:  torchrun --nproc_per_node=4 train.py
 """
 import argparse
+import os
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def setup_distributed():
+    """Returns rank, world size and local rank; 0, 1, 0 without torchrun."""
+    if "RANK" not in os.environ:
+        return 0, 1, 0
+    PartialState()
+    local_rank = int(os.environ["LOCAL_RANK"])
+    return dist.get_rank(), dist.get_world_size(), local_rank
 
 
 def reduce_sum(value, device):
     """Sum of a python number over all ranks."""
     t = torch.tensor(float(value), device=device)
+    if dist.is_initialized():
+        dist.all_reduce(t, op=dist.ReduceOp.SUM)
     return t.item()
 
 
@@ -39,6 +53,8 @@ def main():
     parser.add_argument("--num-train", type=int, default=1450)
     args = parser.parse_args()
 
+    rank, world_size, local_rank = setup_distributed()
+    distributed = world_size > 1
     accelerator = Accelerator()
     device = accelerator.device
     torch.manual_seed(13)
@@ -49,25 +65,28 @@ def main():
     train_set = TensorDataset(images[:args.num_train], labels[:args.num_train])
     val_set = TensorDataset(images[-147:], labels[-147:])
 
-    train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=True)
-    val_loader = DataLoader(val_set, batch_size=32)
+    train_sampler = DistributedSampler(train_set) if distributed else None
+    val_sampler = DistributedSampler(val_set, shuffle=False) if distributed else None
+    train_loader = DataLoader(train_set, batch_size=args.batch_size, shuffle=(train_sampler is None),
+                              sampler=train_sampler)
+    val_loader = DataLoader(val_set, batch_size=32, sampler=val_sampler)
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
-    model, optimizer, train_loader, val_loader = accelerator.prepare(
-        model, optimizer, train_loader, val_loader
-    )
+    model, optimizer = accelerator.prepare(model, optimizer)
 
     for epoch in range(args.epochs):
+        if train_sampler is not None:
+            train_sampler.set_epoch(epoch)  # another order in every epoch
         model.train()
         loss_sum = count = 0
         for x, y in train_loader:
+            x, y = x.to(device), y.to(device)
             loss = F.cross_entropy(model(x), y)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            y = accelerator.gather_for_metrics(y)
-            loss_sum += accelerator.reduce(loss, reduction="mean").item() * len(y)
+            loss_sum += loss.item() * len(y)
             count += len(y)
         train_loss = reduce_sum(loss_sum, device) / reduce_sum(count, device)
 
@@ -75,13 +94,16 @@ def main():
         correct = total = 0
         with torch.no_grad():
             for x, y in val_loader:
-                correct += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
-                total += len(accelerator.gather_for_metrics(y))
+                x, y = x.to(device), y.to(device)
+                correct += (model(x).argmax(1) == y).sum().item()
+                total += len(y)
         accuracy = reduce_sum(correct, device) / reduce_sum(total, device)
 
-        accelerator.print(f"Epoch {epoch}: train loss {train_loss:.4f}, val accuracy {accuracy:.4f}")
+        if rank == 0:
+            print(f"Epoch {epoch}: train loss {train_loss:.4f}, val accuracy {accuracy:.4f}")
 
-    accelerator.save_model(model, "ddp_model.pt")
+    if rank == 0:
+        torch.save(model.state_dict(), "ddp_model.pt")
 
 
 if __name__ == "__main__":

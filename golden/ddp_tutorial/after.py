@@ -1,17 +1,25 @@
 import argparse
+import os
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
-from crosstrain import Accelerator
+from crosstrain import Accelerator, PartialState
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def join_group():
+    """Meets the other processes of this machine; rank is also the number of the GPU."""
+    PartialState(group_of_one=True)
 
 
 class Trainer:
-    def __init__(self, accelerator, model: torch.nn.Module, train_data: DataLoader, test_data: DataLoader,
-                 optimizer: torch.optim.Optimizer, keep_every: int) -> None:
-        self.accelerator = accelerator
-        self.device = self.accelerator.device
+    def __init__(self, model: torch.nn.Module, train_data: DataLoader, test_data: DataLoader,
+                 optimizer: torch.optim.Optimizer, rank: int, keep_every: int) -> None:
+        self.rank = rank
+        self.device = PartialState().device
         self.train_data = train_data
         self.test_data = test_data
         self.optimizer = optimizer
@@ -21,41 +29,45 @@ class Trainer:
     def step(self, x, y):
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(x), y)
-        self.accelerator.backward(loss)
+        loss.backward()
         self.optimizer.step()
         return loss.detach()
 
     def one_epoch(self, epoch):
+        self.train_data.sampler.set_epoch(epoch)
         total = torch.zeros(2, device=self.device)  # sum of the losses, number of images
         for x, y in self.train_data:
-            total[0] += (
-                self.accelerator.reduce(self.step(x, y), reduction="mean")
-                * len(self.accelerator.gather_for_metrics(y))
-            )
-            total[1] += len(self.accelerator.gather_for_metrics(y))
-        self.accelerator.print(f"epoch {epoch}: {len(self.train_data)} batches, loss {(total[0] / total[1]).item():.4f}")
+            x = x.to(self.device)
+            y = y.to(self.device)
+            total[0] += self.step(x, y) * len(y)
+            total[1] += len(y)
+        dist.all_reduce(total)
+        if self.rank == 0:
+            print(f"epoch {epoch}: {len(self.train_data)} batches, loss {(total[0] / total[1]).item():.4f}")
 
     def evaluate(self):
         self.model.eval()
         hits = torch.zeros(1, dtype=torch.long, device=self.device)
         with torch.no_grad():
             for x, y in self.test_data:
-                hits += self.accelerator.gather_for_metrics(self.model(x).argmax(dim=1) == y).sum()
+                hits += (self.model(x.to(self.device)).argmax(dim=1) == y.to(self.device)).sum()
         self.model.train()
+        dist.all_reduce(hits, op=dist.ReduceOp.SUM)
         return hits.item() / len(self.test_data.dataset)
 
     def keep(self, epoch):
-        self.accelerator.save_model(self.model, "trained.pt")
-        self.accelerator.print(f"epoch {epoch}: weights written")
+        torch.save(self.model.state_dict(), "trained.pt")
+        print(f"epoch {epoch}: weights written")
 
     def fit(self, epochs: int):
         for epoch in range(epochs):
             self.one_epoch(epoch)
-            if epoch % self.keep_every == 0:
+            if self.rank == 0 and epoch % self.keep_every == 0:
                 self.keep(epoch)
-        self.accelerator.wait_for_everyone()
+        dist.barrier()
         accuracy = self.evaluate()
-        self.accelerator.print(f"test accuracy {accuracy:.4f}")
+        if self.rank == 0:
+            print(f"test accuracy {accuracy:.4f}")
 
 
 def make_loader(dataset, batch_size):
@@ -63,11 +75,13 @@ def make_loader(dataset, batch_size):
         dataset,
         batch_size=batch_size,
         shuffle=False,  # the sampler decides
+        sampler=DistributedSampler(dataset, shuffle=False),
         pin_memory=torch.cuda.is_available(),
     )
 
 
-def run(args):
+def run(rank: int, args):
+    join_group()
     torch.manual_seed(0)
 
     digits = load_digits()
@@ -79,10 +93,8 @@ def run(args):
     accelerator = Accelerator()
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    model, optimizer, train_data, test_data = accelerator.prepare(
-        model, optimizer, train_data, test_data
-    )
-    Trainer(accelerator, model, train_data, test_data, optimizer, args.keep_every).fit(args.epochs)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    Trainer(model, train_data, test_data, optimizer, rank, args.keep_every).fit(args.epochs)
 
 
 if __name__ == "__main__":
@@ -93,4 +105,7 @@ if __name__ == "__main__":
     parser.add_argument("--images", default=1500, type=int)
     args = parser.parse_args()
 
-    run(args)
+    if "RANK" in os.environ:
+        run(PartialState().process_index, args)
+    else:
+        run(0, args)

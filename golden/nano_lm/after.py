@@ -9,6 +9,7 @@ import math
 import os
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from crosstrain import Accelerator
@@ -24,17 +25,25 @@ use_compile = False        # slow first step, faster afterwards
 folder = 'lm_out'
 # ----
 
+is_ddp = 'RANK' in os.environ
 gpu = torch.cuda.is_available()
 accelerator = Accelerator()
-assert micro_batches % accelerator.num_processes == 0, 'the processes share the micro batches'
-micro_batches //= accelerator.num_processes
-device = accelerator.device
+if is_ddp:
+    rank, world = dist.get_rank(), dist.get_world_size()
+    device = accelerator.device
+    assert micro_batches % world == 0, 'the processes share the micro batches'
+    micro_batches //= world
+else:
+    rank, world = 0, 1
+    device = accelerator.device
+master = rank == 0
 
-torch.manual_seed(2048 + accelerator.process_index)  # every process cuts out other pieces
+torch.manual_seed(2048 + rank)  # every process cuts out other pieces
 torch.backends.cuda.matmul.allow_tf32 = True
 half = torch.amp.autocast('cuda', dtype=torch.bfloat16) if gpu else contextlib.nullcontext()
-os.makedirs(folder, exist_ok=True)
-accelerator.print('tokens per step:', micro_batches * accelerator.num_processes * batch * context)
+if master:
+    os.makedirs(folder, exist_ok=True)
+    print('tokens per step:', micro_batches * world * batch * context)
 
 # the text: a multiplication table
 text = ''.join('%d times %d is %d. ' % (a, b, a * b) for a in range(1, 13) for b in range(1, 13))
@@ -107,23 +116,26 @@ for step in range(steps):
     for group in optimizer.param_groups:
         group['lr'] = learning_rate(step)
 
-    if accelerator.is_main_process and step % eval_every == 0:
+    if master and step % eval_every == 0:
         means = estimate(plain)
         print(f"step {step}: " + ", ".join(f"{k} {v:.4f}" for k, v in means.items()))
         if step > 0 and means['held out'] < best:
             best = means['held out']
-            accelerator.save({'model': plain.state_dict(), 'optimizer': optimizer.state_dict(), 'step': step, 'best': best},
+            torch.save({'model': plain.state_dict(), 'optimizer': optimizer.state_dict(), 'step': step, 'best': best},
                        os.path.join(folder, 'lm.pt'))
 
     total = 0.0
     for m in range(micro_batches):
+        last = m == micro_batches - 1
         # only the last backward pass has to exchange gradients
-        with half:
-            loss = model(*draw('train')) / micro_batches
-        accelerator.backward(loss)
+        with accelerator.no_sync(model) if is_ddp and not last else contextlib.nullcontext():
+            with half:
+                loss = model(*draw('train')) / micro_batches
+            accelerator.backward(loss)
         total += loss.item()
     accelerator.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
-    accelerator.print(f"step {step}: loss {total:.4f} lr {optimizer.param_groups[0]['lr']:.5f}")
+    if master:
+        print(f"step {step}: loss {total:.4f} lr {optimizer.param_groups[0]['lr']:.5f}")

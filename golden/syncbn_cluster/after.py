@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """torchrun --nproc_per_node=4 train.py"""
 import argparse
+import os
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 
 class ConvNet(nn.Module):
@@ -35,6 +38,8 @@ def parse_args():
 
 def main():
     args = parse_args()
+    world_size = int(os.environ.get("WORLD_SIZE", 1))
+    rank = int(os.environ.get("RANK", 0))
     accelerator = Accelerator()
     device = accelerator.device
     torch.manual_seed(4)
@@ -44,42 +49,49 @@ def main():
     y = torch.tensor(digits.target)
     train_set = TensorDataset(x[:1500], y[:1500])
     test_set = TensorDataset(x[1500:], y[1500:])
+    sampler = DistributedSampler(train_set, num_replicas=world_size, rank=rank) if world_size > 1 else None
     train_loader = DataLoader(
-        train_set, batch_size=args.batch_size, shuffle=True, drop_last=True
+        train_set, batch_size=args.batch_size, shuffle=(sampler is None), sampler=sampler, drop_last=True
     )
     test_loader = DataLoader(test_set, batch_size=100)
 
     model = ConvNet()
-    if accelerator.num_processes > 1 and accelerator.device.type == "cuda":
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    if world_size > 1:
+        if accelerator.device.type != "cpu":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    net = model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-    model, optimizer, train_loader, test_loader = accelerator.prepare(model, optimizer, train_loader, test_loader)
+    model, optimizer = accelerator.prepare(model, optimizer)
 
     start = 0
     if args.resume:
         saved = torch.load(args.resume, map_location=device)
-        model.load_state_dict(saved["net"])
+        net.load_state_dict(saved["net"])
         optimizer.load_state_dict(saved["optimizer"])
         start = saved["epoch"]
 
     for epoch in range(start, args.epochs):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
         model.train()
         for images, labels in train_loader:
+            images, labels = images.to(device), labels.to(device)
             loss = F.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
 
         # rank 0 tests and saves
-        model.eval()
-        hits = 0
-        with torch.no_grad():
-            for images, labels in test_loader:
-                hits += accelerator.gather_for_metrics(model(images).argmax(1) == labels).sum().item()
-        accelerator.print(f"epoch {epoch}: accuracy {hits / len(test_set):.4f}")
-        accelerator.save(
-            {"net": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth"
-        )
+        if rank == 0:
+            net.eval()
+            hits = 0
+            with torch.no_grad():
+                for images, labels in test_loader:
+                    hits += (net(images.to(device)).argmax(1) == labels.to(device)).sum().item()
+            print(f"epoch {epoch}: accuracy {hits / len(test_set):.4f}")
+            torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}, "last.pth")
+        if world_size > 1:
+            dist.barrier()
 
 
 if __name__ == "__main__":

@@ -408,8 +408,8 @@ def splice_imports(module: cst.Module, codes: list[str]) -> cst.Module:
 
 def _has_joined(body: list[_Statement], code: str) -> bool:
     """Whether the file imports `code` already, or from the same package what a conversion has put there before."""
-    lines = [cst.Module([s]).code.strip() if _imported_module(s) is not None else "" for s in body]
-    if code in lines:
+    lines = [_import_line(statement) for statement in body]
+    if code in lines or any(code in _plain_imports(statement) for statement in body):
         return True
     start, keyword, names = code.partition(" import ")
     line = next((n for n, text in enumerate(lines) if text.startswith(start + keyword)), None)
@@ -423,6 +423,22 @@ def _has_joined(body: list[_Statement], code: str) -> bool:
     fresh = cst.ensure_type(cst.parse_statement(start + keyword + joined), cst.SimpleStatementLine)
     body[line] = found.with_changes(body=fresh.body)
     return True
+
+
+def _import_line(statement: _Statement) -> str:
+    """An import without the comments around it; empty for anything else."""
+    if _imported_module(statement) is None:
+        return ""
+    line = cst.ensure_type(statement, cst.SimpleStatementLine)
+    return cst.Module([]).code_for_node(line.body[0]) if len(line.body) == 1 else ""
+
+
+def _plain_imports(statement: _Statement) -> list[str]:
+    """`import os, sys` as `import os` and `import sys`."""
+    first = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(first, cst.Import):
+        return []
+    return [f"import {alias.evaluated_name}" for alias in first.names if alias.asname is None]
 
 
 _Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement

@@ -112,18 +112,15 @@ def _advice(facts: Facts, policy: Policy) -> list[Finding]:
 
 
 def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
-    result = _unwound(path, text, facts, options, policy)
-    if not result.refused and (result.changed or facts.trains):
-        return result
-    # The plain script inside could not be had, or not converted: the script goes on to distribute itself.
     try:
         mapped = map_out(facts, text, options.runtime)
     except Refusal:
-        return result
-    if mapped is None:
-        return result
-    there = _from_plain(path, text, mapped, options, policy)
-    return there if there.changed and not there.refused else result
+        mapped = None
+    if mapped is not None:
+        there = _from_plain(path, text, mapped, options, policy)
+        if there.changed and not there.refused:
+            return there
+    return _unwound(path, text, facts, options, policy)
 
 
 def _unwound(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
@@ -159,6 +156,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     from .checks import check_result
     from .rules.distribution.plain import gone_with_code
     from .rules.distribution.tidy import comments, tidy
+    from .rules.mapping.joined import joined_once
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
@@ -174,7 +172,12 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     if refused or (after == plain.text and not plain.wish.in_place):
         after = text
     else:
-        full, after = after, tidy(plain.text, after)
+        full = after
+        after = (
+            tidy(plain.text, joined_once(after), mapped=True)
+            if plain.wish.mapped
+            else tidy(plain.text, after)
+        )
         lost = list(comments(full) - comments(after))
         findings = (*findings, *(gone_with_code([c], _line_of(c, text)) for c in lost))
         problems = check_result(text, after, plain.lost | set(lost))

@@ -42,13 +42,16 @@ def start_comm(
     backend: str | None = None,
     init_method: str | None = None,
     timeout: timedelta | None = None,
+    group_of_one: bool | None = None,
 ) -> Comm:
     """The backend of this machine: XLA where PJRT_DEVICE or a TPU asks for it, else torch's own."""
     if not cpu and xla_wanted(os.environ):
         from crosstrain.comm_xla import XlaComm
 
         return XlaComm.start(init_method=init_method, timeout=timeout)
-    return TorchComm.start(cpu=cpu, backend=backend, init_method=init_method, timeout=timeout)
+    return TorchComm.start(
+        cpu=cpu, backend=backend, init_method=init_method, timeout=timeout, group_of_one=group_of_one
+    )
 
 
 _AVERAGING = "the averaging of gradients"
@@ -110,11 +113,12 @@ class TorchComm:
         backend: str | None = None,
         init_method: str | None = None,
         timeout: timedelta | None = None,
-        group_of_one: bool = True,
+        group_of_one: bool | None = None,
     ) -> TorchComm:
         """Find this process's device and group: an existing group is joined, else the environment decides.
 
-        ``group_of_one``: one process that was launched gets a group too, for the script's own collectives.
+        ``group_of_one``: whether a single process gets a group too, for the script's own collectives; None: where it
+        was launched.
 
         Raises RuntimeError when a launcher's variables are incomplete or the device does not exist.
         """
@@ -124,7 +128,8 @@ class TorchComm:
         launched = read_place()
         place = launched or Place(0, 1, 0, 1)
         device = _pick_device(cpu, place)
-        if launched is None or (place.world == 1 and not group_of_one):  # plain python, or nobody to talk to
+        alone = launched is not None if group_of_one is None else group_of_one
+        if place.world == 1 and not alone:  # plain python, or nobody to talk to
             return cls(device, place, owns_group=False, grouped=False)
         start_group(device, place, backend, init_method, timeout)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)

@@ -62,15 +62,18 @@ class Run:
         backend: str | None = None,
         init_method: str | None = None,
         timeout: timedelta | None = None,
+        group_of_one: bool | None = None,
     ) -> Comm:
-        """Start the backend once; later calls return it."""
+        """Start the backend once; later calls return it, with a group where they ask for one that it has not."""
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
                 raise ValueError(
                     f"this process already runs on {self._comm.device}; cpu=True must be given to the first "
                     f"Accelerator() or PartialState() of the process."
                 )
-            return self._comm
+            if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):
+                return self._comm
+            cpu = self._comm.device == HOST
         self.launch = read_launch_config()
         if timeout is None and self.launch.timeout is not None:
             timeout = timedelta(seconds=self.launch.timeout)
@@ -79,6 +82,7 @@ class Run:
             backend=backend,
             init_method=init_method,
             timeout=timeout,
+            group_of_one=group_of_one,
         )
         self.debug = debug_mode()
         return self._comm
@@ -130,14 +134,15 @@ class PartialState:
     """Who this process is among the others: a view on the run, started on first use.
 
     Args: ``cpu``: stay on the CPU even where an accelerator exists; ``backend``, ``init_method``,
-    ``timeout``: for torch.distributed, used by the construction that starts the run.
+    ``timeout``: for torch.distributed, used by the construction that starts the run; ``group_of_one``: where nobody
+    launched the script, a process group of this process alone, for samplers and collectives of the script's own.
     """
 
     def __init__(self, cpu: bool | None = None, **kwargs: Any) -> None:
-        unknown = set(kwargs) - {"backend", "init_method", "timeout"}
+        unknown = set(kwargs) - {"backend", "init_method", "timeout", "group_of_one"}
         if unknown:
             raise TypeError(
-                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout."
+                f"unknown options {sorted(unknown)}; known are cpu, backend, init_method, timeout, group_of_one."
             )
         RUN.start(cpu, **kwargs)
 

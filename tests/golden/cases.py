@@ -40,6 +40,11 @@ class Case:
         return migrate_text(self.before, self.source.text, Options())
 
     @property
+    def distributed(self) -> bool:
+        """Whether the original shares its work among processes by itself."""
+        return "init_process_group" in self.source.text
+
+    @property
     def source(self) -> Source:
         """As the command reads it, line ends and all."""
         return decode(self.before, self.before.read_bytes())

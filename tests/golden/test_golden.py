@@ -43,13 +43,10 @@ def test_second_migration_plans_nothing(case: Case) -> None:
     assert check_result(case.before.read_text(encoding="utf-8"), after, case.listed_comments()) == []
 
 
-# Distribute themselves, and are converted to what one process of them means: other batches than theirs on two.
-UNWOUND = frozenset({"ddp_torchrun", "ddp_tutorial", "syncbn_cluster"})
-
-
 @pytest.mark.parametrize("case", [c for c in ALL if c.expect != "refused"], ids=by_name)
 def test_trains_the_same(case: Case) -> None:
-    """One process bit-identical; two processes equal to tolerance, random draws and batch statistics included.
+    """One process bit-identical; two processes equal to tolerance, random draws and batch statistics included. A script
+    that distributes itself is compared with itself, rank by rank.
 
     "agree": a loss that is no mean over rows, or a line about the batch of one process.
     """
@@ -60,7 +57,6 @@ def test_trains_the_same(case: Case) -> None:
         processes=(1, 2),
         expect="agree" if case.two_processes == "agree" else "equal",
         timeout=120,
-        rank_by_rank=case.name not in UNWOUND,
     )
     verdicts = [run.verdict.value for run in report.runs]
     assert verdicts == ["identical", case.two_processes], report

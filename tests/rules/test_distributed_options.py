@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .distributed import IMPORTS, INIT, PLAIN, SAMPLING, WORLD, WRAP, distributed
-from .support import SLOTS, check_invariants, migrate, script
+from .support import SLOTS, check_invariants, migrate, script, unwound
 
 
 def test_a_switch_for_the_device_is_no_switch_for_processes() -> None:
@@ -58,7 +58,7 @@ def test_options_that_depend_on_each_other() -> None:
         "setup": f"if args.distributed:\n    {WRAP}",
     }
     case = distributed("options", slots, {}, "")
-    result = migrate(case.script)
+    result = unwound(case.script)
     assert not result.refused, result.findings
     assert PLAIN in result.after
     after_options = result.after.split("parse_args()")[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from crosstrain.verify import verify
 
 from .distributed import DATA, IMPORTS, PLAIN, WRAP, distributed
-from .support import check_invariants, migrate
+from .support import check_invariants, migrate, unwound
 
 SPAWNED = """\
 import os
@@ -84,7 +84,7 @@ def train(epochs):
             accelerator.backward(loss)
             optimizer.step()
         accelerator.print(f"epoch {epoch} on rank {accelerator.process_index}")
-    accelerator.save_model(model, "model.pt")
+    accelerator.save(accelerator.unwrap_model(model).state_dict(), "model.pt")
 
 
 if __name__ == "__main__":
@@ -93,7 +93,7 @@ if __name__ == "__main__":
 
 
 def test_processes_that_the_script_starts_become_a_call() -> None:
-    result = migrate(SPAWNED)
+    result = unwound(SPAWNED)
     assert result.after == CALLED
     check_invariants(SPAWNED, result)
 
@@ -104,7 +104,7 @@ REFERENCE = Path(__file__).parent.parent / "fixtures" / "reference_style.py"
 def test_a_function_that_decides_whether_to_distribute(tmp_path: Path) -> None:
     """In the style of torchvision's reference scripts: options are set by a function that most environments leave early."""
     before = REFERENCE.read_text()
-    result = migrate(before)
+    result = unwound(before)
     assert not result.refused, result.findings
     assert "dist" not in result.after.replace("dist-url", "").replace("distributed", "")
     assert "sampler = torch.utils.data.RandomSampler(ds)" in result.after
@@ -209,7 +209,7 @@ def test_what_the_main_process_alone_has_is_used_by_it_alone() -> None:
         {},
         "",
     )
-    result = migrate(case.script)
+    result = unwound(case.script)
     assert result.changed, result.findings
     body = result.after.split("# the epoch is over")[1]
     assert "    seen.update(value=value)\n" in body
@@ -361,7 +361,7 @@ if __name__ == "__main__":
 
 def test_a_trainer_that_is_given_split_data_and_wants_several_devices() -> None:
     """The Accelerator is made before the data are split, with the switch as `main` writes it; nothing ends the script."""
-    result = migrate(TRAINER)
+    result = unwound(TRAINER)
     assert result.changed, result.findings
     made = 'mixed_precision="fp16" if config.use_amp and torch.cuda.is_available() else "no"'
     text = (
@@ -399,7 +399,7 @@ def test_what_the_main_process_made_for_a_block_that_all_run_now_is_made_by_all(
             "from torch.utils.tensorboard import SummaryWriter\nfrom torch.utils.data import D",
         )
     )
-    result = migrate(script)
+    result = unwound(script)
     assert result.changed, result.findings
     assert "    held_out = DataLoader(data, batch_size=8)\n" in result.after
     assert "    writer = SummaryWriter(" in result.after

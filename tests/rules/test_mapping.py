@@ -92,7 +92,7 @@ def test_what_shares_the_work_stays_and_what_the_launcher_does_goes() -> None:
         "raw = model.m",
     ):
         assert gone not in result.after
-    assert result.after.count("PartialState()") == 1
+    assert "PartialState" not in result.after, "the Accelerator of the next line joins the group"
     assert "model, optimizer = accelerator.prepare(model, optimizer)" in result.after
     assert "accelerator.backward(loss)" in result.after
     assert "print(loss.item())" in result.after, "its numbers are the author's own"
@@ -109,6 +109,7 @@ def worker(gpu, ngpus, args):
     dist.init_process_group("nccl", init_method=args.url, world_size=args.world_size, rank=args.rank)
     torch.cuda.set_device(gpu)
     args.batch_size = args.batch_size // ngpus
+    print(args.rank, args.world_size)
 """
     + LOADER.format(flag="args.multi")
     + """\
@@ -143,7 +144,7 @@ def test_started_processes_are_the_launchers_and_their_numbers_come_from_the_sta
     check_invariants(SPAWNED, result)
     for said in (
         'args.multi = "RANK" in os.environ',
-        "worker(PartialState().local_process_index, ngpus, args)",
+        "worker(ngpus, args)",
         "args.rank = PartialState().process_index",
         "args.world_size = PartialState().num_processes",
         'ngpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1))',
@@ -235,3 +236,22 @@ def test_what_nobody_called_before_stays() -> None:
     before = TORCHRUN.replace("class Own(Sampler)", unused + "class Own(Sampler)")
     after = migrate(before).after
     assert "def depth(x):" in after and "    files = dict()\n" in after
+
+
+def test_a_test_of_the_system_is_no_switch() -> None:
+    """Each branch makes the group; only on one system with an option more."""
+    before = TORCHRUN.replace(
+        '        dist.init_process_group("nccl")\n',
+        '        if platform.system() == "Windows":\n            dist.init_process_group("gloo")\n'
+        '        else:\n            dist.init_process_group("nccl")\n',
+    ).replace("import os\n", "import os\nimport platform\n")
+    after = migrate(before).after
+    assert "if distributed:" in after and '"RANK" in os.environ:' not in after.replace("d = ", "")
+
+
+def test_a_module_that_is_imported_below_a_comment_is_imported_once() -> None:
+    before = TORCHRUN.replace("import os\n", "# the launcher's variables\nimport os\n").replace(
+        'distributed = "RANK" in os.environ', "distributed = False"
+    )
+    before = "import math\n\n" + before
+    assert migrate(before).after.count("import os") == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.ranks import run_ranks
 
-from .support import check_invariants, migrate
+from .support import check_invariants, migrate, unwound
 
 COMMENTED = """\
 import os
@@ -57,7 +57,7 @@ if __name__ == "__main__":
 
 
 def test_comments_above_branches_move_or_are_listed() -> None:
-    result = migrate(COMMENTED)
+    result = unwound(COMMENTED)
     assert result.changed, result.findings
     listed = " ".join(f.reason for f in result.findings if "comments go with" in f.reason)
     assert '# elif "SLURM_PROCID" in os.environ:' in listed

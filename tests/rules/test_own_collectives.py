@@ -12,7 +12,7 @@ from crosstrain_migrate.results import Severity
 
 from tests.support.ranks import run_ranks
 
-from .support import check_invariants, migrate
+from .support import check_invariants, migrate, unwound
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 HEAD = """\
@@ -112,14 +112,14 @@ def test_two_processes_train_as_the_original_does_on_two(text: str) -> None:
 def test_it_runs_without_a_launcher(text: str, tmp_path: Path) -> None:
     """One process has no group, and its own sum is the whole one."""
     script = tmp_path / "train.py"
-    script.write_text(migrate(text).after + "\nprint(weights)\n")
+    script.write_text(unwound(text).after + "\nprint(weights)\n")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[[[")
 
 
 def test_what_is_kept_is_said_once() -> None:
-    result = migrate(IN_FORWARD)
+    result = unwound(IN_FORWARD)
     said = [f for f in result.findings if "is part of the loss" in f.reason]
     assert [f.severity for f in said] == [Severity.NOTE]
     assert "        if dist.is_initialized():\n            dist.all_reduce(c)  # all" in result.after
@@ -131,7 +131,7 @@ def test_a_collective_that_cannot_be_left_out_needs_a_group() -> None:
         "        parts = [torch.zeros_like(c)] * dist.get_world_size()\n        dist.all_gather(parts, c)\n"
         "        c = c + sum(parts).detach()\n",
     )
-    result = migrate(text)
+    result = unwound(text)
     assert not result.refused, result.findings
     assert "dist.all_gather(parts, c)" in result.after
     assert [f.kind for f in result.assumptions] == ["group"]
@@ -141,7 +141,7 @@ def test_a_metric_that_is_reduced_is_the_accelerators() -> None:
     """The legal neighbour: nothing goes backward through it."""
     text = IN_FUNCTIONS.replace("        optimizer.step()\n", "        optimizer.step()\n        shown = loss.detach()\n"
         "        dist.all_reduce(shown)\n        print(shown.item() / dist.get_world_size())\n")  # fmt: skip
-    after = migrate(text).after
+    after = unwound(text).after
     assert "dist.all_reduce(shown)" not in after
     assert "dist.all_reduce(count)" in after
 

@@ -87,7 +87,7 @@ if several:
 
 def test_a_script_that_draws_by_rank_goes_on_to_share_its_steps() -> None:
     """Seeds, sizes and shares are the accelerator's numbers; what the main process decided by its draws stays its own."""
-    result = migrate(DRAWN)
+    result = unwound(DRAWN)
     check_invariants(DRAWN, result)
     assert result.changed, result.findings
     for line in (
@@ -118,7 +118,7 @@ def test_renaming_everything_changes_nothing() -> None:
     renamed = pattern.sub(
         lambda m: names[m[1]], DRAWN.replace("step == steps", "k == steps").replace("for step", "for k")
     )
-    assert "accum //= accelerator.num_processes\n" in migrate(renamed).after
+    assert "accum //= accelerator.num_processes\n" in unwound(renamed).after
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_without_a_seed_by_rank_nothing_is_shared(old: str, new: str) -> None:
 
 def test_the_same_division_outside_of_a_branch_is_refused_too() -> None:
     text = DRAWN.replace("    steps //= world\n", "").replace("rows = ", "steps //= world\nrows = ")
-    assert "steps //= accelerator.num_processes\n" in migrate(text).after
+    assert "steps //= accelerator.num_processes\n" in unwound(text).after
     assert unwound(text.replace("7 + offset", "7")).refused
 
 
@@ -147,7 +147,7 @@ def test_a_seed_that_loses_its_rank_is_no_seed_by_rank() -> None:
     text = text.replace("    offset = 0\n", "    offset = 1\n")
     assert unwound(text).refused
     alone = text.replace("    steps //= world\n", "")
-    result = migrate(alone)
+    result = unwound(alone)
     assert "torch.manual_seed(7 + offset)\n" in result.after
     assert any("now all processes draw the same" in f.reason for f in result.findings)
 
@@ -157,7 +157,7 @@ def test_a_seed_that_a_function_is_given() -> None:
     text = DRAWN.replace("steps = 4\n", helper).replace(
         "torch.manual_seed(7 + offset)", "seed_all(7 + offset)"
     )
-    after = migrate(text).after
+    after = unwound(text).after
     assert "seed_all(7 + accelerator.process_index)\n" in after
     assert "steps //= accelerator.num_processes\n" in after
 
@@ -195,7 +195,7 @@ for i, (x, y) in enumerate(loader):
 
 def test_batches_that_are_added_up_are_shared_instead_of_their_number() -> None:
     """A step takes `steps` batches of the loader on any number of processes: they share each of them."""
-    result = migrate(LOADED)
+    result = unwound(LOADED)
     check_invariants(LOADED, result)
     assert result.changed, result.findings
     assert "steps //=" not in result.after

@@ -8,6 +8,7 @@ import pytest
 from crosstrain_migrate import engine
 from crosstrain_migrate.plainly import left_over
 from crosstrain_migrate.rules.base import everywhere
+from crosstrain_migrate.rules.distribution.wish import Wish
 
 from tests.golden.cases import Case, cases
 
@@ -83,7 +84,8 @@ def test_an_import_that_nothing_but_the_device_and_the_saving_used() -> None:
 @pytest.mark.parametrize("case", CONVERSIONS, ids=[case.name for case in CONVERSIONS])
 def test_reviewed_conversions_leave_nothing(case: Case) -> None:
     text = case.after.read_text(encoding="utf-8")
-    assert not left_over(text, "crosstrain", everywhere, None)
+    wish = Wish(mapped=True) if case.distributed else None
+    assert not left_over(text, "crosstrain", everywhere, wish)
 
 
 def test_a_result_with_something_left_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

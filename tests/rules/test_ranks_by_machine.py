@@ -7,7 +7,7 @@ import io
 
 from tests.support.ranks import run_ranks
 
-from .support import check_invariants, migrate, unbroken
+from .support import check_invariants, unbroken, unwound
 
 SCRIPT = """\
 import argparse
@@ -82,7 +82,7 @@ def _said(text: str, folder: str) -> str:
 
 
 def test_the_accelerator_counts_processes_over_machines(tmp_path: object) -> None:
-    result = migrate(SCRIPT)
+    result = unwound(SCRIPT)
     check_invariants(SCRIPT, result)
     assert not result.refused, result.findings
     after = result.after
@@ -101,7 +101,7 @@ def test_a_branch_that_silences_the_other_processes_goes() -> None:
     text = SCRIPT.replace("import argparse\n", "import argparse\nimport builtins\n").replace(
         "def worker(gpu, args):\n", f"def worker(gpu, args):\n{silenced}"
     )
-    result = migrate(text)
+    result = unwound(text)
     assert not result.refused, result.findings
     assert "print_pass" not in result.after
     assert "accelerator.print(accelerator.num_processes)" in result.after

@@ -147,7 +147,7 @@ def refusals(text: str) -> list[Finding]:
 
 def test_helpers_that_reduce_leave_what_they_are_given(tmp_path: Path) -> None:
     text = SCRIPT.replace("    SYNC\n", "")
-    result = migrate(text)
+    result = unwound(text)
     assert result.changed, result.findings
     assert "dist" not in result.after.replace("args.distributed", "") and "builtins" not in result.after
     assert "force" not in result.after  # accelerator.print does not know it
@@ -162,7 +162,7 @@ def test_helpers_that_reduce_leave_what_they_are_given(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sync", [BOTH, NESTED, OTHERWISE])
 def test_layers_are_synchronised_only_where_the_script_asks(sync: str) -> None:
-    result = migrate(SCRIPT.replace("SYNC", sync))
+    result = unwound(SCRIPT.replace("SYNC", sync))
     assert result.changed, result.findings
     asked = 'if args.sync_bn and accelerator.num_processes > 1 and accelerator.device.type == "cuda":'
     assert asked in result.after

@@ -133,7 +133,7 @@ POSITIVE = [
             "setup": GROUP["setup"] + '\nraw = model.module if hasattr(model, "module") else model',
             "end": 'torch.save(raw.state_dict(), "model.pt")',
         },
-        {"setup": "", "end": 'accelerator.save_model(model, "model.pt")'},
+        {"setup": "", "end": 'accelerator.save(accelerator.unwrap_model(model).state_dict(), "model.pt")'},
     ),
     processes(
         "a second name of the author's own",
@@ -146,7 +146,10 @@ POSITIVE = [
             "setup": GROUP["setup"] + '\nraw = model.module if hasattr(model, "module") else model',
             "end": 'model = None\ntorch.save(raw.state_dict(), "model.pt")',
         },
-        {"setup": "raw = model", "end": 'model = None\naccelerator.save_model(raw, "model.pt")'},
+        {
+            "setup": "raw = model",
+            "end": 'model = None\naccelerator.save(accelerator.unwrap_model(raw).state_dict(), "model.pt")',
+        },
     ),
     processes(
         "gradients that stay local",
@@ -195,7 +198,7 @@ REFUSED = [
 
 @each(POSITIVE, NEGATIVE, REFUSED)
 def test_replicas(case: Case) -> None:
-    case.check()
+    case.check(runtime="accelerate" if case.rule == PROCESSES else "crosstrain")
 
 
 @pytest.mark.parametrize("number", [0, 4])

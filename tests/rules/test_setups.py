@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .support import check_invariants, migrate
+from .support import check_invariants, migrate, unwound
 
 LAUNCHED = """\
 import os
@@ -18,11 +18,11 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def demo(rank):
     model = nn.Linear(10, 5).to(rank)
-    wrapped = DDP(model, device_ids=[rank])
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    model = DDP(model, device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
-        out = wrapped(torch.randn(20, 10))
+        out = model(torch.randn(20, 10))
         nn.functional.mse_loss(out, torch.randn(20, 5).to(rank)).backward()
         optimizer.step()
     print(f"trained on {rank}")
@@ -80,7 +80,7 @@ if __name__ == "__main__":
 
 
 def test_every_branch_makes_the_group() -> None:
-    result = migrate(LAUNCHED)
+    result = unwound(LAUNCHED)
     assert result.after == PLAIN
     said = [f.rule for f in result.findings if f.line == 17]
     assert said == ["CT303", "CT902"]  # each process drew its own numbers; now all repeat the same work
@@ -101,7 +101,7 @@ KEPT = {
 
 @pytest.mark.parametrize("change", KEPT.values(), ids=KEPT)
 def test_a_branch_that_does_more_stays(change: tuple[str, str]) -> None:
-    result = migrate(
+    result = unwound(
         LAUNCHED.replace("import sys\n", "import sys\nfrom places import place_of\n").replace(*change)
     )
     assert 'if sys.platform == "win32":' in result.after
@@ -126,4 +126,4 @@ def test_a_device_whose_kind_is_asked_for(name: str) -> None:
         f"    kind = torch.accelerator.current_accelerator()\n    device = torch.device({name})\n"
         "    model = nn.Linear(10, 5).to(device)\n",
     )
-    assert migrate(before).after == PLAIN
+    assert unwound(before).after == PLAIN

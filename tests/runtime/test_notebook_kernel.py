@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,10 @@ def printed(cell: list[Any]) -> str:
 
 
 def result(cell: list[Any]) -> list[Any]:
-    (line,) = [line for line in printed(cell).splitlines() if line.startswith("[")]
-    value: list[Any] = json.loads(line)
+    # Two processes share the cell's output: a line's end may come after what the other one prints.
+    found = re.search(r"\[.*\]", printed(cell))
+    assert found is not None, cell
+    value: list[Any] = json.loads(found[0])
     return value
 
 

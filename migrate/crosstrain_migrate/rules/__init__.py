@@ -41,7 +41,7 @@ from .preparing import backward, clipping, line_search, prepare, schedulers, sub
 from .unseen import unseen_training, written_for_accelerate
 
 if TYPE_CHECKING:
-    from .distribution.plain import Plain
+    from .distribution.plain import Plain, Planner
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
     """
     if runtime != "crosstrain" or gate.already_migrated(facts.tree) or gate.foreign(facts):
         return None
-    from .distribution import plain
+    from .distribution import apex, plain, precision
     from .mapping import script
 
     if not script.has_wrapper(facts) or script.averages_by_hand(facts):
@@ -81,7 +81,17 @@ def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
     known = facts.trains and bool(facts.optimizers and facts.models)
     if not known and not script.starts(facts):
         return None  # a module that others import
-    return plain.unwind(facts, text, runtime, (script.plan,), Wish(mapped=True, in_place=not known))
+
+    def mapped(*others: Planner) -> Plain:
+        wish = Wish(mapped=True, in_place=not known)
+        return plain.unwind(facts, text, runtime, (script.plan, *others), wish)
+
+    if not known:
+        return mapped()
+    try:
+        return mapped(apex.plan, precision.plan)
+    except Refusal:
+        return mapped()  # the author's scaler goes on to scale
 
 
 def plan(

@@ -16,17 +16,20 @@ from crosstrain_migrate.roles.scopes import Scope, all_arguments
 RULE = "CT303"
 
 
-def one_name(facts: Facts, authors: Container[str], stays: Callable[[ast.Name], bool]) -> list[e.Edit]:
+def one_name(
+    facts: Facts, authors: Container[str], stays: Callable[[ast.Name], bool], lines: int | None = None
+) -> list[e.Edit]:
     """The edits that make a copy's uses name what it is a copy of; none when there is no such copy.
 
     authors: the assignments that were there before. stays: whether something else needs a name.
+    lines: a copy that is used in more of them stays.
     """
     for node in facts.each(ast.Assign):
         if len(node.targets) == 1 and ast.unparse(node) not in authors:
             copy, original = node.targets[0], node.value
             if isinstance(copy, ast.Name) and isinstance(original, ast.Name) and not stays(copy):
                 uses = _replaceable(facts, node, copy, original)
-                if uses:
+                if uses and (lines is None or len({use.lineno for use in uses}) <= lines):
                     named = [e.Replace(use, RULE, template=original.id) for use in uses]
                     return [e.RemoveStatement(node, RULE), *named]
     return []

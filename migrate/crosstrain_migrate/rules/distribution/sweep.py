@@ -29,10 +29,12 @@ MAX_ROUNDS = 8
 
 
 def sweep(
-    before: str, after: str, keep: frozenset[str] = frozenset(), files: frozenset[str] | None = None
+    before: str, after: str, keep: frozenset[str] = frozenset(), mapped: frozenset[str] | None = None
 ) -> tuple[str, Facts]:
-    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay, and so does
-    all that is not in `files`, by their paths in the program (None: all of them).
+    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+
+    mapped: in a script that goes on to distribute itself, the files that change, by their paths in the program. All else
+    stays as it is, and so do second names of the model that are used in several lines.
 
     With it comes what is known of the new text.
     """
@@ -43,8 +45,8 @@ def sweep(
     for _ in range(MAX_ROUNDS):
         edits = [
             edit
-            for edit in _edits(facts, after, old, keep)
-            if files is None or path_of(facts.table.of_node[edit.node].file) in files
+            for edit in _edits(facts, after, old, keep, 1 if mapped is not None else None)
+            if mapped is None or path_of(facts.table.of_node[edit.node].file) in mapped
         ]
         if not edits:
             break
@@ -53,12 +55,12 @@ def sweep(
     return after, facts
 
 
-def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str]) -> list[e.Edit]:
+def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None) -> list[e.Edit]:
     """What can go at once, and what has nothing to do without the statements that go."""
     found: list[e.Edit] = []
     ancestors = facts.table.ancestors
     for _ in range(MAX_ROUNDS):
-        more = _Sweeper(facts, text, old, keep).edits()
+        more = _Sweeper(facts, text, old, keep, lines).edits()
         if found and any(isinstance(edit.node, ast.Import | ast.ImportFrom) for edit in more):
             break  # the blank lines below imports are only right when the text above them is done
         found += more
@@ -70,11 +72,14 @@ def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str]) -> list[e.E
 
 
 class _Sweeper:
-    def __init__(self, facts: Facts, text: str, old: Uses, keep: frozenset[str]) -> None:
+    def __init__(
+        self, facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None = None
+    ) -> None:
         self.facts = facts
         self.text = text
         self.old = old
         self.keep = keep
+        self.lines = lines  # in which a second name may be replaced by the first
         self.places = Places(text)
         self.now = Uses(facts.tree)
         self.found: list[e.Edit] = []
@@ -93,7 +98,7 @@ class _Sweeper:
         ):
             step()
         if not self.found:
-            self.found += one_name(self.facts, self.old.assignments, self._stays)
+            self.found += one_name(self.facts, self.old.assignments, self._stays, self.lines)
         if not self.found:
             self._parameters()
         if not self.found:

@@ -8,7 +8,7 @@ import tokenize
 from collections import Counter
 
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.program import modules_of, parse
+from crosstrain_migrate.roles.program import modules_of, parse, parts
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.harmless import effectless, idle
 
@@ -18,10 +18,11 @@ RULE = "CT303"
 MAX_ROUNDS = 8
 
 
-def tidy(before: str, text: str) -> str:
+def tidy(before: str, text: str, mapped: bool = False) -> str:
     """The converted script without branches, functions and variables that have nothing to do any more,
-    but had `before`."""
-    swept, _ = sweep(before, _emptied_out(before, text))
+    but had `before`. mapped: it goes on to distribute itself (`sweep`)."""
+    files = frozenset(part.path for part in parts(text)) if mapped else None
+    swept, _ = sweep(before, _emptied_out(before, text), mapped=files)
     return swept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.values import Function
+from crosstrain_migrate.roles.values import Function, FunctionNode
 from crosstrain_migrate.rules.distribution.launched import DIST, ENVIRONMENT, LAUNCHED
 from crosstrain_migrate.rules.distribution.plain import Stage
 
@@ -76,10 +76,11 @@ def _told(stage: Stage, definition: ast.AST, depth: int) -> bool:
 
 def is_process_number(stage: Stage, argument: ast.arg) -> bool:
     """Whether a parameter is the first one of what mp.spawn starts."""
-    for spawn in stage.alone.spawns:
-        for value in stage.facts.of(spawn.args[0]) if spawn.args else ():
-            if isinstance(value, Function) and isinstance(value.node, ast.FunctionDef):
-                first = value.node.args.args[:1]
-                if first == [argument]:
-                    return True
-    return False
+    function = stage.facts.table.of_node[argument].node
+    first = function.args.args[:1] if isinstance(function, ast.FunctionDef) else []
+    return first == [argument] and bool(starts_of(stage, function))
+
+
+def starts_of(stage: Stage, function: FunctionNode) -> list[ast.Call]:
+    """The calls of mp.spawn that start `function`."""
+    return [s for s in stage.alone.spawns if s.args and Function(function) in stage.facts.of(s.args[0])]

@@ -17,7 +17,8 @@ from crosstrain_migrate.rules.distribution.processes import sets_environment
 from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.rules.preparing.subject import suite_of
 
-from .asked import STATE, add_import, told_by_launcher
+from .asked import STATE, add_import, reads_environment, starts_of, told_by_launcher
+from .switch import SWITCH, switches
 
 GROUP, DEVICE = "CT303", "CT308"
 INIT = f"{DIST}init_process_group"
@@ -58,6 +59,8 @@ def _joins(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
             lines.append(f"{stage.source(number)} = {STATE}().{name}")
             _drop_arithmetic(stage, statement, ast.unparse(number))
     reason = "the launcher's processes are the group"
+    if all(number is not None for number, _ in numbers) and _runs_unlaunched(stage, call, frozenset()):
+        lines = [f"{STATE}(group_of_one=True)", *lines]
     code, *more = lines or [f"{STATE}()"]
     stage.edits.append(e.ReplaceStatement(statement, GROUP, reason, code=code))
     stage.edits += [e.InsertAfter(statement, GROUP, reason, code=line) for line in more]
@@ -68,19 +71,57 @@ def _joins(stage: Stage, statement: ast.Expr, call: ast.Call) -> None:
             stage.remove(beside, GROUP, "the processes run on what the machine has")
 
 
+def _runs_unlaunched(stage: Stage, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    """Whether a script that nobody launched comes here: then its group was one of one process."""
+    child = node
+    for around in stage.facts.table.ancestors(node):
+        if isinstance(around, ast.If) and child in around.body and _asks_for_launch(stage, around.test):
+            return False
+        if isinstance(child, ast.stmt) and any(
+            _leaves_the_others(stage, s) for s in suite_of(stage.facts, child) if s.lineno < child.lineno
+        ):
+            return False
+        if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+            sites = (
+                [*stage.alone.sources.sites(around), *starts_of(stage, around)] if around not in seen else []
+            )
+            return any(_runs_unlaunched(stage, site, seen | {around}) for site in sites)
+        child = around
+    return True
+
+
+def _leaves_the_others(stage: Stage, statement: ast.stmt) -> bool:
+    """`if "RANK" in os.environ: ... else: return`"""
+    if not isinstance(statement, ast.If) or not _asks_for_launch(stage, statement.test):
+        return False
+    arms, last = [statement.body], statement.orelse
+    while len(last) == 1 and isinstance(last[0], ast.If):
+        arms, last = [*arms, last[0].body], last[0].orelse
+    return any(arm and isinstance(arm[-1], ast.Return | ast.Raise) for arm in (*arms, last))
+
+
+def _asks_for_launch(stage: Stage, test: ast.expr) -> bool:
+    """Whether a test asks the environment, or will (`switch`)."""
+    inner = set(ast.walk(test))
+    switched = any(isinstance(x, e.Replace) and x.template == SWITCH and x.node in inner for x in stage.edits)
+    flags = {ast.unparse(n) for n in inner if isinstance(n, ast.Name | ast.Attribute)}
+    return switched or reads_environment(test) or bool(flags & switches(stage))
+
+
 def _drop_arithmetic(stage: Stage, statement: ast.stmt, target: str) -> None:
     """What computed the number right above goes: it is set from the state."""
     suite = suite_of(stage.facts, statement)
     for above in reversed(suite[: suite.index(statement)]):
-        if not _only_computes(above, target):
+        if not only_computes(above, target):
             return
         stage.remove(above, GROUP, "the launcher knows it")
 
 
-def _only_computes(statement: ast.stmt, target: str) -> bool:
+def only_computes(statement: ast.stmt, target: str) -> bool:
+    """Whether a statement does nothing but set `target`."""
     if isinstance(statement, ast.If):
         inner = (*statement.body, *statement.orelse)
-        return effectless(statement.test) and all(_only_computes(s, target) for s in inner)
+        return effectless(statement.test) and all(only_computes(s, target) for s in inner)
     if isinstance(statement, ast.Assign):
         own = [ast.unparse(t) for t in statement.targets] == [target]
         return own and effectless(statement.value)

@@ -24,8 +24,19 @@ def plan(stage: Stage) -> None:
             stage.gone.update(ast.walk(node.args[0]))
             stage.replace(node.args[0], RULE, REASON, '"cuda"')
         elif _numbered_name(node):
-            stage.gone.update(ast.walk(node))
-            stage.replace(node, RULE, REASON, '"cuda"')
+            whole = _either_way(stage, node)
+            stage.gone.update(ast.walk(whole))
+            stage.replace(whole, RULE, REASON, '"cuda"')
+
+
+def _either_way(stage: Stage, node: ast.expr) -> ast.expr:
+    """`f"cuda:{gpu}" if gpu is not None else "cuda"`: both are the process's own now."""
+    around = stage.parent(node)
+    if isinstance(around, ast.IfExp) and all(
+        arm is node or _is_cuda(arm) for arm in (around.body, around.orelse)
+    ):
+        return around
+    return node
 
 
 def _numbered_device(stage: Stage, call: ast.Call) -> bool:

@@ -13,8 +13,10 @@ from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.launched import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.preparing.subject import suite_of
 
 from .asked import DEPTH, LOCAL_SIZE, STATE, add_import, is_process_number
+from .group import only_computes
 from .switch import set_option
 
 RULE = "CT305"
@@ -51,9 +53,29 @@ def _call_instead(stage: Stage, call: ast.Call) -> None:
     template = "{f}(" + f"{STATE}().{number}" + rest + ")"
     stage.replace(call, RULE, "the launcher starts the processes", template, **holes)
     add_import(stage, call, STATE)
+    _drop_what_is_set_again(stage, statement)
     count = given(call, "nprocs", 2)
     if isinstance(count, ast.Attribute) and set_option(stage, count, statement, _size(stage)):
         add_import(stage, call, "os" if _size(stage) == LOCAL_SIZE else STATE)
+
+
+def _drop_what_is_set_again(stage: Stage, spawning: ast.stmt) -> None:
+    """`args.world_size = ngpus * args.world_size` above the call, where the group's size is set before anybody reads it."""
+    for init in stage.facts.calls_to(f"{DIST}init_process_group"):
+        size, joining = given(init, "world_size", 3), stage.facts.enclosing_function(init)
+        if not isinstance(size, ast.Attribute) or joining is stage.facts.enclosing_function(spawning):
+            continue
+        text, suite = ast.unparse(size), suite_of(stage.facts, spawning)
+        above = next((s for s in suite[: suite.index(spawning)] if only_computes(s, text)), None)
+        uses = [
+            n
+            for n in stage.facts.each(ast.Attribute)
+            if n.attr == size.attr and isinstance(n.ctx, ast.Load) and n.lineno >= spawning.lineno
+        ]
+        if above is not None and all(
+            stage.facts.enclosing_function(use) is joining and use.lineno >= init.lineno for use in uses
+        ):
+            stage.remove(above, RULE, "the launcher knows it")
 
 
 def _size(stage: Stage) -> str:

@@ -102,6 +102,17 @@ def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
                 _flag(stage, origin)
 
 
+def switches(stage: Stage) -> set[str]:
+    """The flags that say whether the script was launched, by their spelling."""
+    found: set[str] = set()
+    for statement in stage.facts.each(ast.Assign):
+        new = next((x for x in stage.edits if isinstance(x, e.Replace) and x.node is statement.value), None)
+        if reads_environment(statement.value) or (new is not None and new.template == SWITCH):
+            found.update(ast.unparse(target) for target in statement.targets)
+    lines = (x.code for x in stage.edits if isinstance(x, e.InsertBefore))
+    return found | {line.removesuffix(f" = {SWITCH}") for line in lines if line.endswith(f" = {SWITCH}")}
+
+
 def _asks_somewhere(stage: Stage, flag: ast.Name | ast.Attribute) -> bool:
     """Whether the launcher is asked for it, and it is not a constant everywhere."""
     return any(not isinstance(source, ast.Constant) for source in stage.alone.sources.of(flag))
@@ -110,9 +121,13 @@ def _asks_somewhere(stage: Stage, flag: ast.Name | ast.Attribute) -> bool:
 def _counts(stage: Stage, test: ast.Compare) -> bool:
     """`args.world_size > 1`, `args.gpus != 1`, `torch.cuda.device_count() > 1`: a number beside a small one."""
     sides = [test.left, *test.comparators]
-    numbers = [s for s in sides if isinstance(s, ast.Constant | ast.UnaryOp)]
+    numbers = [s for s in sides if isinstance(s, ast.UnaryOp) or _is_number(s)]
     others = [s for s in sides if s not in numbers]
     return len(numbers) == 1 and len(others) == 1 and not told_by_launcher(stage, others[0])
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
 
 
 def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str) -> bool:

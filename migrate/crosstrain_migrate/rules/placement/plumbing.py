@@ -89,7 +89,7 @@ class Plumbing:
         """A function that chooses a device of its own needs the accelerator, where that device is still used."""
         for node in self.context.device_definitions:
             if self._becomes_the_accelerators(node) and not self._unused(node) and not self._restates(node):
-                self.context.accelerator(node)
+                self.context.device(node)
         for choice in find_choices(self.facts, self.placement, self.context.lines):
             scope = self.facts.table.of_node[choice.name].resolve(choice.name.id)
             used = scope is not None and self._residual(scope, choice.name.id)
@@ -99,7 +99,7 @@ class Plumbing:
     def _becomes_the_accelerators(self, node: ast.Assign) -> bool:
         if self._is_mere_text(node) or self._is_of_another_file(node):
             return False
-        return self.context.reachable(node) and not in_class(self.facts.table.of_node[node])
+        return self.context.has_device(node) and not in_class(self.facts.table.of_node[node])
 
     # -- device parameters -----------------------------------------------------------------------------------
 

@@ -77,8 +77,9 @@ def _told(stage: Stage, definition: ast.AST, depth: int) -> bool:
 def is_process_number(stage: Stage, argument: ast.arg) -> bool:
     """Whether a parameter is the first one of what mp.spawn starts."""
     function = stage.facts.table.of_node[argument].node
-    first = function.args.args[:1] if isinstance(function, ast.FunctionDef) else []
-    return first == [argument] and bool(starts_of(stage, function))
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    return function.args.args[:1] == [argument] and bool(starts_of(stage, function))
 
 
 def starts_of(stage: Stage, function: FunctionNode) -> list[ast.Call]:

@@ -105,7 +105,7 @@ if __name__ == "__main__":
     parser.add_argument("--images", default=1500, type=int)
     args = parser.parse_args()
 
-    if "RANK" in os.environ:
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         run(PartialState().process_index, args)
     else:
         run(0, args)

@@ -307,8 +307,12 @@ class Context:
 
     def device(self, node: ast.AST) -> str:
         """The expression for the process's own device where `node` stands."""
-        holder = self.process(node, "CT105") if self.wish.mapped else self.accelerator(node)
-        return f"{holder}.device"
+        return f"{self.holder(node)}.device"
+
+    def holder(self, node: ast.AST) -> str:
+        """What tells code at `node` its device: in a mapped script, whose functions stay as they are, the state where
+        the accelerator is not at hand."""
+        return self.process(node, "CT105") if self.wish.mapped else self.accelerator(node)
 
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code at `node` can have the accelerator, and no function of another file changes for it alone, nor

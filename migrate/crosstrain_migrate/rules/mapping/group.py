@@ -18,7 +18,7 @@ from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.rules.preparing.subject import suite_of
 
 from .asked import STATE, add_import, reads_environment, starts_of, told_by_launcher
-from .switch import SWITCH, switches
+from .switch import SWITCHES, switches
 
 GROUP, DEVICE = "CT303", "CT308"
 INIT = f"{DIST}init_process_group"
@@ -103,7 +103,9 @@ def _leaves_the_others(stage: Stage, statement: ast.stmt) -> bool:
 def _asks_for_launch(stage: Stage, test: ast.expr) -> bool:
     """Whether a test asks the environment, or will (`switch`)."""
     inner = set(ast.walk(test))
-    switched = any(isinstance(x, e.Replace) and x.template == SWITCH and x.node in inner for x in stage.edits)
+    switched = any(
+        isinstance(x, e.Replace) and x.template in SWITCHES and x.node in inner for x in stage.edits
+    )
     flags = {ast.unparse(n) for n in inner if isinstance(n, ast.Name | ast.Attribute)}
     return switched or reads_environment(test) or bool(flags & switches(stage))
 

@@ -27,7 +27,7 @@ def plan(stage: Stage) -> None:
     for call in stage.alone.spawns:
         _call_instead(stage, call)
     for call in stage.facts.calls_to(*COUNTS):
-        if isinstance(stage.parent(call), ast.Assign):
+        if isinstance(stage.parent(call), ast.Assign) and not _asks_the_machine(stage, call):
             _processes_here(stage, call)
 
 
@@ -97,6 +97,17 @@ def _is_number(stage: Stage, node: ast.expr, depth: int) -> bool:
         return True
     sources = stage.alone.sources.of(node)
     return bool(sources) and all(_is_number(stage, s, depth - 1) for s in sources)
+
+
+def _asks_the_machine(stage: Stage, call: ast.Call) -> bool:
+    """`count = device_count()`, `if count < 2: exit()`, in a script that starts no processes: a demand, not a share."""
+    statement = stage.statement(call)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    scope = stage.facts.table.of_node[target].resolve(target.id) if isinstance(target, ast.Name) else None
+    if stage.alone.spawns or scope is None or not isinstance(target, ast.Name):
+        return False
+    uses = [n for n in stage.facts.mentions(scope, target.id) if isinstance(n.ctx, ast.Load)]
+    return all(isinstance(stage.parent(use), ast.Compare) for use in uses)
 
 
 def _processes_here(stage: Stage, call: ast.Call) -> None:

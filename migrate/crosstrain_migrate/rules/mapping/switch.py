@@ -21,6 +21,8 @@ from .asked import STATE, add_import, asks_group, reads_environment, told_by_lau
 RULE = "CT303"
 REASON = "the launcher decides how many processes there are"
 SWITCH = '"RANK" in os.environ'  # under every launcher, with one process, too: there is a group
+MORE_THAN_ONE = 'int(os.environ.get("WORLD_SIZE", 1)) > 1'
+SWITCHES = (SWITCH, MORE_THAN_ONE)
 LOCAL_RANK = "local_rank"  # what torch's launchers have always called it
 
 
@@ -80,7 +82,7 @@ def _decide(stage: Stage, part: ast.expr, done: set[str]) -> None:
         for same in stage.facts.each(ast.Compare):
             if ast.unparse(same) == text and not stage.is_settled(same):
                 stage.gone.add(same)
-                stage.replace(same, RULE, REASON, SWITCH)
+                stage.replace(same, RULE, REASON, MORE_THAN_ONE if _wants_several(same) else SWITCH)
                 add_import(stage, same, "os")
 
 
@@ -107,7 +109,7 @@ def switches(stage: Stage) -> set[str]:
     found: set[str] = set()
     for statement in stage.facts.each(ast.Assign):
         new = next((x for x in stage.edits if isinstance(x, e.Replace) and x.node is statement.value), None)
-        if reads_environment(statement.value) or (new is not None and new.template == SWITCH):
+        if reads_environment(statement.value) or (new is not None and new.template in SWITCHES):
             found.update(ast.unparse(target) for target in statement.targets)
     lines = (x.code for x in stage.edits if isinstance(x, e.InsertBefore))
     return found | {line.removesuffix(f" = {SWITCH}") for line in lines if line.endswith(f" = {SWITCH}")}
@@ -124,6 +126,12 @@ def _counts(stage: Stage, test: ast.Compare) -> bool:
     numbers = [s for s in sides if isinstance(s, ast.UnaryOp) or _is_number(s)]
     others = [s for s in sides if s not in numbers]
     return len(numbers) == 1 and len(others) == 1 and not told_by_launcher(stage, others[0])
+
+
+def _wants_several(test: ast.Compare) -> bool:
+    """`n > 1`, `n != 1`, `n >= 2`: one process alone goes the other way, also where a launcher has started it."""
+    asked = (type(test.ops[0]), ast.unparse(test.comparators[0]))
+    return asked in {(ast.Gt, "1"), (ast.NotEq, "1"), (ast.GtE, "2")}
 
 
 def _is_number(node: ast.expr) -> bool:

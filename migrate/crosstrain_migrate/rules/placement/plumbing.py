@@ -94,7 +94,7 @@ class Plumbing:
             scope = self.facts.table.of_node[choice.name].resolve(choice.name.id)
             used = scope is not None and self._residual(scope, choice.name.id)
             if used and self.context.reachable(choice.statement):
-                self.context.accelerator(choice.statement)
+                self.context.holder(choice.statement)
 
     def _becomes_the_accelerators(self, node: ast.Assign) -> bool:
         if self._is_mere_text(node) or self._is_of_another_file(node):
@@ -379,7 +379,7 @@ class Plumbing:
         """The first branch stands for all. Returns it where it becomes the Accelerator."""
         first, home = choice.bindings[0], self.context.home
         reason = "the launcher chooses the device"
-        accelerator = self.context.accelerator(choice.statement)
+        accelerator = self.context.holder(choice.statement)
         if choice.default is not None:
             self.context.remove(choice.default, "CT105", reason)
             self.gone.update(ast.walk(choice.default))

@@ -112,23 +112,33 @@ def _advice(facts: Facts, policy: Policy) -> list[Finding]:
 
 
 def _converted(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
+    """A script that distributes itself is mapped where it stands; any other, and one that cannot be mapped, is the plain
+    script inside it, converted."""
+    mapped = _mapped(path, text, facts, options, policy)
+    if mapped is not None and mapped.changed and not mapped.refused:
+        return mapped
+    result = _unwound(path, text, facts, options, policy)
+    return mapped if mapped is not None and mapped.refused and result.refused else result
+
+
+def _mapped(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult | None:
     try:
-        mapped = map_out(facts, text, options.runtime)
-    except Refusal:
-        mapped = None
-    if mapped is not None:
-        there = _from_plain(path, text, mapped, options, policy)
-        if there.changed and not there.refused:
-            return there
-    return _unwound(path, text, facts, options, policy)
+        plain = map_out(facts, text, options.runtime)
+    except Refusal as refusal:
+        return _refused(path, text, facts, policy, refusal)
+    return _from_plain(path, text, plain, options, policy) if plain is not None else None
+
+
+def _refused(path: Path, text: str, facts: Facts, policy: Policy, refusal: Refusal) -> FileResult:
+    findings = policy.allowed([refusal.finding]) + policy.comments.reports(unused=False)
+    return FileResult(path, text, text, findings=findings, roles=facts.roles, trains=_trains(facts))
 
 
 def _unwound(path: Path, text: str, facts: Facts, options: Options, policy: Policy) -> FileResult:
     try:
         unwound = unwind(facts, text, options.runtime)
     except Refusal as refusal:
-        findings = policy.allowed([refusal.finding]) + policy.comments.reports(unused=False)
-        return FileResult(path, text, text, findings=findings, roles=facts.roles, trains=_trains(facts))
+        return _refused(path, text, facts, policy, refusal)
     if unwound is not None and unwound.text != text:
         return _from_plain(path, text, unwound, options, policy)
     wish = unwound.wish if unwound is not None else None

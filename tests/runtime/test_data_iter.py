@@ -129,7 +129,7 @@ def _all(name: str, prepared: bool) -> list[tuple[list[Any], float]]:
 def test_every_iter_draws_what_plain_pytorch_would(name: str) -> None:
     (plain,) = run_ranks(_all, 1, name, False)
     assert run_ranks(_all, 1, name, True) == [plain]
-    first, second = run_ranks(_all, 2, name, True)
+    first, second = run_ranks(_all, 2, name, True, forks=True)
     for number, (rows, drawn) in enumerate(plain):
         (one, stream), (other, streams_other) = first[number], second[number]
         assert [a + b for a, b in zip(one, other, strict=True)] == rows, PROGRAMS[number]
@@ -191,5 +191,5 @@ def _resumed(name: str, save_at: int) -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize("name", LOADERS)
 def test_resume_is_exact_whatever_was_drawn_before_the_first_batch(name: str, world: int) -> None:
     for save_at in (1, 2, 4):
-        for whole, resumed in run_ranks(_resumed, world, name, save_at):
+        for whole, resumed in run_ranks(_resumed, world, name, save_at, forks=True):
             assert resumed == whole

@@ -285,13 +285,13 @@ def _augment(mix: bool) -> list[list[float]]:
 
 def test_workers_of_different_ranks_draw_different_numbers() -> None:
     """Peer bug 10: after `set_seed`, accelerate's workers augment identically on every rank."""
-    first, second = run_ranks(_augment, 2, True)
+    first, second = run_ranks(_augment, 2, True, forks=True)
     for one, other in zip(first, second, strict=True):
         assert all(a != b for a, b in zip(one, other, strict=True))
     torch.manual_seed(5)
     plain = [row for batch in DataLoader(Augmented(), batch_size=1, num_workers=1) for row in batch.tolist()]
     assert first[:2] == plain[:2]  # process 0 keeps torch's own seeds
-    same = run_ranks(_augment, 2, False)
+    same = run_ranks(_augment, 2, False, forks=True)
     assert same[0] == same[1]
 
 
@@ -354,7 +354,7 @@ def _resume(save_at: int, workers: int) -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize(("save_at", "workers"), [(1, 0), (2, 0), (3, 0), (5, 0), (2, 1), (5, 1)])
 def test_resume_is_exact_on_two_ranks(save_at: int, workers: int) -> None:
     """Peer bug 1: 0 of 4 settings resume exactly there."""
-    for whole, resumed in run_ranks(_resume, 2, save_at, workers):
+    for whole, resumed in run_ranks(_resume, 2, save_at, workers, forks=workers > 0):
         assert resumed == whole
 
 

@@ -116,7 +116,7 @@ def test_it_is_noticed_in_workers_too(kind: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "workers"), [(ByWorker, 0), (ByWorker, 2), (Described, 0), (Described, 1)])
 def test_a_data_set_that_does_not_is_read_whole(kind: Any, workers: int) -> None:
-    for rows in run_ranks(_read, 2, kind, workers, {}):
+    for rows in run_ranks(_read, 2, kind, workers, {}, forks=workers > 0):
         assert rows == list(range(8))
 
 

@@ -107,13 +107,18 @@ def test_every_stop_resumes_exactly(
     world: int, kind: str, workers: int, noise: float, tmp_path: Path
 ) -> None:
     options = (kind, workers, noise)
-    whole = run_ranks(train, world, *options, None, None)
-    assert run_ranks(train, world, *options, None, str(tmp_path)) == whole  # saving changes nothing
+    whole = run_ranks(train, world, *options, None, None, forks=workers > 0)
+    assert (
+        run_ranks(train, world, *options, None, str(tmp_path), forks=workers > 0) == whole
+    )  # saving changes nothing
     stops = sorted(path.name for path in tmp_path.iterdir())
     epoch = -(-ROWS // (3 * world))
     steps = [step for step in range(1, EPOCHS * epoch + 1) if kind == "DDP" or ends_window(step, epoch)]
     assert stops == sorted(["start", "epoch1", "epoch2", *(f"step{step}" for step in steps)])
-    resumed = {stop: run_ranks(train, world, *options, str(tmp_path / stop), None) for stop in stops}
+    resumed = {
+        stop: run_ranks(train, world, *options, str(tmp_path / stop), None, forks=workers > 0)
+        for stop in stops
+    }
     assert resumed == dict.fromkeys(stops, whole)
 
 
@@ -125,8 +130,8 @@ def ends_window(step: int, epoch: int) -> bool:
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_augmentation_in_workers_is_exact_at_an_epochs_end(world: int, tmp_path: Path) -> None:
-    whole = run_ranks(train, world, "DDP", 2, 0.1, None, str(tmp_path))
-    assert run_ranks(train, world, "DDP", 2, 0.1, str(tmp_path / "epoch1"), None) == whole
+    whole = run_ranks(train, world, "DDP", 2, 0.1, None, str(tmp_path), forks=True)
+    assert run_ranks(train, world, "DDP", 2, 0.1, str(tmp_path / "epoch1"), None, forks=True) == whole
 
 
 def _by_the_guide(load: str | None, folder: str | None, own_generator: bool, named: str) -> str:

@@ -30,12 +30,22 @@ def run_ranks(
     *args: Any,
     timeout: float = 120.0,
     env: dict[str, str] | None = None,
+    forks: bool = False,
 ) -> list[Any]:
     """``fn(*args)`` in ``world`` new processes with RANK, WORLD_SIZE and MASTER_* set; results in rank order.
 
     The first failing rank's traceback is raised as RuntimeError; every process is gone when this returns.
     ``world=1`` sets the variables too (a launcher with one process).
+
+    ``forks``: the processes fork workers beside the threads of their process group. Once in some thousand times such a
+    worker starts with a lock that another thread held and never runs (seen with py-spy: a worker of a DataLoader without
+    any Python thread); a run that hangs is then made once more. A hang of ours hangs again.
     """
+    if forks:
+        try:
+            return run_ranks(fn, world, *args, timeout=timeout / 2, env=env)
+        except TimeoutError:
+            pass
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOAD)
     port = free_port()

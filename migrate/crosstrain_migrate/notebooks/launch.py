@@ -193,7 +193,9 @@ class _Move:
             words = set(own.replace("(", " ").replace(".", " ").replace("=", " ").split())
             if own.startswith("%") and words & touched:
                 raise Obstacle(
-                    line, f"`{own}` runs training code that cannot be followed there", "Write it as Python"
+                    line,
+                    f"`{own}` runs training code in IPython, where it would train on one process",
+                    "Write it as Python",
                 )
 
     def _steps(self, statement: ast.stmt) -> bool:

@@ -37,7 +37,7 @@ class Statements:
             self._table = symtable.symtable(text, "cells", "exec")
         except SyntaxError as error:
             raise Obstacle(
-                error.lineno or 1, f"this cannot be followed ({error.msg})", "Write it as a function"
+                error.lineno or 1, f"this is no valid Python ({error.msg})", "Correct the syntax"
             ) from error
 
     @cached_property

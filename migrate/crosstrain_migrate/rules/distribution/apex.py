@@ -37,7 +37,7 @@ def plan(stage: Stage) -> None:
             raise refuse(
                 RULE,
                 call,
-                f"`{ast.unparse(call.func)}` of apex has no counterpart",
+                f"`{ast.unparse(call.func)}` works on what apex keeps, which goes with apex",
                 "take it out and run migrate again",
             )
     started = stage.facts.calls_to(INITIALIZE)
@@ -115,7 +115,7 @@ def _scale(stage: Stage, call: ast.Call) -> None:
         raise refuse(
             RULE,
             call,
-            "a scaled loss is used in a way that has no counterpart",
+            "the scaled loss is used for more than going backward: without apex it is the loss itself, of another size",
             "use it as apex's manual shows",
         )
     name = item.optional_vars.id
@@ -146,7 +146,10 @@ def _parameters(stage: Stage, call: ast.Call, started: ast.Call) -> None:
         model
     ].resolve(model.id):
         raise refuse(
-            RULE, call, "which model's parameters these are cannot be told", "use model.parameters()"
+            RULE,
+            call,
+            "apex hands out the parameters of a model that has no name here, and goes",
+            "use model.parameters()",
         )
     stage.edits.append(
         e.Replace(

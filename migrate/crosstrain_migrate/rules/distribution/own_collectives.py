@@ -66,7 +66,7 @@ def _no_parts_of_a_model(facts: Facts) -> None:
                     name,
                     f"`{cls.name}` is made by the rank: each process holds a part of the model, and `prepare` would give "
                     f"all of them the part of the first",
-                    "keep this script as it is: tensor parallelism has no counterpart here",
+                    "keep this script as it is: tensor parallelism stays as it is written",
                 )
 
 

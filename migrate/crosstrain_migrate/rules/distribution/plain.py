@@ -175,7 +175,7 @@ def unwind(
         raise refuse(
             "CT303",
             facts.tree,
-            "the hand-written distribution could not be taken apart",
+            "each part of the hand-written distribution that goes leaves another one: what remains is no plain script",
             "take it out by hand",
         )
     return Plain(

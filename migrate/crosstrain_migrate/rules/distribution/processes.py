@@ -98,7 +98,7 @@ def _spawn(stage: Stage, call: ast.Call) -> None:
         raise refuse(
             PROCESSES,
             call,
-            "what the started processes get cannot be told",
+            "what the started processes are given is put together elsewhere, and a call needs each argument",
             "write mp.spawn(f, args=(...), nprocs=n)",
         )
     holes: dict[str, ast.expr] = {"f": call.args[0], **{f"a{i}": a for i, a in enumerate(given)}}

@@ -46,7 +46,8 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
             raise refuse(
                 GROUP,
                 divisor,
-                f"`{ast.unparse(divisor)}` may be the number of processes, and where it comes from cannot be followed",
+                f"`{ast.unparse(divisor)}` divides what all processes add up: as the number of processes it would divide twice, "
+                "as any other it has to stay, and its value comes from outside of this script",
                 "write `dist.get_world_size()` here and run migrate again",
             )
 
@@ -60,7 +61,7 @@ def check_reduction(stage: Stage, call: ast.Call) -> None:
         raise refuse(
             GROUP,
             call,
-            f"{name} over the processes has no counterpart that is known to be the same number",
+            f"each process would keep its own number here: the accelerator reduces to sums and means, and this is {name}",
             "compute it from gathered values (`accelerator.gather_for_metrics`) after migrating, and take it out now",
         )
     if isinstance(tensor, ast.Attribute) and tensor.attr == "data":

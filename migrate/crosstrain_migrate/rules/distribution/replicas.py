@@ -85,7 +85,7 @@ def _unwrap(stage: Stage, call: ast.Call) -> None:
         raise refuse(
             rule,
             call,
-            f"the wrapper is made with {names}, which prepare has no counterpart for",
+            f"the wrapper is made with {names}: the prepared model would average its gradients without that",
             "leave it out",
         )
     _same_name(stage, call, model, rule)
@@ -139,7 +139,7 @@ def _methods(stage: Stage) -> None:
             raise refuse(
                 PROCESSES,
                 call,
-                f"`{name}` of the wrapper has no counterpart",
+                f"`{name}` changes how the wrapper averages gradients, and the prepared model would not do so",
                 "take it out and run migrate again",
             )
         elif name in {"state_dict", "load_state_dict"}:

@@ -85,7 +85,12 @@ def _sampler_made(stage: Stage, node: ast.expr) -> ast.Call | None:
     if not found:
         return None
     if len(values) != 1 or len(found) != 1:
-        raise refuse(SAMPLER, node, "which sampler this is cannot be told", "give each loader one sampler")
+        raise refuse(
+            SAMPLER,
+            node,
+            "one of several samplers may be meant: with the wrong one, the loader would give other rows",
+            "give each loader one sampler",
+        )
     return found[0]
 
 

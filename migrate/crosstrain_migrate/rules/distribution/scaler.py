@@ -177,7 +177,7 @@ class Scaler:
             raise refuse(
                 RULE,
                 call,
-                f"`{ast.unparse(call)}`: the loss scale belongs to the accelerator, which has no counterpart for this",
+                f"`{ast.unparse(call)}`: the loss scale is the accelerator's own, and nobody else may read or set it like this",
                 "take it out and run migrate again (`accelerator.optimizer_step_was_skipped` tells of skipped steps)",
             )
 
@@ -410,7 +410,7 @@ class Scaler:
                         raise refuse(
                             RULE,
                             site,
-                            "what this call passes as the scaler cannot be told",
+                            "this call may pass the scaler among other things, and the parameter for it goes",
                             "pass it by name",
                         )
                     continue
@@ -427,7 +427,7 @@ class Scaler:
             raise refuse(
                 RULE,
                 node,
-                f"`{ast.unparse(node)}` (the gradient scaler) is used in a way that has no counterpart",
+                f"`{ast.unparse(node)}` (the gradient scaler) is used here for more than scaling, stepping and updating, and it goes",
                 "take this use out and run migrate again",
             )
         if self.created not in self.used and not self.stage.is_settled(self.created):

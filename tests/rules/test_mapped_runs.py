@@ -15,10 +15,10 @@ from tests.support.ranks import run_ranks
 from .as_one import run
 from .distributed import WRAP
 from .support import Case, check_invariants, migrate
-from .test_distribution import POSITIVE
+from .test_distribution import POSITIVE as SCRIPTS
 
 # By hand averaged gradients are none of DistributedDataParallel's, and there is no such module as `tracker`.
-RUN = [case for case in POSITIVE if WRAP in case.script and "tracker" not in case.script]
+RUN = [case for case in SCRIPTS if WRAP in case.script and "tracker" not in case.script]
 LEAVES = "\nweights = [p.tolist() for p in model.parameters()]\n"
 
 

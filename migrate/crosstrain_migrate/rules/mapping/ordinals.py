@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.rules.distribution.plain import Stage
 
 RULE = "CT308"
@@ -20,9 +21,9 @@ def plan(stage: Stage) -> None:
         if isinstance(node, ast.Call) and _numbered_device(stage, node):
             stage.gone.update(ast.walk(node))
             stage.replace(node, RULE, REASON, '{f}("cuda")', f=node.func)
-        elif isinstance(node, ast.Call) and _moves_by_number(stage, node):
-            stage.gone.update(ast.walk(node.args[0]))
-            stage.replace(node.args[0], RULE, REASON, '"cuda"')
+        elif isinstance(node, ast.Call) and (number := _place_by_number(stage, node)) is not None:
+            stage.gone.update(ast.walk(number))
+            stage.replace(number, RULE, REASON, '"cuda"')
         elif _numbered_name(node):
             whole = _either_way(stage, node)
             stage.gone.update(ast.walk(whole))
@@ -49,16 +50,18 @@ def _numbered_device(stage: Stage, call: ast.Call) -> bool:
     )
 
 
-def _moves_by_number(stage: Stage, call: ast.Call) -> bool:
-    """`.to(args.gpu)` of the process's own number."""
+def _place_by_number(stage: Stage, call: ast.Call) -> ast.expr | None:
+    """The number in `.to(args.gpu)` and `torch.ones(8, device=rank)`, where it is the process's own."""
     moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1
-    number = call.args[0] if moves else None
+    makes = any(path.startswith("torch.") for path in stage.facts.paths(call.func))
+    number = call.args[0] if moves else keyword_of(call, "device") if makes else None
     if not isinstance(number, ast.Name | ast.Attribute):
-        return False
+        return None
     known = [world.known(number) for world in stage.several]
-    return bool(known) and all(
+    counted = bool(known) and all(
         k is not None and isinstance(k.value, int) and not isinstance(k.value, bool) for k in known[:2]
     )
+    return number if counted else None
 
 
 def _numbered_name(node: ast.expr) -> bool:

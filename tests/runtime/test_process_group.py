@@ -49,6 +49,25 @@ def test_plain_python_starts_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dist.init_process_group is plain
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_script_that_nobody_launched_may_ask_for_a_group(
+    asked_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For samplers and collectives of its own, also when something else has asked for the process before."""
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    if asked_before:
+        assert PartialState(cpu=True).backend is None
+    state = PartialState(cpu=True, group_of_one=True)
+    assert (dist.get_rank(), dist.get_world_size(), state.backend) == (0, 1, "gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == 1.0
+    assert Accelerator(cpu=True).num_processes == 1
+    PartialState._reset_state()
+    assert not dist.is_initialized()
+
+
 def test_one_launched_process_needs_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     for name, value in LAUNCHED.items():

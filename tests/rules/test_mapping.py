@@ -255,3 +255,38 @@ def test_a_module_that_is_imported_below_a_comment_is_imported_once() -> None:
     )
     before = "import math\n\n" + before
     assert migrate(before).after.count("import os") == 1
+
+
+FIRST = """\
+        if args.rank != 0:
+            dist.barrier()
+        {between}
+        if args.rank == 0:
+            dist.barrier()
+"""
+
+
+def _going_first(between: str) -> str:
+    mark = "    print(args.rank, args.world_size)\n"
+    assert mark in SPAWNED
+    block = FIRST.format(between=between).replace("        ", "    ", 1).replace("\n        ", "\n    ")
+    return SPAWNED.replace(mark, block, 1)
+
+
+def test_barriers_that_let_one_process_go_first_stay() -> None:
+    before = _going_first("data = torch.load('rows.pt')")
+    result = migrate(before)
+    assert not result.refused, result.findings
+    assert result.after.count("dist.barrier()") == 2
+    check_invariants(before, result)
+
+
+def test_what_all_processes_do_together_cannot_stand_between_them() -> None:
+    """The first one would wait there for the others, who wait for it at the barrier."""
+    trains = (
+        "net = nn.Linear(8, 3)\n    own = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "    F.cross_entropy(net(torch.ones(1, 8)), torch.zeros(1, dtype=torch.long)).backward()\n    own.step()"
+    )
+    found = migrate(_going_first(trains))
+    assert found.refused
+    assert any("only some processes reach this barrier" in f.reason for f in found.findings), found.findings

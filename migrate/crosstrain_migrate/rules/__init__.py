@@ -198,12 +198,14 @@ def _core(context: Context, reasons: Reasons) -> None:
 
 def _core_of_mapped(context: Context, reasons: Reasons) -> None:
     """What a script that goes on to distribute itself needs: its numbers, files and loaders are the author's."""
-    for rule in (marks.plan, backward.plan, clipping.plan, portable.plan):
-        reasons.agrees(rule, context)
+    reasons.agrees(marks.plan, context)
+    reasons.agrees(portable.plan, context)
     placement = device.Placement(context)
     placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
     if placed:
         reasons.agrees(unplaced.plan, context, placement)
     reasons.agrees(prepare.plan, context)
+    for rule in (backward.plan, clipping.plan):  # where the accelerator comes for `prepare`, they have it
+        reasons.agrees(rule, context)
     if placed:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)

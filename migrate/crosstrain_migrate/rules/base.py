@@ -328,7 +328,7 @@ class Context:
             return True
         if self.wish.mapped:  # no function changes for what the state of the processes can tell
             mine = self.home.cls is not None and self.method_class(function) is self.home.cls
-            return function is self.home.scope.node or mine
+            return function is self.home.scope.node or mine or function in self._given()
         if function is self.home.scope.node or (own and not self._shares_calls(function)):
             return True
         cls = self.method_class(function)

@@ -14,12 +14,10 @@ import ast
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.values import Parameters
-from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution import launched, replicas
-from crosstrain_migrate.rules.distribution.guards import asks_rank
 from crosstrain_migrate.rules.distribution.plain import Stage
 
-from . import group, in_place, layers, ordinals, spawned, switch
+from . import barriers, group, in_place, layers, ordinals, spawned, switch
 
 RULE = "CT303"
 MAPPED = "torch.distributed"  # what is settled once a script is mapped
@@ -87,25 +85,6 @@ def _said_before(stage: Stage) -> None:
             stage.remove(node, "CT302", "the prepared model is the model itself")
 
 
-def _no_collective_of_some(stage: Stage) -> None:
-    """A barrier that only some processes reach is another one's half: what the Accelerator does with all of them could
-    stand between the two."""
-    for call in stage.facts.calls:
-        names = {
-            p.removeprefix(launched.DIST) for p in stage.facts.paths(call.func) if p.startswith(launched.DIST)
-        }
-        if not names & {"barrier", "monitored_barrier"}:
-            continue
-        around = (a for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If))
-        if any(asks_rank(stage, a.test) for a in around):
-            raise refuse(
-                RULE,
-                call,
-                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
-                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
-            )
-
-
 def _every_backward_averages(stage: Stage) -> None:
     """`model.require_backward_grad_sync = last`: gradients that are averaged each time add up the same."""
     for node in stage.facts.each(ast.Assign):
@@ -119,7 +98,7 @@ def plan(stage: Stage) -> None:
     if MAPPED in stage.wish.settled:
         return
     stage.wish.settled.add(MAPPED)
-    _no_collective_of_some(stage)
+    barriers.check(stage)
     spawned.plan(stage)
     switch.plan(stage)
     group.plan(stage)

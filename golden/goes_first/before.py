@@ -1,0 +1,87 @@
+"""Digits on one device, or on several by `python -m torch.distributed.launch`: one process prepares what all of them read."""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+from tqdm import tqdm
+
+
+def features(args):
+    if args.local_rank > 0:
+        dist.barrier()  # wait for the features
+    if not os.path.exists("features.pt"):
+        digits = load_digits()
+        x = torch.tensor(digits.data, dtype=torch.float32) / 16
+        torch.save((x, torch.tensor(digits.target)), "features.pt")
+    if args.local_rank == 0:
+        dist.barrier()  # they are there
+    return TensorDataset(*torch.load("features.pt"))
+
+
+def fit(args, model, rows):
+    args.batch = args.batch_per_device * max(args.devices, 1)
+    sampler = RandomSampler(rows) if args.local_rank == -1 else DistributedSampler(rows)
+    loader = DataLoader(rows, args.batch, sampler=sampler, drop_last=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.98**step)
+    if args.devices > 1:
+        model = nn.DataParallel(model)
+    if args.local_rank != -1:
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank])
+
+    step, total = 0, 0.0
+    for epoch in range(args.epochs):
+        if args.local_rank != -1:
+            sampler.set_epoch(epoch)
+        for number, (x, y) in enumerate(tqdm(loader, disable=args.local_rank > 0)):
+            loss = F.cross_entropy(model(x.to(args.device)), y.to(args.device))
+            if args.devices > 1:
+                loss = loss.mean()  # one loss for each device
+            (loss / args.window).backward()
+            total += loss.item()
+            if (number + 1) % args.window == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                decay.step()
+                optimizer.zero_grad()
+                step += 1
+    if args.local_rank in (-1, 0):
+        inner = model.module if hasattr(model, "module") else model
+        torch.save(inner.state_dict(), "digits.pt")
+    return step, total / max(step * args.window, 1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-per-device", type=int, default=50)
+    parser.add_argument("--window", type=int, default=2, help="batches in one step")
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--no-cuda", action="store_true")
+    parser.add_argument("--local_rank", type=int, default=-1, help="set by the launcher")
+    args = parser.parse_args()
+
+    if args.local_rank == -1 or args.no_cuda:
+        args.device = torch.device("cuda" if torch.cuda.is_available() and not args.no_cuda else "cpu")
+        args.devices = 0 if args.no_cuda else torch.cuda.device_count()
+    else:
+        torch.cuda.set_device(args.local_rank)
+        args.device = torch.device("cuda", args.local_rank)
+        dist.init_process_group("nccl")
+        args.devices = 1
+
+    torch.manual_seed(11)
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(args.device)
+    step, loss = fit(args, model, features(args))
+    print(f"{step} steps, loss {loss:.4f}")
+
+
+if __name__ == "__main__":
+    main()

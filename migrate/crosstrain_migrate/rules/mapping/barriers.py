@@ -1,0 +1,62 @@
+"""Barriers that only some processes reach, to go first or to wait until another one has gone.
+
+Two of them around a block let one process through before the others. They stay, unless something in the block becomes the
+Accelerator's: what it does with all processes would then stand between the two halves of one barrier.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.roles.values import made_at
+from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.rules.distribution.guards import asks_rank
+from crosstrain_migrate.rules.distribution.launched import DIST
+from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.rules.preparing.subject import suite_of
+
+RULE = "CT303"
+BARRIERS = (f"{DIST}barrier", f"{DIST}monitored_barrier")
+
+
+def check(stage: Stage) -> None:
+    """Raises Refusal at a barrier that could meet one of the Accelerator's collectives."""
+    guarded = {
+        call: guard for call in stage.facts.calls_to(*BARRIERS) if (guard := _guard(stage, call)) is not None
+    }
+    ours = _ours(stage)
+    for call, guard in guarded.items():
+        suite = suite_of(stage.facts, guard)
+        halves = [s for s in suite if s in guarded.values()]
+        between = suite[suite.index(halves[0]) : suite.index(halves[-1]) + 1]
+        if len(halves) < 2 or any(_reaches(stage, s, ours, frozenset()) for s in between):
+            raise refuse(
+                RULE,
+                call,
+                "only some processes reach this barrier (the others wait elsewhere), which decides who goes first",
+                "do it under `with accelerator.main_process_first():` after migrating, and take the barriers out now",
+            )
+
+
+def _guard(stage: Stage, call: ast.Call) -> ast.If | None:
+    """The test of the rank around a barrier."""
+    around = (a for a in stage.facts.table.ancestors(call) if isinstance(a, ast.If))
+    return next((a for a in around if asks_rank(stage, a.test)), None)
+
+
+def _ours(stage: Stage) -> set[ast.AST]:
+    """What a collective of the Accelerator's comes to stand at: backward passes, and where the last thing that `prepare`
+    is given is made."""
+    made = [made_at(optimizer) for optimizer in stage.facts.optimizers]
+    return {call for call, _ in stage.facts.backward_calls} | set(made)
+
+
+def _reaches(stage: Stage, node: ast.AST, ours: set[ast.AST], seen: frozenset[ast.AST]) -> bool:
+    """Whether one of them runs within `node`, or in a function that is called there."""
+    for inner in ast.walk(node):
+        if inner in ours:
+            return True
+        for function in stage.facts.targets(inner) if isinstance(inner, ast.Call) else ():
+            if function not in seen and _reaches(stage, function, ours, seen | {function}):
+                return True
+    return False

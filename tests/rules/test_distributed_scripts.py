@@ -281,15 +281,32 @@ def test_scripts_of_the_transformers_library() -> None:
     """`local_rank` and `n_gpu` in the options, DataParallel and DistributedDataParallel by turns, AdamW from elsewhere."""
     result = migrate(TRANSFORMERS)
     assert result.changed, result.findings
+    for kept in (
+        "batch_size = args.per_gpu_batch_size * max(1, args.n_gpu)\n",
+        "loss.mean()",
+        "DistributedSampler(train",
+    ):
+        assert kept in result.after
+    assert "DataParallel(" not in result.after and "set_device" not in result.after
+    for said in (
+        "accelerator = Accelerator(cpu=args.no_cuda)",
+        "model, optimizer = accelerator.prepare(model, optimizer)",
+        "accelerator.backward(loss)",
+        'default=int(os.environ.get("LOCAL_RANK", -1))',
+    ):
+        assert said in result.after
+    check_invariants(TRANSFORMERS, result)
+
+
+def test_scripts_of_the_transformers_library_for_accelerate() -> None:
+    result = unwound(TRANSFORMERS)
+    assert result.changed, result.findings
     assert "batch_size = args.per_gpu_batch_size\n" in result.after
-    assert (
-        "sampler = RandomSampler(train_set)\n    loader = DataLoader(train_set, sampler=sampler,"
-        in result.after
-    )
+    sampler = "sampler = RandomSampler(train_set)\n    loader = DataLoader(train_set, sampler=sampler,"
+    assert sampler in result.after
     assert "Distributed" not in result.after and "DataParallel" not in result.after
     assert "loss.mean()" not in result.after
     assert "accelerator = Accelerator(cpu=args.no_cuda" in result.after
-    check_invariants(TRANSFORMERS, result)
 
 
 TRAINER = """\

@@ -31,6 +31,9 @@ class Launcher:
         self._port = port
         self.joined = 0
         self.spawned = 0
+        # A group of gloo that a wrapper is the last to hold ends while Python's lock is held, and waits for its thread,
+        # which may be waiting for that lock. What is held here never ends: the process leaves before.
+        self._groups: list[Any] = []
 
     def install(self) -> None:
         """Replace the functions of this process, for good."""
@@ -78,6 +81,7 @@ class Launcher:
             start = distributed_c10d.init_process_group if real is plain else real
             start(backend, init_method, timeout, world_size, rank, store, *rest, **kwargs)
             self.joined = max(self.joined, dist.get_world_size())
+            self._groups.append(dist.group.WORLD)
 
         dist.init_process_group = init
 

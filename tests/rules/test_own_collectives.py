@@ -12,6 +12,7 @@ from crosstrain_migrate.results import Severity
 
 from tests.support.ranks import run_ranks
 
+from .as_one import ALIVE
 from .support import check_invariants, migrate, unwound
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -90,6 +91,7 @@ SCRIPTS = pytest.mark.parametrize("text", [IN_FORWARD, IN_FUNCTIONS], ids=["in f
 
 def _weights(text: str) -> Any:
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    ALIVE.append(namespace)
     exec(compile(text, "train.py", "exec"), namespace)
     return namespace["weights"]
 

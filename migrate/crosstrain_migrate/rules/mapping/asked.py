@@ -7,8 +7,11 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.values import Function, FunctionNode
 from crosstrain_migrate.rules.distribution.launched import DIST, ENVIRONMENT, LAUNCHED
+from crosstrain_migrate.rules.distribution.launched import WRAPPERS as ALL_WRAPPERS
 from crosstrain_migrate.rules.distribution.plain import Stage
 
+# What averages gradients over processes, which `prepare` takes the place of: not DataParallel.
+WRAPPERS = frozenset(w for w in ALL_WRAPPERS if w.endswith("DistributedDataParallel"))
 STATE, ACCELERATOR = "PartialState", "Accelerator"
 LOCAL_SIZE = 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))'
 ASKING = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})

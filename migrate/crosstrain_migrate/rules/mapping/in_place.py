@@ -13,16 +13,9 @@ from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.replicas import IGNORED, is_wrapped
 
-from .asked import ACCELERATOR, add_import
+from .asked import ACCELERATOR, WRAPPERS, add_import
 
 RULE = "CT302"
-WRAPPERS = frozenset(
-    {
-        "torch.nn.parallel.DistributedDataParallel",
-        "torch.nn.parallel.distributed.DistributedDataParallel",
-        "apex.parallel.DistributedDataParallel",
-    }
-)
 
 
 def plan(stage: Stage) -> None:

@@ -18,12 +18,12 @@ from crosstrain_migrate.rules.distribution import launched, replicas
 from crosstrain_migrate.rules.distribution.plain import Stage
 
 from . import barriers, group, in_place, layers, ordinals, spawned, switch
+from .asked import WRAPPERS
 
 RULE = "CT303"
 MAPPED = "torch.distributed"  # what is settled once a script is mapped
 
 
-WRAPPERS = frozenset(w for w in launched.WRAPPERS if w.endswith("DistributedDataParallel"))
 COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "reduce_scatter"})
 
 

@@ -108,3 +108,36 @@ def test_what_only_runs_when_launched_asks_for_no_group_of_its_own() -> None:
     )
     result = migrate(launched)
     assert "    PartialState()\n" in result.after, result.after
+
+
+FIRST = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(3)
+rank = dist.get_rank()
+if rank != 0:
+    dist.barrier()
+model = nn.Linear(4, 1)
+if rank == 0:
+    dist.barrier()
+model = DDP(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 4) * (rank + step)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    print(rank, loss.item())
+"""
+
+
+def test_an_accelerator_that_is_made_while_the_others_wait() -> None:
+    """Nothing of it waits for them."""
+    result = migrate(FIRST)
+    assert not result.refused and result.after.count("dist.barrier()") == 2, result.findings
+    check_invariants(FIRST, result)
+    assert run_ranks(run, 2, result.after + LEAVES) == run_ranks(run, 2, FIRST + LEAVES)

@@ -66,10 +66,15 @@ def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject
 def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
     """Loaders that are made elsewhere, or have no name, are prepared where they are made: `cycle(DataLoader(...))`."""
     alone = _together(facts, [], loaders)
-    if alone is None:
+    if alone is None or not all(_comes_to(facts, alone.scope, site_of(loader)) for loader in loaders):
         return None
     apart = [v for v in loaders if not holdings(facts, alone.scope, v)]
     return _together(facts, [v for v in loaders if v not in apart], apart)
+
+
+def _comes_to(facts: Facts, scope: Scope, node: ast.AST) -> bool:
+    """Whether what stands at `node` runs in `scope`, or in functions that it calls."""
+    return scope.parent is None or scope in _leading_to(facts, facts.table.of_node[node])
 
 
 def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
@@ -117,7 +122,8 @@ def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject | None:
             places[value] = min(holding, key=lambda s: _distance(facts, s, value))
         elif value not in loaders:
             return None
-    scope = _above_all(facts, set(places.values())) or places[facts.models[0]]
+    top = next((p for p in places.values() if p.parent is None), places[facts.models[0]])
+    scope = _above_all(facts, set(places.values())) or top
     unnamed = [v for v in loaders if v not in places]
     stages = {value: place for value, place in places.items() if place is not scope}
     return Subject(scope, facts.models, facts.optimizers, loaders, unnamed=unnamed, stages=stages)

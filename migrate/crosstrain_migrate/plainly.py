@@ -157,7 +157,11 @@ def _of_accelerator(node: ast.AST) -> str | None:
     if node.attr == "type" and _of_accelerator(node.value) == "device":
         return "device.type"
     holder = node.value
-    if isinstance(holder, ast.Call) and isinstance(holder.func, ast.Name) and holder.func.id == STATE:
+    if (
+        isinstance(holder, ast.Call)
+        and isinstance(holder.func, ast.Name)
+        and holder.func.id in (STATE, CLASS)
+    ):
         return node.attr
     name = (
         holder.id

@@ -183,18 +183,6 @@ POSITIVE = [
 
 NEGATIVE = [
     refuses(
-        "CT201",
-        "a loader that is read beside its dictionary",
-        {
-            **by_phase(LOADERS)[0],
-            "data": SETS
-            + "train_loader = DataLoader(train_set, batch_size=8)\n"
-            + 'loaders = {"train": train_loader, "val": DataLoader(test_set, batch_size=8)}',
-            "end": "print(len(train_loader))",
-        },
-        at="print(len(train_loader))",
-    ),
-    refuses(
         "CT605",
         "batches that are kept to be given later",
         by_phase(LOADERS, "for x, y in reversed(list(loaders[phase])):")[0],

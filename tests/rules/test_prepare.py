@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .support import SLOTS, Case, Slots, converts, each, leaves, refuses
+from .support import SLOTS, Case, Slots, converts, each, leaves
 
 RULE = "CT201"
 DEVICE = {"device": "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is"}
@@ -374,18 +374,6 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
-    refuses(
-        RULE,
-        "a stream under another name",
-        {
-            "definitions": FOREVER,
-            "data": SLOTS["data"] + "\nsame = train_loader",
-            "setup": "batches = forever(same)",
-            "loop": "for _ in range(4):",
-            "batch": "x, y = next(batches)",
-        },
-        at="batches = ",
-    ),
     leaves(
         RULE,
         "one batch looked at before the model is made",
@@ -443,22 +431,6 @@ NEGATIVE = [
     ),
     leaves(RULE, "a list called loader", {"setup": "loader = [1, 2]\nfor item in loader:\n    assert item"}),
     leaves(RULE, "the model's summary", {"setup": "count = sum(p.numel() for p in model.parameters())"}),
-    refuses(
-        RULE,
-        "a model that runs before its optimizer exists",
-        {"model": "model = nn.Linear(8, 3).to(device)\nmodel(torch.ones(2, 8).to(device))"},
-        at="model(torch.ones",
-    ),
-    refuses(
-        RULE,
-        "a loader that is iterated before",
-        {
-            "optimizer": SLOTS["optimizer"] + "\nfor a, b in train_loader:\n    break",
-            "setup": "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)",
-            "after_step": "scheduler.step()",
-        },
-        at="for a, b in train_loader:",
-    ),
     leaves(
         RULE, "a model in a list that is only looked through", {"setup": "for m in [model]:\n    m.train()"}
     ),
@@ -483,43 +455,6 @@ NEGATIVE = [
         "other models in a list",
         {"setup": "others = [nn.Linear(8, 3) for _ in range(3)]\nprint(len(others))"},
         {"setup": "others = [nn.Linear(8, 3) for _ in range(3)]\naccelerator.print(len(others))"},
-    ),
-    refuses(
-        RULE,
-        "models of a loop that only the last of has a name",
-        {
-            **LISTED,
-            "model": "parameters = []\nfor _ in range(3):\n    net = nn.Linear(8, 3).to(device)\n"
-            "    parameters += list(net.parameters())",
-            "optimizer": "optimizer = torch.optim.SGD(parameters, lr=0.1)",
-            "loss": "loss = F.cross_entropy(net(x), y)",
-        },
-        at="    net = nn.Linear",
-    ),
-    refuses(
-        RULE,
-        "an optimizer under a condition, and who asks for its name",
-        {**BY_HAND, "end": 'print("optimizer" in globals())'},
-        at="    optimizer = torch.optim.SGD",
-    ),
-    refuses(
-        RULE,
-        "an optimizer under a condition of a loop",
-        {
-            "options": "names = ['sgd']",
-            "optimizer": "for name in names:\n    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
-        },
-        at="    optimizer = torch.optim.SGD",
-    ),
-    refuses(
-        RULE,
-        "a loader under a condition",
-        {
-            "options": "ready = True",
-            "data": "data = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))\nif ready:\n"
-            "    train_loader = DataLoader(data, batch_size=8)",
-        },
-        at="    train_loader = DataLoader",
     ),
     leaves(
         RULE,

@@ -138,34 +138,6 @@ POSITIVE = [
 NEGATIVE = [
     refuses(
         PREPARE,
-        "a loader made where no accelerator can come",
-        {
-            **STEPS,
-            "definitions": f"{CYCLE}\n\ndef load(train_set):\n    return cycle({MADE})\n\n\nmakers = [load]\n",
-            "data": SET,
-            "setup": "batches = load(train_set)",
-        },
-        at="return cycle",
-        main=True,
-    ),
-    refuses(
-        "CT205",
-        "a loader whose length feeds a scheduler, which counts the batches of one process",
-        {
-            "definitions": (
-                "def once(loader):\n    yield from loader\n\n\n"
-                f"def load(train_set):\n    loader = {MADE}\n    return once(loader), len(loader)\n"
-            ),
-            "data": f"{SET}\nbatches, count = load(train_set)",
-            "setup": "scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, count)",
-            "loop": "for x, y in batches:",
-            "after_step": "scheduler.step()",
-        },
-        at=f"loader = {MADE}",
-        main=True,
-    ),
-    refuses(
-        PREPARE,
         "a loader of each round, over what the model has just played",
         {"data": "", "epoch": PLAYED, "loop": "for x, y in loader:"},
         at="loader = DataLoader",
@@ -189,12 +161,6 @@ NEGATIVE = [
         {"data": "", "loop": f"for x, y in {DRAWN}:"},
         {"prepare": STEPPED["prepare"], "loop": f"for x, y in {prepared(DRAWN)}:"},
         findings=(("CT904", "torch.randn(48, 8)"),),
-    ),
-    refuses(
-        "CT205",
-        "a stream that begins before its loader's length is read for a scheduler",
-        {**STREAMED, "optimizer": OPTIMIZER.format("len(train_loader)")},
-        at="train_loader = ",
     ),
     leaves(
         "CT205",
@@ -228,31 +194,6 @@ NEGATIVE = [
         "batches that are drawn before they are trained on",
         {"data": f"{SET}\ntrain_loader = {MADE}", "loop": "for x, y in list(train_loader):"},
         at="list(train_loader)",
-    ),
-    refuses(
-        PREPARE,
-        "a function that makes the stream to train on and another one",
-        {
-            **STEPS,
-            "definitions": f"{CYCLE}\n\ndef load(train_set):\n    return cycle({MADE})\n",
-            "data": SET,
-            "setup": "batches = load(train_set)\nothers = load(train_set)",
-        },
-        at="return cycle",
-        main=True,
-    ),
-    refuses(
-        PREPARE,
-        "a function that calls itself for a stream",
-        {
-            **STEPS,
-            "definitions": f"{CYCLE}\n\ndef load(n):\n    return load(n - 1) if n else cycle({MADE})\n".replace(
-                "train_set", "TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))"
-            ),
-            "data": "batches = load(3)",
-        },
-        at="return load",
-        main=True,
     ),
     leaves(
         PREPARE,

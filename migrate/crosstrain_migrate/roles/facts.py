@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -540,14 +540,21 @@ class Facts:
             current = work.pop()
             for around in self.table.ancestors(current):
                 if isinstance(around, ast.For | ast.AsyncFor) and current is not around.iter:
-                    over = self.loops.get(around, set())
-                    if over and (loaders is None or over & loaders):
+                    over = self._gone_over(around)
+                    if over and (loaders is None or loaders & set(over)):
                         return True
                 if around in self.table.scopes and around not in seen:
                     seen.add(around)
                     work.extend(self.callers.get(around, ()))
                     break
         return False
+
+    def _gone_over(self, loop: ast.For | ast.AsyncFor) -> Collection[Value]:
+        """The loaders of a loop, also where it takes a batch of several at once: `zip(loader, others)`."""
+        taken = (
+            self.interp.iterations.get(part, ()) for part in ast.walk(loop.iter) if isinstance(part, ast.Call)
+        )
+        return self.loops.get(loop) or {v for values in taken for v in values}
 
     def enclosing_function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         return self.table.function_around(node)

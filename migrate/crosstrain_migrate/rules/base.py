@@ -191,6 +191,31 @@ class Context:
         cls = self.method_class(function)
         return "self.accelerator" if cls is not None else "accelerator"
 
+    def accelerator_at(self, node: ast.AST) -> str | None:
+        """The expression for the accelerator where `node` stands: handed there, or, where nothing can be handed to, by
+        the state that all Accelerators of a process share. None where `node` may run before the first is made."""
+        if self.reachable(node):
+            return self.accelerator(node)
+        if not self._runs_after_home(node, frozenset()):
+            return None
+        if self.sees_global(node):
+            return "accelerator"
+        file = self.facts.table.of_node[node].file
+        code = f"from {self.runtime} import Accelerator"
+        if file is not self.home.scope.file:
+            self.edits.append(e.AddImport(file, "CT101", code=code))
+        return "Accelerator()"
+
+    def _runs_after_home(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        """Whether every call that is known to lead to `node` comes behind the statement that makes the Accelerator."""
+        function = self.facts.enclosing_function(node)
+        if function is self.home.scope.node or (function is None and self.sees_global(node)):
+            return self.after_home(node)
+        if function is None or function in seen:
+            return function in seen
+        sites = self.facts.callers.get(function, [])
+        return bool(sites) and all(self._runs_after_home(site, seen | {function}) for site in sites)
+
     def given_holder(self, function: ast.AST) -> str | None:
         """The parameter by which a function is given the trainer that holds the accelerator: a hook's `runner`."""
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or self.wish.mapped:

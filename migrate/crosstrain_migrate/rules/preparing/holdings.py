@@ -66,7 +66,7 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     for holding in found.values():
         if holding.container is not None:
             holding.stores += _filled(facts, scope, holding)
-    several = _is_made_repeatedly(facts, value)
+    several = made_repeatedly(facts, value)
     return sorted(
         found.values(),
         key=lambda h: (
@@ -103,7 +103,7 @@ def _is_list_of_its_own(facts: Facts, container: Sequence, value: Value) -> bool
     return any(value in kind and facts.interp.element(container) <= set(kind) for kind in kinds)
 
 
-def _is_made_repeatedly(facts: Facts, value: Value) -> bool:
+def made_repeatedly(facts: Facts, value: Value) -> bool:
     """Whether the place that makes `value` is in a loop, so that a variable holds the last one only."""
     loops = ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp
     return any(isinstance(around, loops) for around in facts.table.ancestors(site_of(value)))

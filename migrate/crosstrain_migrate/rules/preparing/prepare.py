@@ -4,8 +4,8 @@ What:   Model, optimizer, loaders and scheduler are prepared together once all o
 Why:    It places the model, averages its gradients, gives each process its share of every batch.
 Before: (nothing)
 After:  `model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)`
-Refuses: a model that runs, or a loader that is iterated, before all of them exist; two names for one loader;
-        a loader that is made anew of data that may differ by process.
+Where one of them is used before all exist, each is prepared where it is made.
+Refuses: a loader that is made anew of data that may differ by process.
 """
 
 from __future__ import annotations
@@ -23,29 +23,53 @@ from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value,
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, refuse
 
-from .aliases import ITEMS, check_aliases, check_other_names, seen_everywhere, streams_of
+from .aliases import ITEMS, seen_everywhere, streams_of
 from .bound import sole_condition, surely_bound
-from .holdings import Holding, holdings, stores
+from .holdings import Holding, holdings, made_repeatedly, stores
 from .renewed import RENEWED, may_differ
 from .rounds import rounds_of
-from .schedulers import check_uncounted
+from .schedulers import CountsItsShare, leave_unprepared
 from .subject import common_position, suite_of
-from .unnamed import prepare_in_place
+from .where_made import (
+    MADE_HERE,
+    check_looks,
+    maker_of,
+    prepare_each,
+    prepare_in_place,
+    prepare_loader,
+    prepare_named,
+    sees_all,
+    written,
+)
 
 RULE = "CT201"
+EVALUATION = "the evaluation loader is prepared where it is made"
 
 
 def plan(context: Context) -> None:
+    edits, findings, needs = len(context.edits), len(context.findings), set(context.needs)
+    try:
+        _plan(context)
+    except CountsItsShare as counted:
+        del context.edits[edits:], context.findings[findings:]
+        context.needs = needs
+        leave_unprepared(context, counted)
+        _plan(context)
+
+
+def _plan(context: Context) -> None:
     subject = context.subject
-    core = [*subject.named, *subject.optimizers, *subject.schedulers]
-    held = {v: _holding(context, v) for v in core}
+    _check_stages(context)
+    by_themselves = {maker_of(context, optimizer) for optimizer in subject.optimizers}
+    core = [v for v in (*subject.named, *subject.optimizers, *subject.schedulers) if v not in by_themselves]
+    found = {v: _holding(context, v) for v in core}
+    held = {v: holding for v, holding in found.items() if holding is not None}
     for scope in subject.scopes:
         mine = {v: h for v, h in held.items() if h.scope is scope}
         if mine:
             _prepare_in(context, scope, mine)
-    _check_stages(context, held)
-    for loader in subject.unnamed:
-        prepare_in_place(context, loader)
+    for value in (*subject.unnamed, *(v for v, holding in found.items() if holding is None)):
+        prepare_in_place(context, value)
     _say_what_is_assumed(context)
 
 
@@ -70,10 +94,8 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
     if together and scope is context.subject.scope:
         position = _with_evaluation(context, held, position)
     for loader in _begun_early(context, scope, held, position):
-        check_uncounted(context, loader, held[loader].last)
-        _prepare_alone(context, held[loader], "the loader is prepared before a stream of its batches begins")
-        check_aliases(context, {loader: held[loader]}, held[loader].last)
-        del held[loader]
+        reason = "the loader is prepared before a stream of its batches begins"
+        prepare_loader(context, held.pop(loader), reason)
     first_use = _first_use(context, scope, held, position, together)
     if context.wish.mapped and (first_use is not None or not _all_bound(context, held, position)):
         _where_made(context, held)
@@ -93,26 +115,58 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
         for part in blocks:
             _prepare_in(context, scope, part, together=False)
         return
-    if first_use is not None:
-        raise refuse(
-            RULE,
-            first_use,
-            "this uses a model or loader before everything that is prepared with it exists",
-            "create the model, the optimizer, the loaders and the scheduler before the first use of any of them",
-        )
-    _check_bound(context, held, position)
+    if first_use is not None or not _set_before(context, held, position):
+        _some_where_made(context, scope, held, position)
+        return
+    for loader in _otherwise_named(context, held, position):
+        prepare_loader(context, held.pop(loader), MADE_HERE)
+    if held:
+        _prepare_jointly(context, held, position)
+
+
+def _some_where_made(context: Context, scope: Scope, held: dict[Value, Holding], position: ast.stmt) -> None:
+    """What is used before `position`, or may not exist there, is prepared where it is made; the rest together."""
+    facts = context.facts
+    held = {v: _made_before_use(context, scope, h, position) for v, h in held.items()}
+    apart = {
+        v
+        for v, h in held.items()
+        if not _is_bound(context, h, position) or _first_use(context, scope, {v: h}, position, alone=False)
+    }
+    apart |= {facts.whole(m, v) for v in apart for m in facts.optimized_by(v)} & set(held)
+    if not apart or any(
+        facts.table.of_node[c] is scope and c.lineno < position.lineno for c, _ in facts.backward_calls
+    ):
+        apart = set(held)
+    prepare_each(context, {v: h for v, h in held.items() if v in apart})
+    rest = {v: h for v, h in held.items() if v not in apart}
+    if rest:
+        _prepare_in(context, scope, rest, together=False)
+
+
+def _made_before_use(context: Context, scope: Scope, holding: Holding, position: ast.stmt) -> Holding:
+    """The holding without the statements that bind it to the same again once it is used: `model = fit(model)`."""
+    used = _first_use(context, scope, {holding.value: holding}, position, alone=False)
+    if used is None or not holding.stores:
+        return holding
+    return replace(
+        holding, stores=[s for s in holding.stores if s.lineno < line_of(used)] or holding.stores[:1]
+    )
+
+
+def _prepare_jointly(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
     for loader in held:
-        _check_looks(context, loader, position)
+        check_looks(context, loader, position)
     accelerator = context.accelerator(position)
     ordered = _ordered(context, held)
-    apart = dict.fromkeys(_written(context, h) for h in ordered if h.value in context.subject.on_the_cpu)
-    names = [n for n in dict.fromkeys(_written(context, h) for h in ordered) if n not in apart]
+    apart = dict.fromkeys(written(context, h) for h in ordered if h.value in context.subject.on_the_cpu)
+    names = [n for n in dict.fromkeys(written(context, h) for h in ordered) if n not in apart]
     codes = [_wrapped(context, _statement(accelerator, names), position)] if names else []
+    if any(maker_of(context, value) is not None for value in held):
+        codes.insert(0, f"{accelerator}.prepare(self)")
     codes += [f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)" for name in apart]
     reason = "everything that trains is prepared together"
     context.edits.append(e.InsertAfter(position, RULE, reason, code="\n".join(codes)))
-    check_aliases(context, held, position)
-    check_other_names(context, held, position)
 
 
 def _all_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> bool:
@@ -122,20 +176,20 @@ def _all_bound(context: Context, held: dict[Value, Holding], position: ast.stmt)
 def _where_made(context: Context, held: dict[Value, Holding]) -> None:
     """Of what is made in different blocks, each is prepared where the author has made it; all where the last one is
     made, if that is sure to be reached."""
-    ordered = list({_written(context, h): h for h in _ordered(context, held)}.values())
+    ordered = list({written(context, h): h for h in _ordered(context, held)}.values())
     last = max((h.last for h in ordered), key=lambda s: s.lineno)
     around = [a for a in context.facts.table.ancestors(last) if isinstance(a, ast.stmt)]
     tests = [a.test for a in around if isinstance(a, ast.If) and not is_main_test(a)]
     if all(isinstance(t, ast.Constant) for t in tests) and not any(
         isinstance(a, ast.For | ast.While) for a in around
     ):
-        code = _statement(context.accelerator(last), [_written(context, h) for h in ordered])
+        code = _statement(context.accelerator(last), [written(context, h) for h in ordered])
         reason = "everything that trains is prepared together"
         context.edits.append(e.InsertAfter(last, RULE, reason, code=_wrapped(context, code, last)))
         return
     for holding in sorted(ordered, key=lambda h: h.last.lineno):
         outermost = min(holding.stores, key=lambda s: (s.col_offset, -s.lineno))
-        _prepare_alone(context, replace(holding, stores=[outermost]), "it is prepared where it is made")
+        prepare_named(context, replace(holding, stores=[outermost]), MADE_HERE)
 
 
 def _blocks_of(context: Context, held: dict[Value, Holding]) -> list[dict[Value, Holding]]:
@@ -177,30 +231,38 @@ def _statement(accelerator: str, names: list[str]) -> str:
     return f"{targets} = {accelerator}.prepare({', '.join(names)})"
 
 
-def _check_stages(context: Context, held: dict[Value, Holding]) -> None:
-    """A model of a later stage must not run before: it is not where its batches are until it is prepared."""
-    facts = context.facts
-    for model in context.subject.models:
-        stage = context.subject.stages.get(model)
-        if stage is None:
+def _check_stages(context: Context) -> None:
+    """A model that runs before the stage that trains it is prepared where it is made: batches are on its device."""
+    facts, subject = context.facts, context.subject
+    makers = {maker_of(context, optimizer) for optimizer in subject.optimizers}
+    for model in subject.models:
+        stage = subject.stages.get(model)
+        if stage is None and model not in makers:
             continue
         if context.runtime == "accelerate":
             raise refuse(
                 RULE,
-                held[model].last if held[model].stores else stage.node,
+                site_of(model),
                 "training goes in stages, and Accelerate prepares another object than the one that other stages hold",
                 "migrate with --runtime crosstrain, or make everything in one function",
             )
-        begun = min(site.lineno for site in facts.callers[stage.node])
-        for call in facts.calls:
-            outside = facts.table.of_node[call] is context.subject.scope and call.lineno < begun
-            if outside and _runs(context, call, {model}):
-                raise refuse(
-                    RULE,
-                    call,
-                    "this runs the model before the stage that prepares it",
-                    "run it after its training, or make its optimizer here",
-                )
+        if stage is None or model in makers:
+            continue
+        begun = min((site.lineno for site in facts.callers[stage.node]), default=0)
+        early = (
+            facts.table.of_node[call] is subject.scope
+            and call.lineno < begun
+            and _runs(context, call, {model})
+            for call in facts.calls
+        )
+        if stores(facts, subject.scope, model) and any(early):
+            del subject.stages[model]
+
+
+def _otherwise_named(context: Context, held: dict[Value, Holding], position: ast.stmt) -> list[Value]:
+    """Loaders that some loop would go on to see under a name that this prepare does not rebind."""
+    loaders = [v for v in held if context.facts.interp.is_loader(v)]
+    return [v for v in loaders if not sees_all(context, held[v], position)]
 
 
 def _begun_early(
@@ -227,25 +289,21 @@ def _before_rebindings(context: Context, held: dict[Value, Holding], first_use: 
     return common_position(context.facts, [s for stored in earlier for s in stored])
 
 
-def _check_bound(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
-    """What is made under a condition alone does not exist where the condition does not hold."""
-    unset: set[str] = set()  # one variable may hold what several branches make
+def _set_before(context: Context, held: dict[Value, Holding], position: ast.stmt) -> bool:
+    """Gives optimizers and schedulers that one condition alone makes a value in every case, where that is enough."""
+    steps = {*context.subject.optimizers, *context.subject.schedulers}
+    conditions: dict[str, ast.If | None] = {}
     for holding in held.values():
-        if holding.name in unset or _is_bound(context, holding, position):
-            continue
-        condition = sole_condition(context.facts, holding.variable, holding.stores, position)
-        steps = holding.value in {*context.subject.optimizers, *context.subject.schedulers}
-        if condition is None or not steps:
-            raise refuse(
-                RULE,
-                holding.last,
-                f"`{holding.name}` is made under a condition only: it may not exist where everything is prepared",
-                f"set `{holding.name} = None` before the condition, or make it in every case",
-            )
-        unset.add(holding.name)
-        code = f"{holding.name} = None"
+        if not _is_bound(context, holding, position):
+            found = sole_condition(context.facts, holding.variable, holding.stores, position)
+            conditions[holding.name] = found if holding.value in steps else None
+    if None in conditions.values():
+        return False
+    for name, condition in conditions.items():
+        assert condition is not None
         reason = "prepare is given nothing where it is not made"
-        context.edits.append(e.InsertBefore(condition, RULE, reason, code=code))
+        context.edits.append(e.InsertBefore(condition, RULE, reason, code=f"{name} = None"))
+    return True
 
 
 def _is_bound(context: Context, holding: Holding, position: ast.stmt) -> bool:
@@ -278,12 +336,6 @@ def _ordered(context: Context, held: dict[Value, Holding]) -> list[Holding]:
     return [held[v] for v in wanted if v in held]
 
 
-def _written(context: Context, holding: Holding) -> str:
-    """The holding's name, a key of a dict in the quotes that the script prefers."""
-    double = context.text.count('"') > context.text.count("'")
-    return holding.name.replace("'", '"') if double else holding.name
-
-
 def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
     """Breaks a line that would be longer than what the author writes."""
     if position.col_offset + len(code) <= width_of(context.lines):
@@ -294,17 +346,13 @@ def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
     return f"{targets} = {function}(\n{unit}{arguments}\n)"
 
 
-def _holding(context: Context, value: Value) -> Holding:
+def _holding(context: Context, value: Value) -> Holding | None:
+    """Who holds a value where everything is prepared; None where no plain variable does."""
     stage = context.subject.stages.get(value)
     scopes = context.subject.scopes if stage is None else [stage]
     found = next((f for f in (holdings(context.facts, s, value) for s in scopes) if f), [])
     if not found:
-        raise refuse(
-            RULE,
-            site_of(value),
-            "this is not held by a variable where everything is prepared",
-            "give it a name there",
-        )
+        return None
     loads = context.facts.interp.is_loader(value)
     holding = _that_loops_read(context, value, found) if loads else found[0]
     if holding.container is not None and not loads and context.runtime == "accelerate":
@@ -315,14 +363,17 @@ def _holding(context: Context, value: Value) -> Holding:
             "the script may hold elsewhere",
             "migrate with --runtime crosstrain, or give each a variable",
         )
-    if holding.variable.count(".") > 1 or "[" in holding.variable:
-        raise refuse(
-            RULE,
-            holding.last,
-            f"`{holding.name}` is no plain variable",
-            "hold it in a variable or an attribute of self",
-        )
-    return holding
+    plain = holding.variable.count(".") < 2 and "[" not in holding.variable
+    return holding if plain and not _is_one_of_many(context, holding) else None
+
+
+def _is_one_of_many(context: Context, holding: Holding) -> bool:
+    """Whether a loop makes the value again and again, and the holding is one place of a list or dict."""
+    return (
+        holding.container is not None
+        and not holding.is_whole_list
+        and made_repeatedly(context.facts, holding.value)
+    )
 
 
 def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Holding:
@@ -352,60 +403,24 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
         if not found[0].stores and not seen_everywhere(context, loader, found[0], position):
             _prepare_elsewhere(context, loader)
         elif not _is_bound(context, found[0], joint):
-            _prepare_alone(context, found[0])
+            prepare_loader(context, found[0], EVALUATION)
         elif _first_use(context, context.subject.scope, trial, joint) is None:
             held[loader] = found[0]
             position = joint
         elif found[0].stores:
-            _prepare_alone(context, found[0])
+            prepare_loader(context, found[0], EVALUATION)
         else:
-            raise refuse(RULE, site_of(loader), "the loader is used before everything exists", "use it later")
+            _prepare_elsewhere(context, loader)
     return position
-
-
-def _prepare_alone(
-    context: Context, holding: Holding, reason: str = "the evaluation loader is prepared where it is made"
-) -> None:
-    _check_looks(context, holding.value, holding.last)
-    name = _written(context, holding)
-    for store in holding.stores if len(_suites_of(context, holding)) > 1 else [holding.last]:
-        call = f"prepare({name})"
-        if holding.value in context.subject.on_the_cpu:
-            call = f"prepare_data_loader({name}, device_placement=False)"
-        code = f"{name} = {context.accelerator(store)}.{call}"
-        context.edits.append(e.InsertAfter(store, RULE, reason, code=code))
-
-
-def _suites_of(context: Context, holding: Holding) -> set[int]:
-    """The blocks that make it: each branch of a choice may."""
-    return {id(suite_of(context.facts, store)) for store in holding.stores}
-
-
-def _check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
-    """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
-    for look in context.facts.interp.looks:
-        over = look.iter if isinstance(look, ast.For) else look
-        looked = any(loader in context.facts.of(part) for part in ast.walk(over))
-        prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(
-            look, context.facts.table.of_node[position].node
-        )
-        if looked and prepared_above:
-            raise refuse(
-                RULE,
-                look,
-                "a batch is looked at here, and its loader must be prepared before, where it is made",
-                "look at the data set, or after everything is made",
-            )
 
 
 def _prepare_elsewhere(context: Context, loader: Value) -> None:
     for scope in context.facts.table.scopes.values():
         found = stores(context.facts, scope, loader)
         if found and context.reachable(found[0].last):
-            _prepare_alone(context, found[0])
-            check_aliases(context, {loader: found[0]}, found[0].last)
+            prepare_loader(context, found[0], EVALUATION)
             return
-    raise refuse(RULE, site_of(loader), "no variable holds this evaluation loader", "give it a name")
+    prepare_in_place(context, loader)
 
 
 def _first_use(

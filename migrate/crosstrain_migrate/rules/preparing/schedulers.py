@@ -6,7 +6,8 @@ Why:    A prepared per-batch scheduler advances by the number of processes at ea
         the loader's full length still ends on time; one stepped per epoch must not.
 Before: `scheduler.step()` after each epoch
 After:  `Accelerator(step_scheduler_with_optimizer=False)`
-Refuses: a loader that must be prepared before its length is read for a scheduler that steps once a batch.
+        One made for the length of a loader that must be prepared before stays unprepared: that is its number of steps.
+Refuses: such a loader beside another one that is trained on.
 """
 
 from __future__ import annotations
@@ -61,9 +62,17 @@ def _report_lengths(context: Context, scheduler: Value) -> None:
                 )
 
 
+class CountsItsShare(Exception):
+    """A schedule per batch is made for the length of a loader that must be prepared before: that of a process's share."""
+
+    def __init__(self, loader: Value, node: ast.AST) -> None:
+        super().__init__()
+        self.loader, self.node = loader, node
+
+
 def check_uncounted(context: Context, loader: Value, node: ast.AST) -> None:
-    """Raises Refusal where a loader is prepared, at `node`, before its length is read for a scheduler per batch: that
-    one wants the batches of all processes, and a prepared loader has those of one."""
+    """Raises CountsItsShare where a loader is prepared, at `node`, before its length is read for a scheduler per batch:
+    a prepared one wants the batches of all processes, and a prepared loader has those of one."""
     if not context.subject.schedulers or "step_scheduler_with_optimizer" in context.options:
         return
     facts, scope = context.facts, context.subject.scope
@@ -72,11 +81,21 @@ def check_uncounted(context: Context, loader: Value, node: ast.AST) -> None:
     for read, values in facts.interp.values.items():
         late = facts.table.of_node[read] is scope and line_of(read) > made
         if Length(loader) in values and not late:
-            raise refuse(
-                RULE,
-                node,
-                "this loader is prepared before its length is read, which is that of a process's share from there on, and a "
-                "scheduler that steps once a batch may be made for it",
-                "make the loader, the optimizer and the scheduler in one function, and begin a stream of its batches after "
-                "the scheduler is made",
-            )
+            raise CountsItsShare(loader, node)
+
+
+def leave_unprepared(context: Context, counted: CountsItsShare) -> None:
+    """The schedulers stay as they are, and step once a step: their length is that of a process's share of the batches.
+
+    Raises Refusal where another loader, whose length may be that of all, is trained on beside it.
+    """
+    if len(context.subject.train_loaders) > 1:
+        raise refuse(
+            RULE,
+            counted.node,
+            "this loader is prepared before its length is read, which is that of a process's share from there on, beside one "
+            "whose length is that of all batches: a scheduler that steps once a batch can be made for one of them",
+            "make the loaders, the optimizer and the scheduler in one function, and begin a stream of batches after the "
+            "scheduler is made",
+        )
+    context.subject.schedulers = []

@@ -10,7 +10,16 @@ from crosstrain_migrate.roles.assumed import loop_around
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import is_main_test
 from crosstrain_migrate.roles.scopes import Scope, suites
-from crosstrain_migrate.roles.values import External, Instance, Iterator, Parameters, Sequence, Value, site_of
+from crosstrain_migrate.roles.values import (
+    External,
+    Instance,
+    Iterator,
+    Parameters,
+    Sequence,
+    Value,
+    made_at,
+    site_of,
+)
 from crosstrain_migrate.rules.base import Subject, finding, refuse
 
 from .holdings import holdings, stores
@@ -41,15 +50,7 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
     for optimizer in facts.optimizers if loaders else ():  # otherwise the runtime looks, at the first step
         _must_be_traced(facts, optimizer)
     shared = facts.train_loaders if loaders else []
-    found = _together(facts, shared, []) or _apart(facts, shared) or _each_where_made(facts, shared)
-    if found is None:
-        raise refuse(
-            RULE,
-            site_of(facts.optimizers[0]),
-            "no function holds the model and the optimizer together, so there is no place for prepare",
-            "bring them together in one function (or return them to it)",
-        )
-    return found
+    return _together(facts, shared, []) or _apart(facts, shared) or _each_where_made(facts, shared)
 
 
 def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
@@ -113,15 +114,16 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
     return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed, stages=stages)
 
 
-def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject | None:
-    """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`."""
+def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
+    """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`.
+    What no variable holds is prepared in its expression."""
     places: dict[Value, Scope] = {}
     for value in (*facts.models, *facts.optimizers, *loaders):
         holding = [s for s in facts.table.scopes.values() if stores(facts, s, value)]
         if holding:
             places[value] = min(holding, key=lambda s: _distance(facts, s, value))
         elif value not in loaders:
-            return None
+            places[value] = facts.table.of_node[made_at(value)]
     top = next((p for p in places.values() if p.parent is None), places[facts.models[0]])
     scope = _above_all(facts, set(places.values())) or top
     unnamed = [v for v in loaders if v not in places]

@@ -1,0 +1,221 @@
+"""CT201 where no joint call can stand: each object is prepared where the author makes it.
+
+By its name, behind the statement that binds it (`loader = accelerator.prepare(loader)`); or, where no name of the scope
+serves, in its expression (`cycle(accelerator.prepare(DataLoader(...)))`). A model is prepared before its optimizer.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate import edits as e
+from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.roles.values import Instance, Value, made_at, site_of
+from crosstrain_migrate.rules.base import Context, Refusal, refuse
+
+from .aliases import check_aliases, check_other_names
+from .holdings import Holding, stores
+from .renewed import RENEWED, may_differ
+from .schedulers import check_uncounted
+from .subject import common_position, suite_of
+
+RULE = "CT201"
+MADE_HERE = "it is prepared where it is made"
+
+
+def prepare_each(context: Context, held: dict[Value, Holding]) -> None:
+    """Every object by itself, in the order in which the script makes them."""
+    facts = context.facts
+    behind: dict[Value, ast.stmt] = {}
+    for value, holding in sorted(held.items(), key=lambda item: _line(item[1])):
+        if facts.interp.is_loader(value):
+            prepare_loader(context, holding, MADE_HERE)
+            continue
+        models = {facts.whole(part, value) for part in facts.optimized_by(value)}
+        others = [behind[m] for m in models if m in behind]
+        behind.update(dict.fromkeys([value], prepare_named(context, holding, MADE_HERE, others)))
+
+
+def _line(holding: Holding) -> int:
+    return holding.stores[0].lineno if holding.stores else 0  # a parameter is there from the start
+
+
+def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
+    """A loader by the name of its scope, where every loop goes on to see it by that name; else in its expression."""
+    loader = holding.value
+    if not sees_all(context, holding):
+        by_variable = next(
+            (h for h in stores(context.facts, holding.scope, loader) if _rebinds(context, h)), None
+        )
+        if by_variable is None:
+            prepare_in_place(context, loader)
+            return
+        holding = by_variable
+    if holding.stores:
+        check_uncounted(context, loader, holding.last)
+        check_looks(context, loader, holding.last)
+    prepare_named(context, holding, reason)
+
+
+def _rebinds(context: Context, holding: Holding) -> bool:
+    return holding.container is None and bool(holding.stores) and sees_all(context, holding)
+
+
+def sees_all(context: Context, holding: Holding, position: ast.stmt | None = None) -> bool:
+    """Whether every loop over a loader sees it as it is prepared, by its name, behind `position`: where it is made."""
+    behind = position or (holding.last if holding.stores else None)
+    if behind is None:
+        return False
+    try:
+        check_aliases(context, {holding.value: holding}, behind)
+        check_other_names(context, {holding.value: holding}, behind)
+    except Refusal:
+        return False
+    return True
+
+
+def prepare_named(
+    context: Context, holding: Holding, reason: str, others: list[ast.stmt] | None = None
+) -> ast.stmt:
+    """`name = accelerator.prepare(name)` behind every branch that binds it, or once, behind `others` too.
+
+    Returns the last statement behind which it stands.
+    """
+    if not holding.stores:
+        return _of_a_parameter(context, holding, reason)
+    behind = [*_moves(context, holding), *(s for s in others or () if s.lineno > holding.last.lineno)]
+    positions = [common_position(context.facts, [*holding.stores, *behind])]
+    if len({id(suite_of(context.facts, store)) for store in holding.stores}) > 1:
+        positions = holding.stores
+    positions = [_behind_home(context, holding, position) for position in positions]
+    for position in positions:
+        accelerator = context.accelerator(position)
+        code = _prepared(context, holding, accelerator)
+        if maker_of(context, holding.value) is not None:
+            code = f"{accelerator}.prepare(self)\n{code}"
+        context.edits.append(e.InsertAfter(position, RULE, reason, code=code))
+    return positions[-1]
+
+
+def maker_of(context: Context, optimizer: Value) -> Value | None:
+    """The module whose constructor makes an optimizer of its own parameters: it is prepared there, by itself."""
+    facts = context.facts
+    if optimizer not in context.subject.optimizers:
+        return None
+    function = facts.enclosing_function(site_of(optimizer))
+    models = (facts.whole(part, optimizer) for part in facts.optimized_by(optimizer))
+    return next(
+        (m for m in models if isinstance(m, Instance) and facts.interp.method(m.cls, "__init__") is function),
+        None,
+    )
+
+
+def _behind_home(context: Context, holding: Holding, position: ast.stmt) -> ast.stmt:
+    """Where the Accelerator is made only further down: below it, or, for a loader whose batches are streamed by then,
+    where it was, with the Accelerator above it."""
+    home = context.home.statement
+    table = context.facts.table
+    if home is None or table.of_node[position] is not table.of_node[home] or home.lineno <= position.lineno:
+        return position
+    below = common_position(context.facts, [position, home])
+    movable = home not in context.device_definitions and suite_of(context.facts, home) is suite_of(
+        context.facts, position
+    )
+    if movable and context.facts.interp.is_loader(holding.value) and not sees_all(context, holding, below):
+        context.home.statement = position
+        return position
+    return below
+
+
+def _of_a_parameter(context: Context, holding: Holding, reason: str) -> ast.stmt:
+    function = holding.scope.node
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    code = _prepared(context, holding, context.accelerator(function.body[0]))
+    context.edits.append(e.InsertAtStart(function, RULE, reason, code=code))
+    return function.body[0]
+
+
+def _prepared(context: Context, holding: Holding, accelerator: str) -> str:
+    name = written(context, holding)
+    if holding.value in context.subject.on_the_cpu:
+        return f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)"
+    if holding.is_whole_list:
+        return f"{name[1:]} = [{accelerator}.prepare(one) for one in {name[1:]}]"
+    return f"{name} = {accelerator}.prepare({name})"
+
+
+def written(context: Context, holding: Holding) -> str:
+    """The holding's name, a key of a dict in the quotes that the script prefers."""
+    double = context.text.count('"') > context.text.count("'")
+    return holding.name.replace("'", '"') if double else holding.name
+
+
+def _moves(context: Context, holding: Holding) -> list[ast.stmt]:
+    """The statements of the scope that put a model on its device: what runs it before does so on the CPU."""
+    facts = context.facts
+    if holding.value not in context.subject.models:
+        return []
+    calls = [
+        c for name in ("to", "cuda") for c in facts.method_calls(name) if isinstance(c.func, ast.Attribute)
+    ]
+    return [
+        statement
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and holding.value in facts.of(call.func.value)
+        for statement in (facts.table.statement_of(call),)
+        if isinstance(statement, ast.Expr)
+        and facts.table.of_node[call] is holding.scope
+        and statement.lineno > line_of(holding.stores[0])
+    ]
+
+
+def prepare_in_place(context: Context, value: Value) -> None:
+    """`DataLoader(...)` becomes `accelerator.prepare(DataLoader(...))`. Raises Refusal where it cannot."""
+    site = made_at(value)
+    accelerator = context.accelerator_at(site)
+    loads = context.facts.interp.is_loader(value)
+    if accelerator is None or (loads and _serves_others(context, value, site)):
+        raise refuse(
+            RULE,
+            site,
+            "this call also makes loaders whose batches must stay whole, and `prepare` would share out all of them"
+            if accelerator is not None
+            else "this is made before the Accelerator can be: nobody would place it, or share it out",
+            "make it beside the model, and give it a name there: `loader = DataLoader(...)`",
+        )
+    if loads:
+        check_uncounted(context, value, site)
+    if loads and may_differ(context, site):
+        raise refuse(RULE, site, *RENEWED)
+    call = "prepare({x})"
+    if value in context.subject.on_the_cpu:
+        call = "prepare_data_loader({x}, device_placement=False)"
+    if not any(isinstance(one, e.Replace) and one.node is site and one.rule == RULE for one in context.edits):
+        reason = "no variable of this scope holds it, so it is prepared where it is made"
+        context.replace(site, RULE, reason, f"{accelerator}.{call}", x=site)
+
+
+def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:
+    """Whether the call also makes loaders that stay whole: those of another key, say."""
+    shared = context.subject.loaders
+    return any(
+        made_at(other) is site and other not in shared for other in context.facts.loaders if other != loader
+    )
+
+
+def check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
+    """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
+    for look in context.facts.interp.looks:
+        over = look.iter if isinstance(look, ast.For) else look
+        looked = any(loader in context.facts.of(part) for part in ast.walk(over))
+        prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(
+            look, context.facts.table.of_node[position].node
+        )
+        if looked and prepared_above:
+            raise refuse(
+                RULE,
+                look,
+                "a batch is looked at here as a whole one, and its loader must be prepared before: this would be a "
+                "process's share of it",
+                "look at the data set, or after everything is made",
+            )

@@ -178,6 +178,8 @@ class Blocks:
             if pieces:
                 blanks, rest = _split_blanks(leading_of(pieces[0]))
                 fresh[0] = fresh[0].with_changes(leading_lines=blanks)
+                if isinstance(fresh[-1], cst.FunctionDef):
+                    rest = [cst.EmptyLine(indent=False), *rest]
                 pieces = [pieces[0].with_changes(leading_lines=rest), *pieces[1:]]
             pieces = [*fresh, *pieces]
         for edit in after:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .as_one import check_two_are_one
 from .support import SLOTS, Case, Slots, each, leaves, migrate, refuses, script
 
 RULE = "CT106"
@@ -345,11 +346,12 @@ NEGATIVE = [
     ),
     refuses(
         RULE,
-        "training in a class that cannot receive it",
+        "training in a class whose constructor is that of another library",
         {
             **EMPTY,
+            "imports": "import threading",
             "definitions": (
-                "class Step:\n"
+                "class Step(threading.local):\n"
                 "    def run(self, model, optimizer, x, y):\n"
                 "        optimizer.zero_grad()\n"
                 "        loss = F.cross_entropy(model(x), y)\n"
@@ -363,6 +365,48 @@ NEGATIVE = [
         main=True,
     ),
 ]
+
+
+UNMADE = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Step:
+    'One of them.'
+
+    # a step
+    def run(self, model, optimizer, x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+def main():
+    loader = DataLoader(TensorDataset(torch.randn(48, 8), torch.randint(0, 3, (48,))), batch_size=8)
+    model = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = Step()
+    for x, y in loader:
+        step.run(model, optimizer, x, y)
+    return [p.tolist() for p in model.parameters()]
+
+
+torch.manual_seed(0)
+weights = main()
+"""
+
+
+def test_a_class_without_a_constructor_gets_one() -> None:
+    result = check_two_are_one(UNMADE, printed=False)
+    start = (
+        "    'One of them.'\n\n    def __init__(self, accelerator):\n        self.accelerator = accelerator\n"
+    )
+    assert f"{start}\n    # a step\n    def run(" in result.after
+    assert "step = Step(accelerator)\n" in result.after
 
 
 @each(POSITIVE, NEGATIVE)

@@ -191,20 +191,24 @@ class Context:
         cls = self.method_class(function)
         return "self.accelerator" if cls is not None else "accelerator"
 
-    def accelerator_at(self, node: ast.AST) -> str | None:
-        """The expression for the accelerator where `node` stands: handed there, or, where nothing can be handed to, by
-        the state that all Accelerators of a process share. None where `node` may run before the first is made."""
+    def accelerator_at(self, node: ast.AST, loads: bool = True) -> str | None:
+        """The expression for the accelerator that prepares what is made at `node`: handed there, or, where nothing can
+        be handed to, one with the options of the first, which is enough where `loads` says it is a loader.
+        None where `node` may run before the first is made."""
         if self.reachable(node):
             return self.accelerator(node)
         if not self._runs_after_home(node, frozenset()):
             return None
         if self.sees_global(node):
             return "accelerator"
+        if not loads:
+            return None  # what another accelerator has prepared, it would not know
         file = self.facts.table.of_node[node].file
         code = f"from {self.runtime} import Accelerator"
         if file is not self.home.scope.file:
             self.edits.append(e.AddImport(file, "CT101", code=code))
-        return "Accelerator()"
+        weighing = self.options.get("loss_reduction")
+        return "Accelerator()" if weighing is None else f"Accelerator(loss_reduction={weighing})"
 
     def _runs_after_home(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
         """Whether every call that is known to lead to `node` comes behind the statement that makes the Accelerator."""
@@ -448,6 +452,10 @@ class Context:
         if not sites:
             return False
         return all(self._site_reaches(site, seen | {function}) for site in sites)
+
+    def can_receive(self, cls: ast.ClassDef) -> bool:
+        """Whether a class that has no constructor can be given one: it has no bases that may have their own."""
+        return not cls.bases and not cls.decorator_list
 
     def _site_reaches(self, site: ast.Call, seen: frozenset[ast.AST]) -> bool:
         caller = self.facts.enclosing_function(site)

@@ -38,6 +38,7 @@ class Plumbing:
         self.gone = placement.gone
         self.devices = placement.devices
         self.attributes: set[ast.Assign] = set()
+        self.without_constructor: set[ast.ClassDef] = set()  # they get one, for the accelerator
 
     def plan(self) -> None:
         self._close_needs()
@@ -160,14 +161,18 @@ class Plumbing:
                 continue
             if cls is not None:
                 init = self.facts.interp.method(cls, "__init__")
-                if init is None:
+                if init is not None:
+                    found.add(init)
+                elif self.context.can_receive(cls):
+                    self.without_constructor.add(cls)
+                else:
                     raise refuse(
                         RULE,
                         cls,
-                        f"class {cls.name} needs the accelerator and has no __init__ to receive it",
-                        "give it one",
+                        f"class {cls.name} needs the accelerator, and its constructor is that of a class of another library, "
+                        "which does not take it",
+                        "give it an __init__ of its own",
                     )
-                found.add(init)
                 continue
             outer = self.facts.enclosing_function(function)
             if outer is not None and self._sees_it(outer):
@@ -188,6 +193,8 @@ class Plumbing:
         for other in sorted(needing - swapped, key=line_of):
             self._check_calls(other, needing)
             self._insert(other)
+        for made in sorted(self.without_constructor, key=line_of):
+            _give_constructor(self.context, made)
         for receiver in needing:
             cls = self.context.method_class(receiver)
             if cls is not None:
@@ -478,6 +485,20 @@ class Plumbing:
                 and target.id not in kept.split()
             ):
                 self.context.remove(node, "CT105", "nothing uses it any more")
+
+
+def _give_constructor(context: Context, cls: ast.ClassDef) -> None:
+    unit = "\t" if context.lines[cls.body[0].lineno - 1].startswith("\t") else "    "
+    code = f"def __init__(self, accelerator):\n{unit}self.accelerator = accelerator"
+    first = next((s for s in cls.body if not _is_text(s)), cls.body[-1])
+    context.edits.append(e.InsertBefore(first, RULE, "the class needs the accelerator", code=code))
+    for site in context.construction_sites(cls):
+        accelerator = context.accelerator(site)
+        context.edits.append(e.InsertArgument(site, RULE, position=0, code=accelerator))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _may_be_required(function: FunctionNode, name: str) -> bool:

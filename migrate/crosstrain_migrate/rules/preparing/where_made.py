@@ -172,8 +172,8 @@ def _moves(context: Context, holding: Holding) -> list[ast.stmt]:
 def prepare_in_place(context: Context, value: Value) -> None:
     """`DataLoader(...)` becomes `accelerator.prepare(DataLoader(...))`. Raises Refusal where it cannot."""
     site = made_at(value)
-    accelerator = context.accelerator_at(site)
     loads = context.facts.interp.is_loader(value)
+    accelerator = context.accelerator_at(site, loads)
     if accelerator is None or (loads and _serves_others(context, value, site)):
         raise refuse(
             RULE,

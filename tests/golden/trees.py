@@ -32,6 +32,11 @@ class Tree:
     def after(self) -> Path:
         return self.case.folder / "after"
 
+    @property
+    def entry(self) -> str:
+        """What is run: `train.py`, or the notebook."""
+        return "train.ipynb" if (self.before / "train.ipynb").is_file() else "train.py"
+
     def migrate(self, folder: Path) -> Outcome:
         """Migrates a copy of before/ at `folder`, in place."""
         shutil.copytree(self.before, folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -74,6 +74,19 @@ def targets_of(statement: ast.stmt) -> list[str]:
     return [n.id for n in elements if isinstance(n, ast.Name)]
 
 
+def prepared_by(statement: ast.stmt) -> list[str]:
+    """What a prepare binds: variables, and items of dicts and lists as they are written."""
+    assert isinstance(statement, ast.Assign)
+    target = statement.targets[0]
+    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return [ast.unparse(n) for n in elements if isinstance(n, ast.Name | ast.Subscript)]
+
+
+def base_of(name: str) -> str:
+    """The variable that holds what is prepared: the dict or list of an item."""
+    return name.partition("[")[0]
+
+
 def names_in_order(statements: Sequence[ast.stmt]) -> list[str]:
     nodes = [n for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)]
     return [n.id for n in sorted(nodes, key=lambda n: (n.lineno, n.col_offset))]

@@ -21,6 +21,7 @@ from crosstrain_migrate.results import RoleFact
 from .changing import calls_method, changes, is_container, is_filled
 from .forms import (
     HOLDER,
+    base_of,
     calls_one_of,
     has_parameter,
     is_construct,
@@ -29,6 +30,7 @@ from .forms import (
     is_own,
     is_prepare,
     is_print,
+    prepared_by,
     short,
     targets_of,
 )
@@ -151,9 +153,10 @@ class _Move:
         for statement in earlier:
             if is_prepare(statement):
                 assert isinstance(statement, ast.Assign)
-                ready |= dict.fromkeys(targets_of(statement), statement)
+                ready |= dict.fromkeys(prepared_by(statement), statement)
             else:
-                ready |= dict.fromkeys(stored([statement]) & ready.keys())
+                anew = stored([statement])
+                ready |= dict.fromkeys(name for name in ready if base_of(name) in anew)
         found = [(name, statement) for name, statement in ready.items() if statement is not None]
         found.sort(key=lambda one: (is_loader(one[0], self.roles), one[1].lineno))
         return dict(found)

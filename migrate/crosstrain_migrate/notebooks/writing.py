@@ -10,10 +10,12 @@ from functools import cached_property
 from .forms import (
     HOLDER,
     WIDTH,
+    base_of,
     end_of,
     first_of,
     is_prepare,
     names_in_order,
+    prepared_by,
     put_at,
     short,
     string_lines,
@@ -126,7 +128,7 @@ class Text:
         section = self._section(since, until)
         reach = self.now.reach(self.kernel.altered(section))
         prepared = self._prepared(section, done)
-        loaders = [n for n in prepared if n in reach and is_loader(n, self.roles)]
+        loaders = [n for n in prepared if base_of(n) in reach and is_loader(n, self.roles)]
         if not self._own_is_needed(section, done):
             return None
         self._check_raw(loaders, section[0].lineno)
@@ -162,7 +164,7 @@ class Text:
     def _own_is_needed(self, section: list[ast.stmt], done: Sequence[Training]) -> bool:
         reach = self.now.reach(self.kernel.altered(section))
         return HOLDER in reach or any(
-            n in reach and is_loader(n, self.roles) for n in self._prepared(section, done)
+            base_of(n) in reach and is_loader(n, self.roles) for n in self._prepared(section, done)
         )
 
     def _first_in_need(self, until: int) -> int:
@@ -172,9 +174,9 @@ class Text:
 
     def _first_use(self, names: Collection[str], until: int) -> int:
         """The line of the first statement of the kernel that uses one of these variables, once all are made."""
-        section = self._section(0, until)
-        made = max((end_of(s) for s in section if stored([s]) & set(names) and not is_prepare(s)), default=0)
-        using = (s for s in section if s.lineno > made and self.now.reach([s]) & set(names))
+        section, held = self._section(0, until), set(map(base_of, names))
+        made = max((end_of(s) for s in section if stored([s]) & held and not is_prepare(s)), default=0)
+        using = (s for s in section if s.lineno > made and self.now.reach([s]) & held)
         return next((s.lineno for s in using if not is_prepare(s)), 0)
 
     def _section(self, since: int, until: int | None) -> list[ast.stmt]:
@@ -189,12 +191,16 @@ class Text:
         ready = [n for work in done for n in work.ready]
         inside = [s for work in done for s in work.body if is_prepare(s)]
         inside += [s for s in section if is_prepare(s)]
-        return list(dict.fromkeys([*ready, *(n for s in inside for n in targets_of(s))]))
+        return list(dict.fromkeys([*ready, *(n for s in inside for n in prepared_by(s))]))
 
     # -- shared by the functions -----------------------------------------------------------------------------
 
     def of(self, statement: ast.stmt) -> list[str]:
         return self.lines[statement.lineno - 1 : end_of(statement)]
+
+    def quoted(self, name: str) -> str:
+        """An item's key in the quotes that the author prefers."""
+        return name.replace("'", '"') if self.after.count('"') > self.after.count("'") else name
 
     def fresh(self, name: str) -> str:
         found, number = name, 1
@@ -267,7 +273,8 @@ class Function:
         lines = [] if self.work.construct is None else self.text.of(self.work.construct)
         lines = [*lines, *(line for d in self._needed_devices() for line in self.text.of(d))]
         lines += [line for s in self.verbatim for line in self.text.of(s)]
-        names = list(dict.fromkeys([*self.prepares, *(targets_of(self.opening) if self.opening else ())]))
+        names = list(dict.fromkeys([*self.prepares, *(prepared_by(self.opening) if self.opening else ())]))
+        names = [self.text.quoted(name) for name in names]
         if not names:
             return lines
         start, listed = f"{', '.join(names)} = {HOLDER}.prepare(", ", ".join(names)
@@ -280,7 +287,7 @@ class Function:
         Less the loaders that it does not iterate, and all of what belongs to another training.
         """
         ready = self.work.ready
-        own = {s for n, s in ready.items() if n in self.reach}
+        own = {s for n, s in ready.items() if base_of(n) in self.reach}
         # What belongs together is prepared together, be it reached by name or not: a model through its optimizer.
         together = {s for n, s in ready.items() if n in self.reach and not is_loader(n, self.work.roles)}
         names = [
@@ -288,7 +295,7 @@ class Function:
             for n, s in ready.items()
             if s in own
             and _is_plain_prepare(s)
-            and (n in self.reach or (s in together and not is_loader(n, self.work.roles)))
+            and (base_of(n) in self.reach or (s in together and not is_loader(n, self.work.roles)))
         ]
         return names, [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
 
@@ -391,6 +398,8 @@ def _comma(names: Sequence[str]) -> str:
 
 
 def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
+    if "[" in name:  # no variable of its own: models and optimizers in lists are held by variables as well
+        return not roles.get(base_of(name), set()) & {"module", "optimizer"}
     return any("loader" in role for role in roles.get(name, ()))
 
 
@@ -398,9 +407,9 @@ def _is_plain_prepare(statement: ast.stmt) -> bool:
     """`a, b = accelerator.prepare(a, b)`."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return False
-    given = [n.id for n in statement.value.args if isinstance(n, ast.Name)]
+    given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]
     plain = len(given) == len(statement.value.args) and not statement.value.keywords
-    return plain and given == targets_of(statement)
+    return plain and given == prepared_by(statement)
 
 
 def _returns(function: ast.FunctionDef) -> bool:

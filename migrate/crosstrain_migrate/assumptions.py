@@ -1,7 +1,7 @@
 """What a conversion takes for granted because any author means it, and how the runtime checks that it is so.
 
 An assumption is a finding of severity "assumed". Its kind is the kind under which the runtime's journal of checks
-(`crosstrain.checks`) says whether it held, so that ``migrate --verify`` can call it proven.
+(`crosstrain.utils.checks`) says whether it held, so that ``migrate --verify`` can call it proven.
 """
 
 from __future__ import annotations

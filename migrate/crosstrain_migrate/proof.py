@@ -169,7 +169,7 @@ def _lay_out(outcome: Outcome, folder: Path, overlay: Path) -> None:
 
 def _command(path: Path, folder: Path, overlay: Path, answer: Path, settings: Settings) -> list[str]:
     return [
-        *(sys.executable, "-m", "crosstrain.verify", str(path), str(path)),
+        *(sys.executable, "-m", "crosstrain_verify", str(path), str(path)),
         *("--folder", str(folder), "--overlay", str(overlay), "--output", str(answer)),
         *("--steps", str(settings.steps), "--processes", settings.processes),
         *("--timeout", str(settings.timeout), "--data", settings.data),

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crosstrain._lazy import homes, resolver
+from crosstrain.compat.lazy import homes, resolver
+from crosstrain.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from crosstrain.accelerator import Accelerator
-    from crosstrain.comm import DistributedType
-    from crosstrain.data import skip_first_batches
-    from crosstrain.memory import find_executable_batch_size
-    from crosstrain.notebook import debug_launcher, notebook_launcher
-    from crosstrain.seeding import synchronize_rng_states
+    from crosstrain.comm.types import DistributedType
+    from crosstrain.data.prepare import skip_first_batches
+    from crosstrain.launch.notebook import debug_launcher, notebook_launcher
     from crosstrain.state import AcceleratorState, GradientState, PartialState
     from crosstrain.utils.dataclasses import (
         AutocastKwargs,
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
         ProfileKwargs,
         ProjectConfiguration,
     )
+    from crosstrain.utils.memory import find_executable_batch_size
     from crosstrain.utils.modeling import load_checkpoint_in_model
-    from crosstrain.xla.report import xla_report
-
-__version__ = "0.1.0"
+    from crosstrain.utils.random import synchronize_rng_states
+    from crosstrain.utils.xla_report import xla_report
 
 __all__ = [
     "Accelerator",
@@ -64,21 +63,21 @@ __getattr__ = resolver(
     homes(
         {
             "accelerator": "Accelerator",
-            "comm": "DistributedType",
-            "data": "skip_first_batches",
-            "memory": "find_executable_batch_size",
-            "notebook": "debug_launcher notebook_launcher",
-            "seeding": "synchronize_rng_states",
+            "comm.types": "DistributedType",
+            "data.prepare": "skip_first_batches",
+            "launch.notebook": "debug_launcher notebook_launcher",
             "state": "AcceleratorState GradientState PartialState",
             "utils.dataclasses": """AutocastKwargs DataLoaderConfiguration DDPCommunicationHookType
                 DistributedDataParallelKwargs FullyShardedDataParallelPlugin GradientAccumulationPlugin
                 GradScalerKwargs InitProcessGroupKwargs ProfileKwargs ProjectConfiguration""",
+            "utils.memory": "find_executable_batch_size",
             "utils.modeling": "load_checkpoint_in_model",
-            "xla.report": "xla_report",
+            "utils.random": "synchronize_rng_states",
+            "utils.xla_report": "xla_report",
         }
     ),
     globals(),
-    others=("elsewhere", "utils.imports"),
+    others=("compat.not_supported", "utils.imports"),
 )
 
 

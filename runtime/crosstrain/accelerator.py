@@ -15,28 +15,31 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from crosstrain import checks, ops, options, passed
-from crosstrain import model as models
-from crosstrain.accumulation import Accumulation
-from crosstrain.announce import announce_setup
-from crosstrain.checkpoint import Checkpoints, LoadHook, SaveHook
-from crosstrain.choices import Choices
-from crosstrain.clipping import Clipping
-from crosstrain.comm import Comm
-from crosstrain.completion import write_once
-from crosstrain.data import prepare_loader
-from crosstrain.drift import Drift
-from crosstrain.extras import Extras
-from crosstrain.forgotten import FirstStep, refuse_plain_backward, watch_steps
-from crosstrain.memory import release_memory
-from crosstrain.metrics import gather_for_metrics
-from crosstrain.optimizer import Gate, gate_of
-from crosstrain.precision import Precision
-from crosstrain.process import ProcessViews
-from crosstrain.scheduler import prepare_scheduler
-from crosstrain.seeding import start_streams_alike
+from crosstrain import options
+from crosstrain.checkpoint.state import Checkpoints, LoadHook, SaveHook
+from crosstrain.checkpoint.weights import save_object, save_weights
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.startup_seeds import start_streams_alike
+from crosstrain.comm.write_once import write_once
+from crosstrain.compat.further_members import Extras
+from crosstrain.compat.option_members import Choices
+from crosstrain.compat.process_members import ProcessViews
+from crosstrain.data.metrics import gather_for_metrics
+from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
-from crosstrain.tracking import GeneralTracker, Tracking, choose
+from crosstrain.step import model as models
+from crosstrain.step import prepare_checks
+from crosstrain.step.accumulation import Accumulation
+from crosstrain.step.announcement import announce_setup
+from crosstrain.step.clipping import Clipping
+from crosstrain.step.optimizer import Gate, gate_of
+from crosstrain.step.precision import Precision
+from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.scheduler import prepare_scheduler
+from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
+from crosstrain.tracking.members import Tracking
+from crosstrain.tracking.trackers import GeneralTracker, choose
+from crosstrain.utils import checks, operations
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,
@@ -46,7 +49,8 @@ from crosstrain.utils.dataclasses import (
     KwargsHandler,
     ProjectConfiguration,
 )
-from crosstrain.weights import save_object, save_weights
+from crosstrain.utils.memory import release_memory
+from crosstrain.utils.nested import map_tensors
 
 
 def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
@@ -222,7 +226,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         else:
             place = self.device_placement if device_placement is None else device_placement
             if self._comm.averages or (place and not hasattr(model, "hf_device_map")):
-                passed.check_device(model)
+                prepare_checks.check_device(model)
             sync = models.prepare(
                 model,
                 self._comm,
@@ -242,7 +246,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
     def prepare_optimizer(self, optimizer: Optimizer, device_placement: bool | None = None) -> Optimizer:
         """The same optimizer: `step` and `zero_grad` wait for the end of an accumulation window."""
         if RUN.sharded:
-            from crosstrain.fsdp import adopt_optimizer
+            from crosstrain.step.fsdp import adopt_optimizer
 
             adopt_optimizer(optimizer)
         gate, several = gate_of(optimizer), self._comm.averages
@@ -297,11 +301,11 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
 
     def _check_passed(self, args: tuple[Any, ...]) -> None:
         """Say what could not be prepared, and would train unsynchronised or on everybody's batches."""
-        fed_at = passed.note_feeders(args, self.is_main_process)
+        fed_at = prepare_checks.note_feeders(args, self.is_main_process)
         self._first_step.fed_at = fed_at or self._first_step.fed_at
         for optimizer in self._optimizers:
             told = self.is_main_process and any(optimizer is obj for obj in args)
-            passed.check_optimizer(optimizer, self._models, told)
+            prepare_checks.check_optimizer(optimizer, self._models, told)
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -337,7 +341,7 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
 
     def _look_at(self, loss: Tensor) -> None:
         """The first loss of a call place: is it what `loss_reduction` says?"""
-        from crosstrain.loss_kind import check  # with one process nobody looks
+        from crosstrain.step.loss_reduction import check  # with one process nobody looks
 
         loader = self._gradients.active.current
         fault = check(loss, self.loss_reduction, loader, self._comm.replicas, checks.here())
@@ -378,12 +382,12 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
     # -- collectives ------------------------------------------------------------------------------
 
     def gather(self, tensor: Any) -> Any:
-        """Concatenate over the ranks along dim 0: see `crosstrain.ops.gather`."""
-        return ops.gather(tensor)
+        """Concatenate over the ranks along dim 0: see `crosstrain.utils.operations.gather`."""
+        return operations.gather(tensor)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
         """`gather` for the rows of the loop's batch (or k rows per sample, or one value), without those that only
-        even out the last one: see `crosstrain.metrics.gather_for_metrics`.
+        even out the last one: see `crosstrain.data.metrics.gather_for_metrics`.
         """
         return gather_for_metrics(input_data, self._gradients.active, self._comm, use_gather_object)
 
@@ -397,16 +401,16 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         if reduction == "mean" and self._comm.averages:
             weight = self._weight_of(tensor)
         if weight == 0.0:
-            tensor = ops.map_tensors(torch.zeros_like, tensor, strict="reduce")
+            tensor = map_tensors(torch.zeros_like, tensor, strict="reduce")
         elif weight != 1.0:
-            tensor = ops.map_tensors(lambda t: t * weight, tensor, strict="reduce")
-        return ops.reduce(tensor, reduction, scale)
+            tensor = map_tensors(lambda t: t * weight, tensor, strict="reduce")
+        return operations.reduce(tensor, reduction, scale)
 
     def pad_across_processes(
         self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False
     ) -> Any:
-        """Pad ``dim`` to the longest over the ranks: see `crosstrain.ops.pad_across_processes`."""
-        return ops.pad_across_processes(tensor, dim, pad_index, pad_first)
+        """Pad ``dim`` to the longest over the ranks: see `crosstrain.utils.operations.pad_across_processes`."""
+        return operations.pad_across_processes(tensor, dim, pad_index, pad_first)
 
     # -- models and files -------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from crosstrain import elsewhere
+from crosstrain.compat import not_supported
 from crosstrain.utils.modeling import load_checkpoint_in_model
 
 __all__ = ["load_checkpoint_in_model"]
 
 
 def __getattr__(name: str) -> Any:
-    return elsewhere.__getattr__(name)
+    return not_supported.__getattr__(name)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from crosstrain.launch import command as launch_commands
 from crosstrain.launch.command import usage_error
-
-if TYPE_CHECKING:
-    from crosstrain.verify import Report
 
 main = typer.Typer(
     name="crosstrain",
@@ -134,9 +132,18 @@ def verify(
 
     This runs both scripts, in a copy of the folder. Exit code 0: the same; 1: different, failed or hung.
     """
-    report = _verified(
+    # The proof is a package of its own that imports this one. This is the one place that reaches it, by its name.
+    try:
+        proof = import_module("crosstrain_verify.command")
+    except ModuleNotFoundError as error:
+        usage_error("verify", f"{error.name} is not installed: pip install 'crosstrain[verify]'")
+    code = proof.run(
         (original, migrated),
         steps,
+        shown_as=output_format.value,
+        output=output,
+        figure=figure,
+        fail=partial(usage_error, "verify"),
         args=script_args or [],
         processes=_numbers(processes),
         expect=expect.value,
@@ -150,8 +157,7 @@ def verify(
         data=data.value,
         backend=backend.value,
     )
-    _present(report, output_format, output, figure)
-    raise typer.Exit(report.exit_code)
+    raise typer.Exit(code)
 
 
 def _numbers(processes: str) -> list[int]:
@@ -161,43 +167,6 @@ def _numbers(processes: str) -> list[int]:
         usage_error("verify", f"--processes {processes}: numbers separated by commas, such as 1,2")
 
 
-def _verified(scripts: tuple[Path, Path], steps: int | None, **options: Any) -> Report:
-    """The comparison, or an exit with the reason why there is none. `options` are those of `crosstrain.verify`."""
-    try:
-        from crosstrain.verify import VerifyInputError
-        from crosstrain.verify import verify as compare
-        from crosstrain.verify.client import ServerError
-    except ModuleNotFoundError as error:
-        usage_error("verify", f"{error.name} is not installed: pip install 'crosstrain[verify]'")
-    from rich.console import Console
-
-    from crosstrain.verify.render import live
-
-    try:
-        with live(Console(stderr=True), steps) as progress:
-            return compare(*scripts, steps=steps, progress=progress, **options)
-    except (VerifyInputError, ServerError) as error:
-        usage_error("verify", error)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-
-
-def _present(report: Report, shown_as: OutputFormat, output: Path | None, figure: Path | None) -> None:
-    from rich.console import Console
-
-    from crosstrain.verify.curves import svg
-    from crosstrain.verify.render import render
-
-    text = json.dumps(report.to_json(), indent=2)
-    for path, content in ((output, text), (figure, svg(report))):
-        if path is not None:
-            path.write_text(content, encoding="utf-8")
-    if shown_as is OutputFormat.JSON:
-        typer.echo(text)
-    else:
-        render(report, Console(emoji=False))  # `:100:` is a line of a file
-
-
 @main.command("merge-weights")
 def merge_weights(
     source: Annotated[Path, typer.Argument(help="A folder that save_model or save_state wrote.")],
@@ -205,7 +174,7 @@ def merge_weights(
 ) -> None:
     """Put the weights of a sharded checkpoint together in one file."""
     try:
-        from crosstrain.launch.merge import merge
+        from crosstrain.checkpoint.merge_weights import merge
     except ModuleNotFoundError as error:
         usage_error("merge-weights", f"{error.name} is not installed: pip install 'crosstrain[torch]'")
     try:
@@ -218,7 +187,7 @@ def merge_weights(
 @main.command()
 def env() -> None:
     """Describe this machine and installation, to paste into a bug report."""
-    from crosstrain.launch.machine import describe
+    from crosstrain.launch.env import describe
 
     rows = describe()
     width = max(len(name) for name, _ in rows)

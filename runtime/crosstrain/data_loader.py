@@ -7,16 +7,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from crosstrain.data import (
-    DataPlan,
-    PreparedLoader,
-    SeedableRandomSampler,
-    SkipBatchSampler,
-    prepare_loader,
-    skip_first_batches,
-)
-from crosstrain.data.samplers import Dealer
-from crosstrain.data.shard import Even
+from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
+from crosstrain.data.samplers import Dealer, SeedableRandomSampler, SkipBatchSampler
+from crosstrain.data.sharding import Even
+from crosstrain.state import RUN, PartialState
 
 # Accelerate has a class for each way a loader is fed; here one class serves all, so isinstance holds for any.
 DataLoaderShard = PreparedLoader
@@ -58,8 +54,6 @@ def prepare_data_loader(
     every prepared loader has a state. Raises ValueError for what the run contradicts, and for a slicing
     function.
     """
-    from crosstrain.state import RUN, PartialState
-
     PartialState()
     comm = RUN.comm
     given = {"device": device, "num_processes": num_processes, "process_index": process_index}

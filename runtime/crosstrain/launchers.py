@@ -1,5 +1,5 @@
 """Names that users import from ``accelerate.launchers``."""
 
-from crosstrain.notebook import debug_launcher, notebook_launcher
+from crosstrain.launch.notebook import debug_launcher, notebook_launcher
 
 __all__ = ["debug_launcher", "notebook_launcher"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from crosstrain.model import is_sharded, sync_of
 from crosstrain.state import RUN
+from crosstrain.step.model import is_sharded, sync_of
 
 if TYPE_CHECKING:
     from crosstrain.accelerator import Accelerator

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from crosstrain.comm import Comm
+from crosstrain.comm.protocol import Comm
 from crosstrain.config import ELSEWHERE, LaunchConfig, parse_flag
-from crosstrain.data.plan import DataPlan
+from crosstrain.data.options import DataPlan
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
     DataLoaderConfiguration,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
-from crosstrain import checks
-from crosstrain.comm import Comm, DistributedType, start_comm
-from crosstrain.comm_types import HOST
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.start import start_comm
+from crosstrain.comm.types import HOST, DistributedType
 from crosstrain.config import LaunchConfig, check_precision, debug_mode, read_launch_config
-from crosstrain.window import Gradients as Gradients
+from crosstrain.step.window import Gradients
+from crosstrain.utils import checks
+from crosstrain.utils.splitting import share
 
 if TYPE_CHECKING:
     from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, GradientAccumulationPlugin
@@ -276,9 +277,7 @@ class PartialState:
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Give this process its share of ``inputs``: see `crosstrain.ops.share`."""
-        from crosstrain.ops import share
-
+        """Give this process its share of ``inputs``: see `crosstrain.utils.splitting.share`."""
         yield share(inputs, RUN.comm.rank, RUN.comm.world, apply_padding)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
@@ -437,8 +436,3 @@ class GradientState:
 def is_initialized() -> bool:
     """Whether an Accelerator or a state object has been constructed."""
     return RUN.started
-
-
-def quiet() -> bool:
-    """CROSSTRAIN_QUIET=1 turns the informational lines off."""
-    return os.environ.get("CROSSTRAIN_QUIET", "") not in ("", "0")

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from crosstrain.frames import FRAME
+from crosstrain.comm.frames import FRAME
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.benchmarks.measure import Result, compared, dump, interleaved, memory_now, memory_peak

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain import checkpoint_dir
+from crosstrain.checkpoint import manifests
 
 from tests.faults import journal, training
 from tests.support.processes import is_running
@@ -57,7 +57,7 @@ class Place:
 
     def complete(self) -> list[Path]:
         """The checkpoints that say they are complete, oldest first."""
-        return [path for _, path in checkpoint_dir.numbered(self.project)]
+        return [path for _, path in manifests.numbered(self.project)]
 
     def saving(self) -> bool:
         """Whether a checkpoint is being written at this moment."""

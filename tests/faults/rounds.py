@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from crosstrain.checkpoint_dir import MANIFEST, CorruptCheckpointError, verify
+from crosstrain.checkpoint.manifests import MANIFEST, CorruptCheckpointError, verify
 
 from tests.faults import journal
 from tests.faults.journal import Reference

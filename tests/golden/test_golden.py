@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from crosstrain.verify import verify
+from crosstrain_verify import verify
 from crosstrain_migrate.checks import check_result
 from crosstrain_migrate.engine import Options, migrate_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import verify
+from crosstrain_verify import verify
 from crosstrain_migrate.command import Request, run
 from crosstrain_migrate.engine import Options, migrate_text
 from crosstrain_migrate.choices import Mode

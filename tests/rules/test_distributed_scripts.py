@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crosstrain.verify import verify
+from crosstrain_verify import verify
 
 from .distributed import DATA, IMPORTS, PLAIN, WRAP, distributed
 from .support import check_invariants, migrate, unwound

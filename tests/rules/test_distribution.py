@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import verify
 from crosstrain_migrate.engine import Options, migrate_text
 from crosstrain_migrate.results import Severity
+from crosstrain_verify import verify
 
 from .distributed import (
     DATA,

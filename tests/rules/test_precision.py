@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from crosstrain.verify import verify
+from crosstrain_verify import verify
 
 from .support import Case, Slots, converts, each, leaves, migrate, refuses, unbroken
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import verify
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_verify import verify
 
 from .support import check_invariants, migrate, unwound
 

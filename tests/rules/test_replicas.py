@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import verify
+from crosstrain_verify import verify
 
 from .support import Case, Slots, check_invariants, converts, each, leaves, migrate, refuses
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from crosstrain.comm import TorchComm
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader
+from crosstrain.comm.torch_backend import TorchComm
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, ProjectConfiguration, skip_first_batches
-from crosstrain.checkpoint_dir import MANIFEST, beside
+from crosstrain.checkpoint.manifests import MANIFEST, beside
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -161,7 +161,7 @@ def test_saving_again_replaces_the_checkpoint_and_keeps_other_files(tmp_path: Pa
 
 
 def _killed_while_saving(where: str, point: str) -> None:
-    from crosstrain import checkpoint_dir
+    from crosstrain.checkpoint import manifests
 
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(nn.Linear(1, 1))
@@ -175,7 +175,7 @@ def _killed_while_saving(where: str, point: str) -> None:
     if point == "while writing":
         accelerator.register_save_state_pre_hook(die)
     elif point == "before the rename":
-        checkpoint_dir.sync_to_disk = die
+        manifests.sync_to_disk = die
     else:  # between the two renames
         rename = Path.rename
 

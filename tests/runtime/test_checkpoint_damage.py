@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.checkpoint_dir import CorruptCheckpointError, Manifest
-from crosstrain.sharded_reader import check_indexes
-from crosstrain.weights import load_weights
+from crosstrain.checkpoint.manifests import CorruptCheckpointError, Manifest
+from crosstrain.checkpoint.sharded_reader import check_indexes
+from crosstrain.checkpoint.weights import load_weights
 from torch import nn
 
 from tests.runtime.checkpoints import save_weight, small_training

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, DDPCommunicationHookType, DistributedDataParallelKwargs
-from crosstrain.gradients import GradientSync
+from crosstrain.step.gradients import GradientSync
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT = """
-from crosstrain import checks
+from crosstrain.utils import checks
 
 for step in range(3):
     checks.held("rows") if checks.first_use("rows") else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from crosstrain.comm import DistributedType, TorchComm
+from crosstrain.comm.torch_backend import TorchComm
+from crosstrain.comm.types import DistributedType
 from crosstrain.config import first_host, read_launch_config, read_place
 
 from tests.support.ranks import run_ranks

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
-from crosstrain.ops import convert_to_fp32, recursively_apply, send_to_device
+from crosstrain.utils.nested import convert_to_fp32, recursively_apply, send_to_device
 
 
 class Output(OrderedDict[str, torch.Tensor]):

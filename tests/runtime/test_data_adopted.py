@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Sampler
 
 from tests.support.ranks import run_ranks, this_rank

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from crosstrain.data.shard import Dealing, deal, steps
+from crosstrain.data.sharding import Dealing, deal, steps
 
 ROWS = range(1, 20)
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, WeightedRandomSampler
 
 from tests.support.ranks import run_ranks, this_rank

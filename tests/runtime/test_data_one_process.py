@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain.data import ActiveLoaders, DataPlan, PreparedLoader, skip_first_batches
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.loader import PreparedLoader
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import skip_first_batches
 from torch.utils.data import (
     BatchSampler,
     DataLoader,

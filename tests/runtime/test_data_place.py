@@ -6,7 +6,7 @@ from collections import OrderedDict, UserDict
 from dataclasses import dataclass
 
 import torch
-from crosstrain.data.place import Placer
+from crosstrain.comm.placement import Placer
 from torch import Tensor
 
 from tests.runtime.test_data_one_process import Pair

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from crosstrain.comm import TorchComm
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from crosstrain.comm.torch_backend import TorchComm
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, SubsetRandomSampler

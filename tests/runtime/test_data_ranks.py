@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,

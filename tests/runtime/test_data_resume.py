@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain.data import skip_first_batches
+from crosstrain.data.prepare import skip_first_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from crosstrain import Accelerator
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader
 from torch import distributed
 from torch.distributed import get_rank
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from crosstrain.data.shard import Counts, Dealing, cut, deal, steps
+from crosstrain.data.sharding import Counts, Dealing, cut, deal, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler

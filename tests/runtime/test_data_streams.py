@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import comm
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader, skip_first_batches
+from crosstrain.comm import torch_backend
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from tests.runtime.data_reference import Case, expected
@@ -412,7 +414,7 @@ def test_resume_of_streams_is_exact(kind: str, save_at: int) -> None:
 
 def _taken(walk: Iterator[Any]) -> list[Any]:
     """Three batches; every rank but 0 comes late for each. No patience runs out but that of the group."""
-    comm.BRIEFLY = timedelta(milliseconds=1)
+    torch_backend.BRIEFLY = timedelta(milliseconds=1)
     taken = []
     for batch in walk:
         if this_rank().rank:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from crosstrain.data import ActiveLoaders, DataPlan, prepare_loader
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, PartialState
-from crosstrain.comm import TorchComm
-from crosstrain.frames import DistributedOperationException, Frames
+from crosstrain.comm.frames import DistributedOperationException, Frames
+from crosstrain.comm.torch_backend import TorchComm
 from crosstrain.state import RUN
 from torch import Tensor, nn
 
@@ -79,7 +79,7 @@ def _large_ones(kind: str) -> str:
     one = torch.ones(rows)
     try:
         if kind == "broadcast":
-            from crosstrain.ops import broadcast
+            from crosstrain.utils.operations import broadcast
 
             broadcast(one)
         else:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, load_checkpoint_in_model
-from crosstrain.announce import describe
-from crosstrain.comm import TorchComm
+from crosstrain.comm.torch_backend import TorchComm
+from crosstrain.step.announcement import describe
 from crosstrain.utils import set_seed
 from safetensors.torch import save_file
 from torch import Tensor, nn

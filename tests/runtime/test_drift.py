@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
-from crosstrain.drift import checksums
 from crosstrain.local_sgd import LocalSGD
+from crosstrain.step.replica_consistency import checksums
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR

@@ -14,7 +14,7 @@ from crosstrain import Accelerator
 from crosstrain.cli import main
 from crosstrain.config import read_launch_config
 from crosstrain.launch import cores, selftest
-from crosstrain.launch.layers import default_file, layered, read_file
+from crosstrain.launch.config import default_file, layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
 from typer.testing import CliRunner
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from crosstrain.launch.plain import trains_alone
 from crosstrain.launch.target import Target
+from crosstrain.launch.unconverted import trains_alone
 
 PLAIN = """
 import argparse

@@ -6,9 +6,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from crosstrain.launch import devices
+from crosstrain.comm import visible_devices
+from crosstrain.comm.xla import chips
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
-from crosstrain.xla import chips
 
 TPU_HOST = Devices("xla", 1)
 
@@ -105,6 +105,7 @@ def test_torch_tpu_gets_its_environment_before_the_ranks_start(
     monkeypatch.setitem(sys.modules, "torch.tpu", module)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: SimpleNamespace(type="tpu"))
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    devices.prepare_torch_tpu(resolve(LaunchOptions(), Devices("tpu", 4), {}))
+    resolved = resolve(LaunchOptions(), Devices("tpu", 4), {})
+    visible_devices.prepare_torch_tpu(resolved.options.num_machines, resolved.num_processes)
     assert told == [{"nnodes": 1, "nproc_per_node": 4}]
     assert "experimental" in capsys.readouterr().err

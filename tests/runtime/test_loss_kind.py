@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.loss_kind import Kind, kinds
+from crosstrain.step.loss_reduction import Kind, kinds
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD

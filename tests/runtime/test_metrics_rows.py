@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
-from crosstrain.merging import Column, Counts
-from crosstrain.row_check import VALUE, Hand
+from crosstrain.data.merging import Column, Counts
+from crosstrain.data.metric_rows import VALUE, Hand
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import notebook
-from crosstrain.notebook import names_on_accelerator
+from crosstrain.launch import notebook
+from crosstrain.launch.notebook import names_on_accelerator
 
 CELLS = """
 import json, os, signal, sys, threading
 import torch
-from crosstrain import Accelerator, debug_launcher, notebook_launcher, notebook
+from crosstrain import Accelerator, debug_launcher, notebook_launcher
+from crosstrain.launch import notebook
 
 FACTOR = 10
 seen = {}
@@ -41,7 +42,7 @@ if __name__ == "__main__":
         debug_launcher(broken)
     except notebook.LaunchError as error:
         seen["error"] = str(error)
-    notebook.accelerator_in_use = lambda: True
+    notebook.may_have_context = lambda: True
     seen["fresh"] = notebook_launcher(train, (2,), num_processes=2, mixed_precision="bf16")
     def interrupted():
         accelerator = Accelerator()
@@ -49,7 +50,7 @@ if __name__ == "__main__":
         if accelerator.is_main_process:
             os.kill(os.getppid(), signal.SIGINT)
         threading.Event().wait(600)
-    notebook.accelerator_in_use = lambda: False
+    notebook.may_have_context = lambda: False
     try:
         debug_launcher(interrupted)
     except KeyboardInterrupt:
@@ -111,7 +112,7 @@ def test_an_accelerator_that_may_be_in_use_is_not_forked(
     """A Mac's device has no `is_initialized`: every launch of several processes was an AttributeError."""
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
     monkeypatch.setattr(torch, "get_device_module", lambda accelerator: device)
-    assert notebook.accelerator_in_use() is in_use
+    assert notebook.may_have_context() is in_use
     assert notebook._start_method() == ("spawn" if in_use else "fork")
     monkeypatch.setattr(notebook, "find_spec", lambda name: None)  # no cloudpickle
     if in_use:

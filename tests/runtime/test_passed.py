@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
-from crosstrain.passed import feeds_batches
 from crosstrain.state import AcceleratorState
+from crosstrain.step.prepare_checks import feeds_batches
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from crosstrain import Accelerator, PartialState
 from crosstrain.config import LaunchConfig, read_launch_config
-from crosstrain.launch.layers import layered
+from crosstrain.launch.config import layered
 from crosstrain.launch.options import UsageError
 from crosstrain.utils import FullyShardedDataParallelPlugin
 from torch import nn

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from crosstrain import Accelerator, PartialState, checks
+from crosstrain import Accelerator, PartialState
 from crosstrain.state import RUN
+from crosstrain.utils import checks
 from torch import nn
 
 from tests.support.ranks import free_port, run_ranks
@@ -117,10 +118,10 @@ def _again(calls: list[dict[str, Any]]) -> list[str]:
     users = _imported()
     plain = dist.init_process_group
     said: list[str] = []
-    from crosstrain import announce
+    from crosstrain.utils import messages
 
-    announce.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    announce.logger.info = said.append  # type: ignore[method-assign,assignment]
+    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
     accelerator = Accelerator(cpu=True)
     for start in (dist.init_process_group, users.init_process_group):
         for call in calls:

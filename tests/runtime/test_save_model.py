@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, InitProcessGroupKwargs
-from crosstrain.files import write_atomically
+from crosstrain.utils.files import write_atomically
 from torch import nn
 
 from tests.support.ranks import run_ranks

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crosstrain import Accelerator, announce
-from crosstrain.comm import DistributedType
+from crosstrain import Accelerator
+from crosstrain.comm.types import DistributedType
+from crosstrain.utils import messages
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 from tests.support.ranks import run_ranks
@@ -20,8 +21,8 @@ def _start(how: str) -> dict[str, Any]:
     rank = int(os.environ["RANK"])
     os.environ["CROSSTRAIN_QUIET"] = "0"
     said: list[str] = []
-    announce.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
-    announce.logger.info = said.append  # type: ignore[method-assign,assignment]
+    messages.logger.hasHandlers = lambda: True  # type: ignore[method-assign]
+    messages.logger.info = said.append  # type: ignore[method-assign,assignment]
     seed = 42 if how == "one seed" else 1000 * rank + 42
     if how == "nothing":  # as processes that were not forked from one begin
         torch.seed()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from crosstrain import Accelerator, summary
-from crosstrain.utils import tqdm
+from crosstrain import Accelerator
+from crosstrain.utils import run_summary, tqdm
 
 from tests.support.ranks import run_ranks
 
@@ -43,8 +43,8 @@ def test_attempts_are_added_and_the_last_checkpoint_is_named(
     last = {"attempt": 2, "steps": 500, "seconds": 8.0, "samples": 64}
     path.write_text("".join(json.dumps(line) + "\n" for line in ({**first, "steps": 3}, first, last)))
     expected = "4 processes, 1,500 steps, 4,000 samples/s, 2 restarts, last checkpoint out/c0"
-    assert summary.describe(path, 4) == expected
-    assert summary.describe(tmp_path / "none", 4) == ""
+    assert run_summary.describe(path, 4) == expected
+    assert run_summary.describe(tmp_path / "none", 4) == ""
 
 
 def _train_in_a_function() -> None:
@@ -61,22 +61,22 @@ def _train_in_a_function() -> None:
 def test_steps_count_when_the_function_that_trained_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(summary.VARIABLE, str(tmp_path / "lines"))
+    monkeypatch.setenv(run_summary.VARIABLE, str(tmp_path / "lines"))
     _train_in_a_function()
     gc.collect()
-    summary.write()
-    assert summary.describe(tmp_path / "lines", 1).startswith("1 process, 2 steps, ")
+    run_summary.write()
+    assert run_summary.describe(tmp_path / "lines", 1).startswith("1 process, 2 steps, ")
 
 
 def test_accelerator_that_forgot_its_loaders_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in `crosstrain test`: prepare, free_memory, save."""
-    monkeypatch.setenv(summary.VARIABLE, str(tmp_path / "lines"))
+    monkeypatch.setenv(run_summary.VARIABLE, str(tmp_path / "lines"))
     accelerator = Accelerator(cpu=True)
     loader = torch.utils.data.DataLoader(torch.ones(4, 1), batch_size=2)
     accelerator.prepare(torch.nn.Linear(1, 1), loader)
     accelerator.free_memory()
     accelerator.save_state(tmp_path / "state")
-    line = summary.describe(tmp_path / "lines", 1)
+    line = run_summary.describe(tmp_path / "lines", 1)
     assert line == f"1 process, 0 steps, no restarts, last checkpoint {tmp_path / 'state'}"

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from crosstrain import Accelerator, InitProcessGroupKwargs, watch
+from crosstrain import Accelerator, InitProcessGroupKwargs
+from crosstrain.comm import hang_report
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -96,7 +97,7 @@ def test_a_rank_that_has_ended_is_named_at_once() -> None:
 
 
 def _late(kind: str) -> str:
-    watch.REPORT_SECONDS = 1.5
+    hang_report.REPORT_SECONDS = 1.5
     sys.stderr = said = io.StringIO()
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(nn.Linear(2, 1))
@@ -142,7 +143,7 @@ def test_many_short_waits_are_no_long_one() -> None:
 
 
 def _three() -> str:
-    watch.REPORT_SECONDS = 1.0
+    hang_report.REPORT_SECONDS = 1.0
     sys.stderr = said = io.StringIO()
     accelerator = Accelerator(cpu=True)
     for late in (2, 0):
@@ -160,7 +161,7 @@ def test_of_several_that_wait_one_speaks_for_every_wait() -> None:
 
 
 def _reported_then_over() -> list[str]:
-    watch.REPORT_SECONDS = 1.0
+    hang_report.REPORT_SECONDS = 1.0
     sys.stderr = said = io.StringIO()
     patience = InitProcessGroupKwargs(timeout=timedelta(seconds=4))
     accelerator = Accelerator(cpu=True, kwargs_handlers=[patience])

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crosstrain.cli import main
-from crosstrain.verify import traces
-from crosstrain.verify.compare import (
+from crosstrain_verify import traces
+from crosstrain_verify.compare import (
     Comparison,
     compare,
     files_of_several,
@@ -19,15 +19,15 @@ from crosstrain.verify.compare import (
     out_of_order,
     ranks_disagree,
 )
-from crosstrain.verify.comparing import grown
-from crosstrain.verify.evaluation import compare_frozen, compare_rates
-from crosstrain.verify.late import attributed
-from crosstrain.verify.lines import same_line, volatile
-from crosstrain.verify.noise import beyond_noise
-from crosstrain.verify.report import Difference
-from crosstrain.verify.scratch import TooLargeError, copy_project
-from crosstrain.verify.tolerance import Tolerance, same
-from crosstrain.verify.traces import Batch, Event, Parameter, Printed, RankTrace
+from crosstrain_verify.comparing import grown
+from crosstrain_verify.deferred_values import attributed
+from crosstrain_verify.evaluation import compare_frozen, compare_rates
+from crosstrain_verify.noise import beyond_noise
+from crosstrain_verify.printed_lines import same_line, volatile
+from crosstrain_verify.report import Difference
+from crosstrain_verify.scratch import TooLargeError, copy_project
+from crosstrain_verify.tolerance import Tolerance, same
+from crosstrain_verify.traces import Batch, Event, Parameter, Printed, RankTrace
 from typer.testing import CliRunner
 
 FP32 = 2.0**-23

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import Report, verify
-from crosstrain.verify.curves import curves
+from crosstrain_verify import Report, verify
+from crosstrain_verify.curves import curves
 
 START = """
 import os, sys, torch

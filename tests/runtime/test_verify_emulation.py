@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import Report, verify
+from crosstrain_verify import Report, verify
 
 LOOP = """
 model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to(device)
@@ -201,7 +201,7 @@ def test_nothing_is_written_outside_and_everything_is_found_again(tmp_path: Path
 
 @pytest.mark.skipif(not Path("/sys/kernel").exists(), reason="Linux only")
 def test_what_writes_behind_python_is_stopped_by_the_kernel(tmp_path: Path) -> None:
-    from crosstrain.verify import landlock
+    from crosstrain_verify import landlock
 
     pid = os.fork()
     if pid == 0:  # pragma: no cover - the child gives up its rights

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.utils.checkpoint
-from crosstrain.verify import Report, verify
-from crosstrain.verify.batches import checksum
-from crosstrain.verify.curves import sparkline, svg
-from crosstrain.verify.draws import SharedDraws, row_dimension
-from crosstrain.verify.lines import aligned, volatile, words
-from crosstrain.verify.report import Run, Verdict
+from crosstrain_verify import Report, verify
+from crosstrain_verify.batches import checksum
+from crosstrain_verify.curves import sparkline, svg
+from crosstrain_verify.draws import SharedDraws, row_dimension
+from crosstrain_verify.printed_lines import aligned, volatile, words
+from crosstrain_verify.report import Run, Verdict
 from torch import nn
 
 PLAIN = """

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import VerifyInputError, verify
-from crosstrain.verify.client import Server, clean_environment, shared_server
+from crosstrain_verify import VerifyInputError, verify
+from crosstrain_verify.client import Server, clean_environment, shared_server
 
 from tests.runtime.verify_scripts import DISTRIBUTED, PLAIN, changed, differences, run, verdicts
 from tests.support.processes import remaining

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crosstrain.verify import Report, verify
+from crosstrain_verify import Report, verify
 
 PLAIN = """
 import sys, torch

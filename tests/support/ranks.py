@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosstrain.comm import TorchComm
+    from crosstrain.comm.torch_backend import TorchComm
 
 _PRELOAD = ["torch", "torch.distributed", "torch.utils.data", "tests.support.preload"]
 
@@ -73,7 +73,7 @@ def run_ranks(
 @functools.cache
 def this_rank() -> TorchComm:
     """The one communicator of this process, as in a real run."""
-    from crosstrain.comm import TorchComm
+    from crosstrain.comm.torch_backend import TorchComm
 
     return TorchComm.start(cpu=True)
 

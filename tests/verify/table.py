@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from crosstrain.verify import Report, Run, verify
+from crosstrain_verify import Report, Run, verify
 
 from tests.golden.cases import Case, cases
 

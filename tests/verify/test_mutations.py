@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import verify
+from crosstrain_verify import verify
 
 from tests.golden.cases import GOLDEN, load
 from tests.verify.mutations import LAUNCH, MUTATIONS, ONE

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import Report, verify
-from crosstrain.verify.cells import cells, launches, plain
+from crosstrain_verify import Report, verify
+from crosstrain_verify.notebook_cells import cells, launches, plain
 
 from tests.notebooks import notebooks
 from tests.notebooks.support import document, notebook

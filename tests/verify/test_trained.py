@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain.verify import verify
-from crosstrain.verify.compare import trained_otherwise
-from crosstrain.verify.traces import Parameter, RankTrace
+from crosstrain_verify import verify
+from crosstrain_verify.compare import trained_otherwise
+from crosstrain_verify.traces import Parameter, RankTrace
 
 
 def trace(*trained: int, steps: int = 4) -> RankTrace:

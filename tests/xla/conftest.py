@@ -10,4 +10,4 @@ if find_spec("torch_xla") is None:
     collect_ignore_glob = ["test_*.py"]
 else:
     # The fork server imports torch_xla once; its clients are made in each test's own process.
-    ranks._PRELOAD.append("crosstrain.comm_xla")
+    ranks._PRELOAD.append("crosstrain.comm.xla.backend")

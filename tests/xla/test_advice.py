@@ -33,7 +33,7 @@ def batches(accelerator: Accelerator, collate: Collate | None) -> Iterator[Tenso
 
 def counted(step: Callable[[Tensor, int], Any], collate: Collate | None = None) -> tuple[int, int, int]:
     """Graphs compiled after the second step, values read, operations on the CPU, over eight steps."""
-    from crosstrain.xla.watch import count
+    from crosstrain.comm.xla.watch import count
 
     accelerator = Accelerator()
     warnings.simplefilter("ignore")  # the watch speaks, as it should
@@ -174,7 +174,7 @@ def test_recurrent_layers_compile_for_each_length_and_refuse_packed_sequences() 
 
 
 def recurrent() -> tuple[int, int, bool]:
-    from crosstrain.xla.watch import count
+    from crosstrain.comm.xla.watch import count
 
     accelerator = Accelerator()
     layer = accelerator.prepare(nn.LSTM(2, 2, batch_first=True))

@@ -109,7 +109,7 @@ def test_batches_are_spread_over_the_devices() -> None:
 
 
 def shardings() -> tuple[str, str, str]:
-    from crosstrain.xla.api import internals
+    from crosstrain.comm.xla.api import internals
 
     accelerator = Accelerator()
     rows = [

@@ -37,7 +37,7 @@ def test_a_tensor_on_xla_before_the_accelerator_is_an_error_that_says_so() -> No
 
 
 def too_early() -> None:
-    from crosstrain.xla.api import torch_xla
+    from crosstrain.comm.xla.api import torch_xla
 
     torch.ones(2).to(torch_xla.device())
     Accelerator()

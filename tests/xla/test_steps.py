@@ -14,7 +14,7 @@ from tests.xla.support import difference, loader, model, on_xla, optimizer
 
 
 def compiled() -> int:
-    from crosstrain.xla.watch import count
+    from crosstrain.comm.xla.watch import count
 
     return count("UncachedCompile")
 

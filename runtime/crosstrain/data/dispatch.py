@@ -21,16 +21,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from crosstrain.comm import Comm
-
-from .loader import Pass, PreparedLoader, Read
-from .place import host
-from .rng import OrderRng, State, capture, restore
-from .rows import NotByRow, cut_rows, join_rows, rows_of
-from .samplers import Dealer, Drawn, known_length, samples
-from .self_sharded import RankWatch
-from .shard import Counts, Dealing, cut, groups, steps
-from .wire import aligned, pack, pack_objects, unpack, unpack_object
+from crosstrain.comm.placement import host
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import State, capture, restore
+from crosstrain.data.loader import Pass, PreparedLoader, Read
+from crosstrain.data.order_rng import OrderRng
+from crosstrain.data.rows import NotByRow, cut_rows, join_rows
+from crosstrain.data.samplers import Dealer, Drawn, known_length, samples
+from crosstrain.data.self_sharded import RankWatch
+from crosstrain.data.serialization import aligned, pack, pack_objects, unpack, unpack_object
+from crosstrain.data.sharding import Counts, Dealing, cut, groups, steps
+from crosstrain.utils.nested import rows_of
 
 _FIXED = 5  # numbers in front of a header: pass, step, kind, size, whether the skeleton is new
 _SHAPES = 96  # and at its end, for shapes

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from crosstrain import checks
-from crosstrain.comm import Comm
-
-from . import self_sharded
-from .adopted import misfit, own_sampler, share_of
+from crosstrain.comm.protocol import Comm
+from crosstrain.data import self_sharded
+from crosstrain.data.presharded import misfit, own_sampler, share_of
+from crosstrain.utils import checks
 
 
 def check_same_loader(loader: DataLoader[Any], comm: Comm, *, one_stream: bool) -> None:

@@ -11,15 +11,14 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
-from crosstrain.comm import Comm
-
-from . import unprepared
-from .active import ActiveLoaders
-from .plan import DataPlan
-from .rng import OrderRng, State
-from .samplers import SeedableRandomSampler
-from .shard import Counts, Dealing
-from .taken import Taken
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import State
+from crosstrain.data import unprepared_loops
+from crosstrain.data.options import DataPlan
+from crosstrain.data.order_rng import OrderRng
+from crosstrain.data.pass_rows import Taken
+from crosstrain.data.samplers import SeedableRandomSampler
+from crosstrain.data.sharding import Counts, Dealing
 
 Read = Callable[[], Iterator[Any]]
 """Begins a pass over the user's own loader."""
@@ -55,7 +54,7 @@ class Pass:
 
     first = True
     entered = 0
-    loops: tuple[unprepared.Loop, ...] = ()
+    loops: tuple[unprepared_loops.Loop, ...] = ()
 
     def __init__(self, loader: PreparedLoader, batches: Iterator[Any], start: State, done: int) -> None:
         self.loader = loader
@@ -118,6 +117,22 @@ class Pass:
         return self.counts.weights()
 
 
+class Iterations(Protocol):
+    """Who is told of every pass: see `active_loaders.ActiveLoaders`."""
+
+    def enter(self, run: Pass) -> None:
+        """A pass asks for its first batch."""
+        ...
+
+    def hand_out(self, run: Pass, batch: Any) -> Any:
+        """The batch, on its way to the loop."""
+        ...
+
+    def leave(self, run: Pass) -> None:
+        """The pass is over."""
+        ...
+
+
 class Feed(Protocol):
     """Where a prepared loader's batches come from."""
 
@@ -166,7 +181,7 @@ class Prepared:
 
     comm: Comm
     plan: DataPlan
-    active: ActiveLoaders
+    active: Iterations
     feed: Feed
     place: Callable[[Any], Any] | None
     progress: Progress
@@ -259,7 +274,7 @@ class PreparedLoader(DataLoader[Any]):
         receive = run.receive
         done = prepared.comm.batch_done
         if prepared.comm.replicas > 1:
-            run.entered, run.loops = unprepared.tick(), unprepared.asking(sys._getframe(1))
+            run.entered, run.loops = unprepared_loops.tick(), unprepared_loops.asking(sys._getframe(1))
         run.first_asked()
         progress.resume, progress.over = None, False  # not before: iter() alone gives up no position
         prepared.active.enter(run)

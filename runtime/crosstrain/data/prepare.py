@@ -10,21 +10,34 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from crosstrain.comm import Comm
-
-from . import unprepared
-from .active import ActiveLoaders
-from .adopted import AdoptedDealer, own_sampler
-from .dispatch import DispatchFeed
-from .feeds import CountingCollate, MapFeed, NodeShardFeed, StreamFeed, StreamShard, StreamShardFeed
-from .fingerprint import check_same_loader
-from .loader import Feed, Prepared, PreparedLoader, Progress
-from .plan import DataPlan
-from .rng import OrderRng
-from .samplers import Dealer, SeedableRandomSampler, SkipBatchSampler, generators, reach, seeded
-from .self_sharded import RankWatch, WatchedWorker
-from .shard import Dealing
-from .workers import SeedByRank
+from crosstrain.comm.protocol import Comm
+from crosstrain.data import unprepared_loops
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.batch_sources import (
+    CountingCollate,
+    MapFeed,
+    NodeShardFeed,
+    StreamFeed,
+    StreamShard,
+    StreamShardFeed,
+)
+from crosstrain.data.dispatch import DispatchFeed
+from crosstrain.data.fingerprint import check_same_loader
+from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
+from crosstrain.data.options import DataPlan
+from crosstrain.data.order_rng import OrderRng
+from crosstrain.data.presharded import AdoptedDealer, own_sampler
+from crosstrain.data.samplers import (
+    Dealer,
+    SeedableRandomSampler,
+    SkipBatchSampler,
+    generators,
+    reach,
+    seeded,
+)
+from crosstrain.data.self_sharded import RankWatch, WatchedWorker
+from crosstrain.data.sharding import Dealing
+from crosstrain.data.worker_seeds import SeedByRank
 
 
 def prepare_loader(
@@ -51,7 +64,7 @@ def prepare_loader(
     if not isinstance(loader, DataLoader):
         raise TypeError(f"only a torch DataLoader can be prepared, not {type(loader).__name__}.")
     if comm.replicas > 1:
-        unprepared.watch(PreparedLoader)
+        unprepared_loops.watch(PreparedLoader)
     attributes = dict(vars(loader))
     attributes["_iterator"] = None
     seedable = _seed_order(attributes, loader, comm, plan)

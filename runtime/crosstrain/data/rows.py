@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from crosstrain.containers import fields_of
-
-from .place import map_leaves
+from crosstrain.utils.nested import is_column, map_leaves, rows_of
 
 
 class NotByRow(ValueError):
     """The batch cannot be cut or joined by row."""
-
-
-def rows_of(batch: Any) -> int | None:
-    """The batch's number of rows: dimension 0 of its first tensor, or the length of its first list of plain values."""
-    if isinstance(batch, Tensor):
-        return batch.shape[0] if batch.ndim else None
-    if isinstance(batch, Mapping):
-        return _first(batch.values())
-    if _is_column(batch):
-        return len(batch)
-    if isinstance(batch, (list, tuple)):
-        return _first(batch)
-    return _first((fields_of(batch) or {}).values())
 
 
 def cut_rows(batch: Any, lo: int, hi: int) -> Any:
@@ -40,13 +24,13 @@ def cut_rows(batch: Any, lo: int, hi: int) -> Any:
     def part(leaf: Any) -> Any:
         if isinstance(leaf, Tensor) and leaf.ndim == 0:
             return leaf
-        if isinstance(leaf, Tensor) or _is_column(leaf):
+        if isinstance(leaf, Tensor) or is_column(leaf):
             if len(leaf) != n:
                 raise NotByRow(f"one part of the batch has {len(leaf)} rows and another {n}")
             return leaf[lo:hi]
         return leaf
 
-    return map_leaves(part, batch, _is_column)
+    return map_leaves(part, batch, is_column)
 
 
 def join_rows(batches: list[Any]) -> Any:
@@ -59,7 +43,7 @@ def join_rows(batches: list[Any]) -> Any:
     if len({len(column) for column in columns}) > 1:
         raise NotByRow("the batches differ in structure")
     joined = iter([_join(list(leaves)) for leaves in zip(*columns, strict=True)])
-    return map_leaves(lambda _: next(joined), batches[0], _is_column)
+    return map_leaves(lambda _: next(joined), batches[0], is_column)
 
 
 def _collect(batch: Any, into: list[Any]) -> None:
@@ -67,7 +51,7 @@ def _collect(batch: Any, into: list[Any]) -> None:
         into.append(leaf)
         return leaf
 
-    map_leaves(note, batch, _is_column)
+    map_leaves(note, batch, is_column)
 
 
 def _join(leaves: list[Any]) -> Any:
@@ -77,21 +61,8 @@ def _join(leaves: list[Any]) -> Any:
         if len(kinds) > 1 or not all(isinstance(leaf, Tensor) for leaf in leaves):
             raise NotByRow("tensors of the batches differ in shape or type")
         return torch.cat(leaves)
-    if _is_column(first):
+    if is_column(first):
         return type(first)(value for leaf in leaves for value in leaf)
     if isinstance(first, Tensor) or any(type(leaf) is not type(first) or leaf != first for leaf in leaves):
         raise NotByRow("the batches carry different values that belong to no row")
     return first
-
-
-def _is_column(value: Any) -> bool:
-    """A list or tuple of plain values, one for each row, such as the strings that torch's collate leaves in a list."""
-    return (
-        type(value) in (list, tuple)
-        and len(value) > 0
-        and all(isinstance(item, (str, bytes, int, float, bool)) for item in value)
-    )
-
-
-def _first(parts: Any) -> int | None:
-    return next((n for n in map(rows_of, parts) if n is not None), None)

@@ -19,11 +19,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from crosstrain import checks
-from crosstrain.comm import Comm
-
-from .rng import OrderRng, Reach, State
-from .shard import Batch, Counts, Dealing, Even, cut, deal, steps
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import State
+from crosstrain.data.order_rng import OrderRng, Reach
+from crosstrain.data.sharding import Batch, Counts, Dealing, Even, cut, deal, steps
+from crosstrain.utils import checks
 
 
 class SeedableRandomSampler(RandomSampler):

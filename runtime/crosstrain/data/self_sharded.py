@@ -16,9 +16,9 @@ from multiprocessing.queues import Queue
 from types import CodeType, FrameType
 from typing import Any
 
-from crosstrain import checks
-from crosstrain.checks import Place
-from crosstrain.frames import is_users
+from crosstrain.utils import checks
+from crosstrain.utils.checks import Place
+from crosstrain.utils.script_frames import is_users
 
 _VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _THE_RANK = "the process's rank"
@@ -159,7 +159,7 @@ def _tellers() -> frozenset[CodeType]:
     """Functions that tell the rank."""
     from torch import distributed
 
-    from crosstrain.process import ProcessViews
+    from crosstrain.compat.process_members import ProcessViews
 
     ours = (ProcessViews.process_index, ProcessViews.local_process_index)
     theirs = (distributed.get_rank, distributed.get_node_local_rank) if distributed.is_available() else ()

@@ -24,13 +24,13 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from crosstrain import summary
+from crosstrain.comm.visible_devices import prepare_torch_tpu
 from crosstrain.launch import failure, loopback, network, worker
-from crosstrain.launch.devices import prepare_torch_tpu
 from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, Resolved, UsageError
-from crosstrain.launch.plain import trains_alone
 from crosstrain.launch.target import Target
-from crosstrain.state import quiet as quiet_run
+from crosstrain.launch.unconverted import trains_alone
+from crosstrain.utils import run_summary
+from crosstrain.utils.messages import quiet as quiet_run
 
 LOCAL_BACKEND = "crosstrain-local"
 
@@ -49,7 +49,8 @@ def launch(resolved: Resolved, target: Target) -> int:
     if not resolved.options.debug:
         quiet()
     os.environ.update(_between_machines(resolved.options) | resolved.environment)
-    prepare_torch_tpu(resolved)
+    if not resolved.options.cpu:
+        prepare_torch_tpu(resolved.options.num_machines, resolved.num_processes)
     arguments = [
         str(Path(worker.__file__).resolve()),
         *([worker.BIND_CORES] if resolved.options.bind_cores else []),
@@ -106,11 +107,11 @@ def _no_log_dir(options: LaunchOptions) -> str | None:
 def _told_at_the_end(resolved: Resolved, scratch: Path) -> Iterator[None]:
     """One line on stderr, however it ends, with what the training came to; on the main machine."""
     path = scratch / "summary.jsonl"
-    os.environ[summary.VARIABLE] = str(path)
+    os.environ[run_summary.VARIABLE] = str(path)
     try:
         yield
     finally:
-        line = summary.describe(path, resolved.world_size)
+        line = run_summary.describe(path, resolved.world_size)
         if line and not quiet_run():
             print(f"crosstrain: {line}", file=sys.stderr)
 

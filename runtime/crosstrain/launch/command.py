@@ -209,7 +209,7 @@ def test(
 
 def _layered(context: typer.Context) -> tuple[LaunchOptions, dict[str, str]]:
     """The command's options over the environment's and the files', and where each is from; or an exit."""
-    from crosstrain.launch.layers import KINDS, layered
+    from crosstrain.launch.config import KINDS, layered
     from crosstrain.launch.options import UsageError
 
     said = {name: context.params.get(name) for name in KINDS}
@@ -227,8 +227,8 @@ def _resolve(context: typer.Context) -> Resolved:
     command = str(context.info_name)
     options, origin = _layered(context)
     try:
+        from crosstrain.comm.visible_devices import visible_devices
         from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
-        from crosstrain.launch.devices import visible_devices
 
         resolved = resolve(options, visible_devices(), origin=origin)
         agent.check_port(options)
@@ -244,8 +244,8 @@ def _resolve(context: typer.Context) -> Resolved:
 def _write_job(
     layers: tuple[LaunchOptions, dict[str, str]], target: Target, job_options: list[str], output: Path | None
 ) -> None:
-    from crosstrain.launch.emit import slurm
     from crosstrain.launch.options import UsageError
+    from crosstrain.launch.slurm import slurm
 
     try:
         text = slurm(*layers, target, job_options)
@@ -265,7 +265,7 @@ def config(
     config_file: Annotated[Path | None, typer.Option(help="Where to write it.")] = None,
 ) -> None:
     """Answer a few questions; launch then uses the answers as its defaults."""
-    from crosstrain.launch.layers import default_file, write_file
+    from crosstrain.launch.config import default_file, write_file
 
     path = config_file or default_file()
     try:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from crosstrain.comm.visible_devices import CHIPS, VISIBLE_DEVICES, Devices
 from crosstrain.config import CONFIG_VARIABLE
-from crosstrain.launch.devices import CHIPS, VISIBLE_DEVICES, Devices
 
 Precision = Literal["no", "fp16", "bf16"]
 RendezvousBackend = Literal["static", "c10d"]

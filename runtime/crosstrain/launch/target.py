@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # The files of this package whose frames are above a script's own.
-STARTERS = (
-    "launch/worker.py",
-    "launch/target.py",
-    "verify/server.py",
-    "verify/cells.py",
-    "verify/launched.py",
-    "notebook.py",
-)
+_STARTERS: set[Path] = set()
 
 
 class TargetNotFoundError(Exception):
@@ -74,12 +67,18 @@ class Target:
         exec(code, module.__dict__)
 
 
+def starts_scripts(file: str) -> None:
+    """The frames of this module stand before a script's own, and are left out of its traceback."""
+    _STARTERS.add(Path(file).resolve())
+
+
+starts_scripts(__file__)
+
+
 def clean_traceback(error: BaseException) -> str:
     """The traceback as `python script.py` would print it: without the frames that started the script."""
-    package = Path(__file__).resolve().parent.parent
-    own = {package / name for name in STARTERS}
     trace = error.__traceback__
-    while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() in own:
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() in _STARTERS:
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))
 

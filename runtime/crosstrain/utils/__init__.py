@@ -4,35 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crosstrain._lazy import homes, resolver
+from crosstrain.compat.lazy import homes, resolver
 
 if TYPE_CHECKING:
-    from crosstrain.comm import DistributedType
-    from crosstrain.data.padding import pad_collate
-    from crosstrain.frames import DistributedOperationException
-    from crosstrain.memory import (
-        clear_device_cache,
-        find_executable_batch_size,
-        release_memory,
-        should_reduce_batch_size,
-    )
-    from crosstrain.ops import (
-        broadcast,
-        broadcast_object_list,
-        concatenate,
-        convert_to_fp32,
-        copy_tensor_to_devices,
-        find_batch_size,
-        find_device,
-        gather,
-        gather_object,
-        pad_across_processes,
-        recursively_apply,
-        reduce,
-        send_to_device,
-        slice_tensors,
-    )
-    from crosstrain.seeding import set_seed, synchronize_rng_state, synchronize_rng_states
+    from crosstrain.comm.frames import DistributedOperationException
+    from crosstrain.comm.types import DistributedType
     from crosstrain.utils.dataclasses import (
         AutocastKwargs,
         DataLoaderConfiguration,
@@ -65,7 +41,31 @@ if TYPE_CHECKING:
         is_fp16_available,
         is_weights_only_available,
     )
+    from crosstrain.utils.memory import (
+        clear_device_cache,
+        find_executable_batch_size,
+        release_memory,
+        should_reduce_batch_size,
+    )
     from crosstrain.utils.modeling import load_checkpoint_in_model
+    from crosstrain.utils.nested import (
+        concatenate,
+        convert_to_fp32,
+        find_batch_size,
+        find_device,
+        recursively_apply,
+        send_to_device,
+        slice_tensors,
+    )
+    from crosstrain.utils.operations import (
+        broadcast,
+        broadcast_object_list,
+        copy_tensor_to_devices,
+        gather,
+        gather_object,
+        pad_across_processes,
+        reduce,
+    )
     from crosstrain.utils.other import (
         compare_versions,
         convert_bytes,
@@ -79,7 +79,9 @@ if TYPE_CHECKING:
         save,
         wait_for_everyone,
     )
+    from crosstrain.utils.padding import pad_collate
     from crosstrain.utils.progress import tqdm
+    from crosstrain.utils.random import set_seed, synchronize_rng_state, synchronize_rng_states
 
 __all__ = [
     "AutocastKwargs",
@@ -151,14 +153,14 @@ __getattr__ = resolver(
     __name__,
     homes(
         {
-            "comm": "DistributedType",
-            "frames": "DistributedOperationException",
-            "memory": "clear_device_cache find_executable_batch_size release_memory should_reduce_batch_size",
-            "ops": """broadcast broadcast_object_list concatenate convert_to_fp32 copy_tensor_to_devices
+            "comm.frames": "DistributedOperationException",
+            "comm.types": "DistributedType",
+            "utils.memory": "clear_device_cache find_executable_batch_size release_memory should_reduce_batch_size",
+            "utils.operations": """broadcast broadcast_object_list concatenate convert_to_fp32 copy_tensor_to_devices
                 find_batch_size find_device gather gather_object pad_across_processes recursively_apply
                 reduce send_to_device slice_tensors""",
-            "data.padding": "pad_collate",
-            "seeding": "set_seed synchronize_rng_state synchronize_rng_states",
+            "utils.padding": "pad_collate",
+            "utils.random": "set_seed synchronize_rng_state synchronize_rng_states",
             "utils.dataclasses": """AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration
                 DistributedDataParallelKwargs DynamoBackend FullyShardedDataParallelPlugin
                 GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler
@@ -174,7 +176,7 @@ __getattr__ = resolver(
         }
     ),
     globals(),
-    others=("elsewhere", "utils.imports"),
+    others=("compat.not_supported", "utils.imports"),
 )
 
 

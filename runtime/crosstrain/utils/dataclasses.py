@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 # Scripts import these from here, too.
-from crosstrain.comm_types import DistributedType as DistributedType
-from crosstrain.comm_types import RNGType as RNGType
-from crosstrain.comm_types import Words
+from crosstrain.comm.types import DistributedType as DistributedType
+from crosstrain.comm.types import RNGType as RNGType
+from crosstrain.comm.types import Words
 from crosstrain.config import parse_flag
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from crosstrain.comm import has_bf16, has_device, knows_device
+from crosstrain.comm.devices import has_bf16, has_device, knows_device
 
 # Where the name in the function is not the name of the package.
 _PACKAGES = {

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from crosstrain.elsewhere import refuse
-from crosstrain.model import unwrap
-from crosstrain.weights import load_into, tied_names, weights_for
+from crosstrain.checkpoint.weights import load_into, tied_names, weights_for
+from crosstrain.compat.not_supported import refuse
+from crosstrain.step.model import unwrap
 
 _BIG = "install accelerate for big-model inference (it works beside crosstrain)"
 

@@ -1,19 +1,29 @@
-"""Names that users import from ``accelerate.utils.operations``."""
+"""Operations on nested tensors (tuples, lists, dicts, dataclasses and what looks like them) over all ranks of the run.
 
-from crosstrain.frames import DistributedOperationException
-from crosstrain.ops import (
-    broadcast,
-    broadcast_object_list,
+Scripts import them from here, as from ``accelerate.utils.operations``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from crosstrain.comm import collectives, double_reduction
+from crosstrain.comm.frames import DistributedOperationException
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.types import HOST
+from crosstrain.state import RUN
+from crosstrain.utils import checks
+from crosstrain.utils.nested import (
     concatenate,
     convert_to_fp32,
-    copy_tensor_to_devices,
     find_batch_size,
     find_device,
-    gather,
-    gather_object,
-    pad_across_processes,
+    leaves,
+    map_tensors,
+    pad_to,
     recursively_apply,
-    reduce,
     send_to_device,
     slice_tensors,
 )
@@ -35,3 +45,126 @@ __all__ = [
     "send_to_device",
     "slice_tensors",
 ]
+
+T = TypeVar("T")
+
+
+def gather(tensor: T) -> T:
+    """Concatenate over the ranks along dim 0, in rank order: n rows become P * n, 0-d becomes (P,).
+
+    Every rank must bring the same shapes (`pad_across_processes` makes them so). One process: ``tensor``
+    itself. Raises TypeError for leaves that are not tensors.
+    """
+    return collectives.gather(tensor, RUN.comm)
+
+
+def gather_object(obj: Any) -> Any:
+    """The ranks' lists, joined in rank order; what is not a list counts as a list of one. One process: ``obj``."""
+    comm = RUN.comm
+    if comm.world == 1:
+        return obj
+    joined: list[Any] = []
+    for part in comm.all_gather_object(obj):
+        joined.extend(part) if isinstance(part, (list, tuple)) else joined.append(part)
+    return joined
+
+
+def broadcast(tensor: T, from_process: int = 0) -> T:
+    """Copy one process's tensors to all, in place; returns ``tensor``."""
+    comm = RUN.comm
+    if comm.world > 1:
+        map_tensors(lambda leaf: comm.broadcast(leaf, from_process), tensor, strict="broadcast")
+    return tensor
+
+
+def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
+    """Replace the items of every process's list by those of one process; returns the list."""
+    object_list[:] = RUN.comm.broadcast_object(object_list, from_process)
+    return object_list
+
+
+def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
+    """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own.
+
+    Raises RuntimeError for the sum of a tensor that `reduce` or `gather` returned.
+    """
+    if reduction not in ("sum", "mean", "max", "min", "none"):
+        raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
+    comm = RUN.comm
+    own = comm.world == 1 or reduction == "none"
+    if not own and reduction == "sum" and scale == 1.0:
+        _refuse_reduced(tensor, comm)
+
+    def one(leaf: Tensor) -> Tensor:
+        out = leaf.clone() if own else comm.all_reduce(leaf, reduction)
+        return out if scale == 1.0 else out * scale
+
+    result: T = map_tensors(one, tensor, strict="reduce")
+    if not own:
+        double_reduction.remember(leaves(result), "reduce")
+    return result
+
+
+def _refuse_reduced(tensor: Any, comm: Comm) -> None:
+    """Raise on every rank where one of them would sum what is global already."""
+    tensors = leaves(tensor)
+    said = double_reduction.problem(tensors, 'accelerator.reduce(..., "sum")')
+    if said is None:
+        return
+    checks.failed(double_reduction.KIND, said)
+    if all(leaf.device.type == HOST.type for leaf in tensors):
+        comm.refuse(said)
+    raise RuntimeError(said)  # on a device the other ranks exchange nothing that could carry it
+
+
+def pad_across_processes(tensor: T, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> T:
+    """Pad ``dim`` with ``pad_index`` to the longest over the ranks, behind (or before) the values.
+
+    A tensor without that dimension, and equal sizes, are returned unchanged.
+    """
+    comm = RUN.comm
+    if comm.world == 1:
+        return tensor
+    shapes = comm.all_gather_object([tuple(leaf.shape) for leaf in leaves(tensor)])
+    longest = iter(_longest(shapes, dim))
+
+    def pad(leaf: Tensor) -> Tensor:
+        if not -leaf.dim() <= dim < leaf.dim():
+            return leaf
+        return pad_to(leaf, next(longest), dim, pad_index, pad_first)
+
+    padded: T = map_tensors(pad, tensor, strict="pad_across_processes")
+    return padded
+
+
+def _longest(shapes: list[list[tuple[int, ...]]], dim: int) -> list[int]:
+    """From each rank's shapes, the longest ``dim`` of every tensor that has it; other sizes must be equal."""
+    longest = []
+    for index in range(max(map(len, shapes))):
+        there = [rank[index] if index < len(rank) else None for rank in shapes]
+        having = [shape for shape in there if shape is not None and -len(shape) <= dim < len(shape)]
+        if not having:
+            continue
+        if len(having) < len(there) or len({_without(shape, dim) for shape in having}) > 1:
+            lines = "\n".join(f"  rank {rank}: {shape}" for rank, shape in enumerate(there))
+            raise DistributedOperationException(
+                f"pad_across_processes pads dim {dim} of tensors that are otherwise alike on every rank; tensor "
+                f"{index} has these shapes:\n{lines}"
+            )
+        longest.append(max(shape[dim] for shape in having))
+    return longest
+
+
+def _without(shape: tuple[int, ...], dim: int) -> tuple[int | None, ...]:
+    """The shape with a gap at ``dim``."""
+    place = dim % len(shape)
+    return (*shape[:place], None, *shape[place + 1 :])
+
+
+def copy_tensor_to_devices(tensor: Tensor | None = None) -> Tensor:
+    """The main process's tensor on every process's device; the others pass None."""
+    comm = RUN.comm
+    shared = comm.broadcast_object(tensor if comm.rank == 0 else None)
+    if shared is None:
+        raise ValueError("copy_tensor_to_devices: the main process brought no tensor")
+    return shared.to(comm.device)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from crosstrain.model import is_sharded, unwrap
-from crosstrain.precision import compiled_inner
+from crosstrain.checkpoint.weights import save_object
 from crosstrain.state import PartialState
-from crosstrain.weights import save_object
+from crosstrain.step.model import is_sharded, unwrap
+from crosstrain.step.precision import compiled_inner
 
 
 def wait_for_everyone() -> None:

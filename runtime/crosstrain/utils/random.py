@@ -1,5 +1,55 @@
-"""Names that users import from ``accelerate.utils.random``."""
+"""Seeds and random states over the ranks."""
 
-from crosstrain.seeding import set_seed, synchronize_rng_state, synchronize_rng_states
+from __future__ import annotations
 
-__all__ = ["set_seed", "synchronize_rng_state", "synchronize_rng_states"]
+import random
+import sys
+from collections.abc import Iterable
+
+import torch
+
+from crosstrain.comm.random_streams import capture, check_streams, restore
+from crosstrain.state import RUN
+
+
+def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
+    """Seed python, numpy (where it is loaded), torch and the device.
+
+    The same numbers on every rank, unless ``device_specific``: then rank r uses ``seed + r``, so that noise,
+    dropout and in-process augmentation differ between ranks. ``deterministic`` asks torch for deterministic
+    algorithms.
+    """
+    common = seed
+    if device_specific:
+        seed += RUN.comm.rank
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)  # every device's generator too
+    if RUN.started:
+        RUN.comm.seed(common if not RUN.comm.averages else seed)
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+
+
+def synchronize_rng_states(rng_types: Iterable[str], generator: torch.Generator | None = None) -> None:
+    """Copy rank 0's random streams to every rank.
+
+    ``rng_types``: "torch", "python", "numpy", "generator" (the one given), or a device's type.
+    """
+    for kind in rng_types:
+        synchronize_rng_state(str(kind), generator)
+
+
+def synchronize_rng_state(rng_type: str | None = None, generator: torch.Generator | None = None) -> None:
+    """Copy one of rank 0's random streams to every rank: see `synchronize_rng_states`."""
+    comm = RUN.comm
+    if comm.world == 1:
+        return
+    if rng_type == "generator":
+        if generator is None:
+            raise ValueError("rng_type 'generator' needs the generator to synchronize")
+        generator.set_state(comm.broadcast_object(generator.get_state()))
+        return
+    check_streams((rng_type or "torch",))
+    restore(comm.broadcast_object(capture((rng_type or "torch",))))

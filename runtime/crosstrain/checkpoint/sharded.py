@@ -1,0 +1,118 @@
+"""Sharded models and their optimizers in a checkpoint: whole in files like any other's, or each process its part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.distributed.checkpoint import state_dict as dcp_state
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.optim import Optimizer
+
+from crosstrain.checkpoint import state_files
+from crosstrain.checkpoint.sharded_reader import SafePlanner, check_indexes
+from crosstrain.step.fsdp import full_optimizer_state, load_full_optimizer_state
+from crosstrain.step.optimizer import Gate
+
+
+def gates_of(model: nn.Module, gates: Sequence[Gate]) -> list[Gate]:
+    """The optimizers over this model's parameters."""
+    return [gate for gate in gates if gate.owns(model.parameters())]
+
+
+def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
+    """The one sharded model that the optimizer trains; ValueError if there is none or more than one."""
+    mine = {id(param) for group in optimizer.param_groups for param in group["params"]}
+    owners = [model for model in models if any(id(param) in mine for param in model.parameters())]
+    if len(owners) != 1:
+        raise ValueError(
+            f"the {type(optimizer).__name__} trains {len(owners)} of the sharded models; its state is saved by "
+            f"parameter name, so give every sharded model an optimizer of its own"
+        )
+    return owners[0]
+
+
+def save_parts(model: nn.Module, gates: Sequence[Gate], folder: Path, writer: bool) -> None:
+    """Every process writes its part of the model and its optimizers (collective); one the groups of those
+    optimizers that have no state yet."""
+    mine = gates_of(model, gates)
+    state_dict_saver.save(_parts(model, mine), checkpoint_id=str(folder))
+    for index, gate in enumerate(mine):
+        if writer and not gate.optimizer.state:
+            state_files.save(groups_of(gate.optimizer), folder / f"groups_{index}.bin")
+
+
+def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
+    """Read what `save_parts` wrote, with any number of processes (collective)."""
+    mine = gates_of(model, gates)
+    for index, gate in enumerate(mine):
+        fresh = folder / f"groups_{index}.bin"
+        if fresh.is_file():
+            start_anew(gate.optimizer, state_files.load(fresh))
+        elif not gate.optimizer.state:
+            make_state(model, gate)
+    state = _parts(model, mine)
+    check_indexes(folder)
+    state_dict_loader.load(state, checkpoint_id=str(folder), planner=SafePlanner())
+    dcp_state.set_model_state_dict(model, state["model"])
+    for index, gate in enumerate(mine):
+        if f"optimizer_{index}" in state:
+            with gate.bypassed():
+                dcp_state.set_optimizer_state_dict(model, gate.optimizer, state[f"optimizer_{index}"])
+
+
+def _parts(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+    """The model and those optimizers that have a state.
+
+    torch gives the others one on the way, by a step with gradients of zero: their next step, then their
+    second, would be corrected for less bias than without the checkpoint.
+    """
+    state: dict[str, Any] = {"model": dcp_state.get_model_state_dict(model)}
+    for index, gate in enumerate(gates):
+        if gate.optimizer.state:
+            with gate.bypassed():
+                state[f"optimizer_{index}"] = dcp_state.get_optimizer_state_dict(model, gate.optimizer)
+    return state
+
+
+def make_state(model: nn.Module, gate: Gate) -> None:
+    """A state to load into (collective)."""
+    with gate.bypassed():
+        dcp_state.get_optimizer_state_dict(model, gate.optimizer)
+
+
+def groups_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The options of every group, without its parameters."""
+    return [{name: v for name, v in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
+def start_anew(optimizer: Optimizer, groups: list[dict[str, Any]]) -> None:
+    """No state, and these options."""
+    optimizer.state.clear()
+    for group, options in zip(optimizer.param_groups, groups, strict=True):
+        group.update(options)
+
+
+class WholeOptimizer:
+    """An optimizer over sharded parameters whose state is saved whole, by parameter name."""
+
+    def __init__(self, gate: Gate, models: Sequence[nn.Module]) -> None:
+        self._gate = gate
+        self._model = model_of(gate.optimizer, models)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state on rank 0 (collective); only the groups where there is no state yet."""
+        if not self._gate.optimizer.state:
+            return {"groups": groups_of(self._gate.optimizer)}
+        with self._gate.bypassed():
+            return full_optimizer_state(self._model, self._gate.optimizer)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this process's part of it (collective)."""
+        if "groups" in state:
+            start_anew(self._gate.optimizer, state["groups"])
+            return
+        with self._gate.bypassed():
+            load_full_optimizer_state(self._model, self._gate.optimizer, state)

@@ -1,0 +1,87 @@
+"""What a checkpoint holds besides weights: random states, and how to read files without running their code."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.types import HOST
+from crosstrain.utils.files import write_atomically
+
+
+def save(state: Any, path: Path) -> None:
+    """torch.save, atomic."""
+    write_atomically(path, lambda beside: torch.save(state, beside))
+
+
+def load(path: Path, allow_pickle: bool = False) -> Any:
+    """Read tensors and plain values; ValueError for anything that would have to be unpickled.
+
+    ``allow_pickle``: read that too, which runs whatever code the file names.
+    """
+    if allow_pickle:
+        return torch.load(path, map_location=HOST, weights_only=False)
+    try:
+        return torch.load(path, map_location=HOST, weights_only=True)
+    except Exception as error:
+        if "weights_only" not in str(error) and "WeightsUnpickler" not in str(error):
+            raise
+        raise ValueError(
+            f"{path} holds objects that only running code from the file could restore; that is not done. Return "
+            f"tensors and plain values from state_dict(), or allow their classes with "
+            f"torch.serialization.add_safe_globals([...]), or pass load_state(allow_pickle=True) if you trust the file. ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def random_states(comm: Comm) -> dict[str, Any]:
+    """This process's random streams, under accelerate's names, as tensors and plain values."""
+    states: dict[str, Any] = {
+        "random_state": random.getstate(),
+        "torch_manual_seed": torch.get_rng_state(),
+    }
+    if numpy := sys.modules.get("numpy"):
+        kind, words, *rest = numpy.random.get_state()
+        states["numpy_random_seed"] = (kind, words.tolist(), *rest)
+    if (state := comm.random_state()) is not None:
+        states["device_rng_state"] = state
+    return states
+
+
+def restore_random_states(states: dict[str, Any], comm: Comm) -> None:
+    """Continue this process's random streams; the device's comes last, and before anything is drawn from it."""
+    version, words, gauss = states["random_state"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(states["torch_manual_seed"])
+    if (numpy := sys.modules.get("numpy")) and "numpy_random_seed" in states:
+        kind, words, *rest = states["numpy_random_seed"]
+        numpy.random.set_state((kind, numpy.asarray(words, dtype=numpy.uint32), *rest))
+    device = comm.device
+    if "device_rng_state" in states:
+        comm.set_random_state(states["device_rng_state"])
+    elif device.index is not None:  # accelerate keeps a list with the state of every device of the machine
+        everywhere = states.get(f"torch_{device.type}_manual_seed", [])
+        if device.index < len(everywhere):
+            comm.set_random_state(everywhere[device.index])
+
+
+def load_random_states(path: Path) -> dict[str, Any] | None:
+    """A rank's states; None, with a warning, where the file cannot be read without running its code."""
+    numpy = sys.modules.get("numpy")
+    allowed: list[Any] = []
+    if numpy is not None:  # accelerate stores numpy's words as an array
+        core = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
+        allowed = [numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32))]
+        allowed.append(vars(core)["_reconstruct"])
+    try:
+        with torch.serialization.safe_globals(allowed):
+            states = load(path)
+    except ValueError as error:
+        warnings.warn(f"random streams are not restored: {error}", stacklevel=2)
+        return None
+    return states if isinstance(states, dict) else None

@@ -1,0 +1,64 @@
+"""What this machine's devices are and can do, asked by their type; no run has to be started."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def knows_device(name: str) -> bool:
+    """Whether torch knows a type of device by this name, here or on another machine."""
+    try:
+        torch.device(name)
+    except RuntimeError:
+        return False
+    return True
+
+
+def has_device(name: str) -> bool:
+    """Whether this machine has a device of this type."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return name == "cpu" or (accelerator is not None and accelerator.type == name)
+
+
+def has_bf16() -> bool:
+    """Whether this machine's device (or, without one, its CPU) computes in bfloat16."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return True
+    supported = getattr(torch.get_device_module(accelerator), "is_bf16_supported", None)
+    return supported is None or bool(supported())
+
+
+def any_device() -> bool:
+    """Whether this machine has an accelerator."""
+    return torch.accelerator.is_available()
+
+
+def empty_device_cache() -> None:
+    """Give cached memory back to the device."""
+    if torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
+
+
+def may_have_context() -> bool:
+    """Whether this process has, or may have, a context on an accelerator: not every kind of device can be asked.
+
+    To look at its memory instead might make the context.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return False
+    ask = getattr(torch.get_device_module(accelerator), "is_initialized", None)
+    return ask is None or bool(ask())
+
+
+def device_random_state(kind: str) -> Tensor:
+    """The random stream of this process's device of that type."""
+    state: Tensor = torch.get_device_module(kind).get_rng_state()
+    return state
+
+
+def set_device_random_state(kind: str, state: Tensor) -> None:
+    """Continue that stream from ``state``."""
+    torch.get_device_module(kind).set_rng_state(state)

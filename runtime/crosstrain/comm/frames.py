@@ -1,0 +1,161 @@
+"""Small messages between the processes: every rank contributes one frame, every rank sees them all.
+
+A frame has a fixed size, so one `all_gather` of equal buffers carries any small message, and its header says
+what each rank believes it is doing. Ranks that do different things, or the same thing with different shapes,
+all learn it from the same headers and raise the same error, where the collective itself would hang, abort the
+process or return garbage.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from crosstrain.utils.script_frames import caller
+
+FRAME = 6144  # the state of a random generator, which every shuffled pass sends, fits into one
+HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
+CAPACITY = FRAME - HEADER
+_REFUSAL = "refused:"  # the operation of a rank that found something wrong and makes no collective
+_HEAD = struct.Struct("3q")  # operation, signature, length
+
+Gather = Callable[[Tensor, Tensor], None]  # (out of world * n bytes, n bytes)
+
+
+class DistributedOperationException(RuntimeError):
+    """The ranks are about to do different things, or the same thing with different shapes."""
+
+
+class Refused(RuntimeError):
+    """What one rank found wrong before a collective, raised on every rank."""
+
+
+class Frames:
+    """One frame per rank and call; ``gather`` is the backend's all_gather of equal byte buffers."""
+
+    def __init__(self, rank: int, world: int, gather: Gather) -> None:
+        self.operation = ""  # what this rank is in the middle of
+        self.turn = 0  # its number: tells a long operation from many of one kind
+        self._rank = rank
+        self._world = world
+        self._gather = gather
+        # Made once and written over: what is made anew for each message costs as much as all the rest of it.
+        self._frame, self._received = bytearray(FRAME), bytearray(world * FRAME)
+        self._view = memoryview(self._received)
+        with torch.inference_mode(False):  # made in that mode, they could only be written in it
+            self._mine, self._all = _bytes(self._frame), _bytes(self._received)
+
+    def exchange(self, operation: str, payload: bytes, describe: str = "") -> list[bytes]:
+        """Send bytes, of any length on any rank; receive those of all ranks, in order.
+
+        ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises on every rank
+        DistributedOperationException when operation or description differ, naming ranks and source lines.
+        """
+        lengths = self._trade(operation, payload, describe)
+        longest = max(lengths)
+        if longest <= CAPACITY:
+            starts = range(HEADER, self._world * FRAME, FRAME)
+            return [bytes(self._view[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
+        everything = bytearray(self._world * longest)
+        self.enter(operation)
+        self._gather(_bytes(everything), _bytes(bytearray(payload).ljust(longest, b"\0")))
+        self.operation = ""
+        starts = range(0, self._world * longest, longest)
+        return [bytes(everything[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
+
+    def enter(self, operation: str) -> None:
+        """This rank begins to wait for the others."""
+        self.turn += 1
+        self.operation = operation
+
+    def agree(self, operation: str, describe: str = "") -> None:
+        """Only check that every rank is here, doing the same: a barrier."""
+        self._trade(operation, b"", describe)
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise `Refused` here, and on every other rank in the exchange that it is about to make."""
+        self._trade(_REFUSAL, b"", problem)  # raises, unless every rank refuses the same
+        self._complain(_REFUSAL, problem)
+
+    def _trade(self, operation: str, payload: bytes, describe: str) -> list[int]:
+        """One frame of every rank in `_received`; the lengths of their payloads. One that is too long stays behind."""
+        head = _HEAD.pack(_code(operation), _code(describe), len(payload))
+        sent = head.ljust(HEADER, b"\0") + (payload if len(payload) <= CAPACITY else b"")
+        self._frame[: len(sent)] = sent  # behind it stays what an earlier message left there
+        self.enter(f"{operation} {describe}".rstrip())
+        self._gather(self._all, self._mine)
+        self.operation = ""
+        lengths = []
+        for start in range(0, self._world * FRAME, FRAME):
+            lengths.append(_HEAD.unpack_from(self._received, start)[2])
+            if not self._received.startswith(head[:16], start):
+                self._complain(operation, describe)
+        return lengths
+
+    def _complain(self, operation: str, describe: str) -> NoReturn:
+        """Every rank comes here together: collect what each is doing, and raise."""
+        text = f"{operation} {describe}".strip()
+        if operation != _REFUSAL:
+            text += f" at {caller()}"
+        frame = bytearray(text.encode()[:FRAME]).ljust(FRAME, b"\0")
+        table = bytearray(self._world * FRAME)
+        self._gather(_bytes(table), _bytes(frame))
+        rows = [table[start : start + FRAME] for start in range(0, self._world * FRAME, FRAME)]
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
+        for said in texts:
+            if said.startswith(_REFUSAL):
+                raise Refused(said.removeprefix(_REFUSAL).strip())
+        lines = "\n".join(f"  rank {rank}: {line}" for rank, line in enumerate(texts))
+        raise DistributedOperationException(
+            f"the ranks disagree about the next collective:\n{lines}\nEvery rank must reach the same "
+            f"collective calls in the same order, with equal shapes: look for one under `if is_main_process`, "
+            f"or pad with accelerator.pad_across_processes first."
+        )
+
+
+def _bytes(memory: bytearray) -> Tensor:
+    """A tensor that is this memory."""
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+@lru_cache(maxsize=1024)
+def _code(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def raw(tensor: Tensor) -> bytes:
+    """A copy of the memory of a contiguous tensor on the CPU. TypeError for one that only stands for others."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
+        raise TypeError(
+            f"a {type(tensor).__name__} has no memory of its own that could be sent: use its full_tensor() or "
+            f"to_local()"
+        )
+    return ctypes.string_at(address, tensor.nbytes)
+
+
+def from_raw(parts: list[bytes], like: Tensor) -> Tensor:
+    """(len(parts), *like.shape) of the dtype of ``like``, from the memory of as many tensors like it."""
+    shape = (len(parts), *like.shape)
+    if like.numel() == 0:
+        return torch.empty(shape, dtype=like.dtype)
+    return torch.frombuffer(bytearray().join(parts), dtype=like.dtype).view(shape)
+
+
+def describe(tensors: list[Tensor]) -> str:
+    """Shapes and dtypes, for messages."""
+    return "of " + ", ".join(_describe(tensor.shape, tensor.dtype) for tensor in tensors)
+
+
+@lru_cache(maxsize=1024)
+def _describe(shape: torch.Size, dtype: torch.dtype) -> str:
+    return f"{tuple(shape)} {str(dtype).removeprefix('torch.')}"

@@ -1,0 +1,172 @@
+"""Where every rank is, when one of them has waited too long.
+
+The thread that answers looks at the store once a second. It must not sleep inside the store: it would be torn
+down there when the process ends, and take the process with it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed.distributed_c10d import _get_default_store
+
+from crosstrain.utils.script_frames import caller
+
+INTERVAL = 1.0  # seconds
+PATIENCE = timedelta(seconds=5)
+REPORT_SECONDS = 60.0  # of waiting in one collective, after which the places are printed
+# Keys of the store. Whoever wants the places asks in a round of its own; every rank answers each round once.
+_CLAIM = "crosstrain/claim/{round}"
+_ASKED = "crosstrain/asked/{round}"
+_PLACE = "crosstrain/place/{round}/{rank}"
+_SILENT = "does not answer: its process has ended, or its machine cannot be reached"
+
+
+@dataclass
+class _Report:
+    """The places that this rank has asked for."""
+
+    round: int
+    turn: int
+    operation: str
+    deadline: float
+
+
+class Watch:
+    """A thread of each rank that says, when somebody asks, what the rank's main thread does.
+
+    It asks itself when the main thread has waited for long: one rank prints then where all of them are.
+
+    ``activity``: the number of the collective that this rank is in, and its name, "" outside.
+    """
+
+    def __init__(self, rank: int, world: int, activity: Callable[[], tuple[int, str]]) -> None:
+        self._rank = rank
+        self._world = world
+        self._activity = activity
+        self._round = 0
+        self._turn, self._since = 0, time.monotonic()
+        self._told = -1  # the turn whose waiting has been reported, by whichever rank
+        self._report: _Report | None = None
+        store: Any = _get_default_store()
+        # Who waits holds the connection: each side has one of its own.
+        self._mouth, self._ears = store.clone(), store.clone()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crosstrain-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._over.set()
+        self._thread.join()
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(INTERVAL):
+                turn, operation = self._activity()
+                self._answer(turn)
+                if self._report is not None:
+                    self._collect(self._report, turn)
+                elif operation and turn == self._turn:
+                    self._look_at_the_clock(turn, operation)
+                else:
+                    self._turn, self._since = turn, time.monotonic()
+        except RuntimeError:  # the process that keeps the store has ended
+            return
+
+    def _answer(self, turn: int) -> None:
+        if self._ears.check([_ASKED.format(round=self._round)]):
+            self._ears.set(_PLACE.format(round=self._round, rank=self._rank), self._here())
+            self._round += 1
+            self._told = turn
+
+    def _look_at_the_clock(self, turn: int, operation: str) -> None:
+        """Ask for the places when this rank has waited for long, and no other has asked."""
+        now = time.monotonic()
+        if now - self._since < REPORT_SECONDS or turn == self._told:
+            return
+        self._told = turn
+        if self._ears.add(_CLAIM.format(round=self._round), 1) == 1:
+            self._report = _Report(self._round, turn, operation, now + PATIENCE.total_seconds())
+            self._ears.set(_ASKED.format(round=self._round), "1")
+
+    def _collect(self, report: _Report, turn: int) -> None:
+        """Print the places when all have answered, or nobody else will. A wait that is over needs no report."""
+        keys = [_PLACE.format(round=report.round, rank=rank) for rank in range(self._world)]
+        if turn == report.turn and not self._ears.check(keys) and time.monotonic() < report.deadline:
+            return
+        self._report = None
+        if turn != report.turn:
+            return
+        there = [self._ears.check([key]) for key in keys]
+        places = [
+            bytes(self._ears.get(key)).decode() if known else _SILENT
+            for key, known in zip(keys, there, strict=True)
+        ]
+        sys.stderr.write(
+            f"crosstrain: rank {self._rank} has waited {time.monotonic() - self._since:.0f} s in "
+            f"{_table(report.operation, places)}\nIf the missing ranks make this call, the run goes on; otherwise the "
+            f"time-out ends it (InitProcessGroupKwargs(timeout=...), `crosstrain launch --timeout`).\n"
+        )
+
+    def _here(self) -> str:
+        frame: Any = sys._current_frames().get(threading.main_thread().ident or 0)
+        _, operation = self._activity()
+        line = caller(frame)
+        return f"waits in {operation} at {line}" if operation else f"in no collective, at {line}"
+
+    # -- the main thread --------------------------------------------------------------------------
+
+    def explain(self, error: Exception) -> RuntimeError:
+        """The error of a collective, with what every rank is doing and which ones did not come."""
+        _, mine = self._activity()
+        return RuntimeError(
+            f"rank {self._rank} waited in vain in {_table(mine, self._ask())}\nEvery rank must reach the same "
+            f"collective calls: look at the lines above for a branch that only some ranks take, a loop with "
+            f"different numbers of batches, or work that takes longer than the time-out "
+            f"(InitProcessGroupKwargs(timeout=...), `crosstrain launch --timeout`).\nThe backend said: {error}"
+        )
+
+    def _ask(self) -> list[str]:
+        number = self._round
+        try:
+            self._mouth.set(_ASKED.format(round=number), "1")
+        except RuntimeError:
+            return [
+                "cannot be asked any more: the process that keeps the ranks' store has ended"
+            ] * self._world
+        return [self._place_of(_PLACE.format(round=number, rank=rank)) for rank in range(self._world)]
+
+    def _place_of(self, key: str) -> str:
+        try:
+            self._mouth.wait([key], PATIENCE)
+            return bytes(self._mouth.get(key)).decode()
+        except RuntimeError:
+            return _SILENT
+
+
+def _table(operation: str, places: list[str]) -> str:
+    """The operation, the ranks that are not in it, and a line for each rank."""
+    missing = [rank for rank, place in enumerate(places) if f"waits in {operation} at " not in place]
+    who = f"missing: {', '.join(f'rank {rank}' for rank in missing)}" if missing else "nobody is missing now"
+    lines = "\n".join(f"  rank {rank}: {place}" for rank, place in enumerate(places))
+    return f"{operation} ({who}):\n{lines}"
+
+
+class Watched:
+    """A collective that has been started, whose failure is explained."""
+
+    def __init__(self, work: Any, wait: Callable[[Callable[[], object]], object]) -> None:
+        self._work = work
+        self._wait = wait
+
+    def wait(self) -> object:
+        return self._wait(self._work.wait)

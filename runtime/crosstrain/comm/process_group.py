@@ -1,0 +1,162 @@
+"""The process group: the one that is there already, or a new one that the launcher's variables describe."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import wraps
+from inspect import signature
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from crosstrain.config import Place, read_place
+from crosstrain.utils.messages import say
+from crosstrain.utils.script_frames import caller
+
+
+def joined_place() -> Place:
+    """Our place in a group that was there before; local numbers are the environment's if it agrees."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    said = read_place()
+    if said is not None and (said.rank, said.world) == (rank, world):
+        return said
+    count = max(1, torch.accelerator.device_count())
+    return Place(rank, world, local_rank=rank % count, local_world=min(world, count))
+
+
+def start_group(
+    device: torch.device,
+    place: Place,
+    backend: str | None,
+    init_method: str | None,
+    timeout: timedelta | None,
+) -> None:
+    """Start the group of this process's place; RuntimeError when the others' address is not known, or not found.
+
+    One process that was launched gets a group too, so that what a script itself calls of torch.distributed works;
+    it has nobody to find, and needs no address.
+    """
+    alone = place.world == 1 and init_method is None
+    if not alone and init_method is None and (place.master_addr is None or place.master_port is None):
+        raise RuntimeError(
+            f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: "
+            f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` "
+            f"or `torchrun`, or unset RANK and WORLD_SIZE to run one process."
+        )
+    if init_method is None:
+        init_method = f"tcp://{place.master_addr}:{place.master_port}"
+        if "RANK" in os.environ:
+            init_method = "env://"
+    meeting = {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    # Default arguments in this module are the group that exists when it is first imported. One that is held in them
+    # cannot end: its threads would live on while the interpreter is taken down.
+    importlib.import_module("torch.distributed.nn.functional")
+    try:
+        dist.init_process_group(
+            backend or _backend_for(device, place.world),
+            rank=place.rank,
+            world_size=place.world,
+            timeout=timeout,
+            **meeting,
+        )
+    except dist.DistError as error:
+        raise RuntimeError(
+            f"rank {place.rank} of {place.world} did not find the others at "
+            f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, "
+            f"and is the port free and reachable?"
+        ) from error
+
+
+def _backend_for(device: torch.device, world: int) -> str:
+    """Objects and CPU tensors travel by gloo even where the device has a backend of its own."""
+    own = dist.get_default_backend_for_device(device)
+    if world == 1 and not dist.is_backend_available(own):
+        own = "gloo"  # torch was built without the device's own, which one process can do without
+    return own if device.type == "cpu" else f"cpu:gloo,{device.type}:{own}"
+
+
+def group_device_types() -> set[str]:
+    """The device types that the default group has a backend for ("cpu:gloo,cuda:nccl" has two)."""
+    pairs = (part.split(":") for part in dist.get_backend_config().split(","))
+    return {pair[0] for pair in pairs}
+
+
+class SecondStart:
+    """While it stands, `init_process_group` of the script's own finds the group that is there already.
+
+    A call that asks for the same group changes nothing, one that asks for another is a ValueError. The function is
+    replaced under every name by which a module has imported it.
+    """
+
+    def __init__(self) -> None:
+        self._plain: Callable[..., None] = distributed_c10d.init_process_group
+
+        @wraps(self._plain)
+        def init_process_group(*args: Any, **kwargs: Any) -> None:
+            if dist.is_initialized():
+                _answer_second_start(signature(self._plain).bind(*args, **kwargs).arguments)
+            else:
+                self._plain(*args, **kwargs)
+
+        self._ours = init_process_group
+        _rebind(self._plain, self._ours)
+
+    def stop(self) -> None:
+        """Give the function back."""
+        _rebind(self._ours, self._plain)
+
+
+def _answer_second_start(asked: Mapping[str, Any]) -> None:
+    _check_same_group(asked)
+    unused = sorted(asked.keys() - {"backend", "init_method", "rank", "world_size"})
+    if dist.get_rank() == 0:
+        say(
+            f"init_process_group at {caller()} changes nothing: Accelerator() has started this group"
+            + (f" already, and {', '.join(unused)} of the call are not used." if unused else " already.")
+        )
+
+
+def _check_same_group(asked: Mapping[str, Any]) -> None:
+    """ValueError, as torch's for a second group, unless backend, rank and world size are those of the group."""
+    has = dist.get_backend_config()
+    wanted = str(asked.get("backend") or has).lower()
+    place = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
+    differs = [f"{name}={asked[name]}" for name in place if asked.get(name, -1) not in (-1, place[name])]
+    if not _backends(wanted) <= _backends(has):
+        differs.insert(0, f"backend={wanted!r}")
+    if differs:
+        raise ValueError(
+            f"trying to initialize the default process group twice! {caller()} asks for {', '.join(differs)}, but "
+            f"Accelerator() has started the group already: backend {has!r}, rank {place['rank']} of "
+            f"{place['world_size']}. Remove the call, or give Accelerator() what it needs: "
+            f"Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend=...)])."
+        )
+
+
+def _backends(config: str) -> set[str]:
+    """The names in ``gloo`` or ``cpu:gloo,xpu:xccl``."""
+    return {part.rpartition(":")[2] for part in config.split(",")}
+
+
+def _rebind(old: Callable[..., None], new: Callable[..., None]) -> None:
+    """Put ``new`` wherever a module holds ``old`` under torch's name for it."""
+    name = "init_process_group"
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if names.get(name) is old:
+            names[name] = new
+
+
+def no_group(out: Tensor, mine: Tensor) -> None:
+    """What takes the place of a collective once the group has been left: RuntimeError."""
+    raise RuntimeError(
+        "this process has left its group, so nothing can be exchanged with the others any more: call end_training() "
+        "after the last gather, save_state and wait_for_everyone."
+    )

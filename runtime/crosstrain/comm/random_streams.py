@@ -1,0 +1,75 @@
+"""The global random streams of a process (python, numpy, torch, a device): read, written and compared."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from crosstrain.comm.devices import device_random_state, has_device, knows_device, set_device_random_state
+
+COMMON = ("torch", "python", "numpy")
+
+
+State: TypeAlias = dict[str, Any]
+"""Random states by stream: "torch", "python", "numpy", a device type, and "generators", a list.
+
+The state that a pass began in has "order", too: the streams that had changed when its first batch was asked for,
+because torch or the script had drawn from them since iter().
+"""
+
+
+def capture(streams: tuple[str, ...]) -> State:
+    """The current states of the named global streams, as tensors, numbers and strings only.
+
+    A device that this machine lacks has no stream: a script may name the one it was written for.
+    """
+    state: State = {}
+    for name in streams:
+        if name == "torch":
+            state[name] = torch.get_rng_state()
+        elif name == "python":
+            version, words, gauss = random.getstate()
+            state[name] = [version, list(words), gauss]
+        elif name == "numpy":
+            if numpy := sys.modules.get("numpy"):
+                kind, words, *rest = numpy.random.get_state()
+                state[name] = [kind, words.tolist(), *rest]
+        elif has_device(name):
+            state[name] = device_random_state(name)
+    return state
+
+
+def check_streams(names: Iterable[str]) -> None:
+    """ValueError for what is no random stream."""
+    for name in names:
+        if name not in ("generator", "torch", "python", "numpy") and not knows_device(name):
+            raise ValueError(
+                f"rng_types: there is no random stream {name!r}; choose of generator, torch, python, numpy and the "
+                f"types of devices."
+            )
+
+
+def restore(state: State) -> None:
+    """Put the global streams named in `state` into their states."""
+    for name, value in state.items():
+        if name == "torch":
+            torch.set_rng_state(value)
+        elif name == "python":
+            random.setstate((value[0], tuple(value[1]), value[2]))
+        elif name == "numpy":
+            if numpy := sys.modules.get("numpy"):
+                numpy.random.set_state(tuple(value))
+        elif name != "generators":
+            set_device_random_state(name, value)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two captured states are equal."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, Tensor) else bool(a == b)

@@ -1,0 +1,398 @@
+"""The backend that uses torch.accelerator and torch.distributed.
+
+With one process every collective returns its input at once; a process group exists there only if the script was
+launched, for what the script calls of torch.distributed itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from itertools import accumulate
+from typing import Any, NoReturn, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
+from crosstrain.comm.hang_report import Watch, Watched
+from crosstrain.comm.outbox import Outbox, receive
+from crosstrain.comm.placement import Placer, host
+from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
+from crosstrain.comm.protocol import Comm as Comm
+from crosstrain.comm.protocol import Pending as Pending
+from crosstrain.comm.types import DistributedType as DistributedType
+from crosstrain.config import Place, read_place
+
+T = TypeVar("T")
+BRIEFLY = timedelta(seconds=10)
+# The verify server ends its ranks itself, all together: until then it must see which of them wait for another.
+ends_by_itself = True
+
+
+_AVERAGING = "the averaging of gradients"
+_OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+# torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
+_gather_single = cast(
+    "Callable[..., Any]",
+    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor,
+)
+
+
+class TorchComm:
+    """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and what else registers there.
+
+    Small CPU tensors, objects and barriers travel as frames (see `frames`); gradients have a group of their
+    own on the CPU, so that a rank which averages gradients never meets a rank which gathers metrics.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        place: Place,
+        *,
+        owns_group: bool,
+        grouped: bool,
+        timeout: timedelta | None = None,
+    ) -> None:
+        self.device = device
+        self.rank = place.rank
+        self.world = self.replicas = place.world
+        self.local_rank = place.local_rank
+        self.local_world = place.local_world
+        self.distributed_type = _distributed_type(device, place.world)
+        self.averages = place.world > 1
+        self.fixed_shapes = False
+        self.landing = device
+        self.backend: str | None = dist.get_backend() if grouped else None
+        self._owns_group = owns_group
+        self._device_types = group_device_types() if grouped else {device.type}
+        self.gradient_group: dist.ProcessGroup | None = None
+        self._frames = Frames(self.rank, self.world, self._gather_bytes)
+        self.debug = False
+        self._compared: set[tuple[Any, ...]] = set()
+        self._outbox = Outbox()
+        self._watch: Watch | None = None
+        self._second_start = SecondStart() if owns_group else None
+        if grouped:
+            atexit.register(self._exit)
+        if self.world > 1:
+            self._watch = Watch(self.rank, self.world, lambda: (self._frames.turn, self._frames.operation))
+        if self.world > 1 and device.type == "cpu":
+            self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        cpu: bool = False,
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: timedelta | None = None,
+        group_of_one: bool | None = None,
+    ) -> TorchComm:
+        """Find this process's device and group: an existing group is joined, else the environment decides.
+
+        ``group_of_one``: whether a single process gets a group too, for the script's own collectives; None: where it
+        was launched.
+
+        Raises RuntimeError when a launcher's variables are incomplete or the device does not exist.
+        """
+        if dist.is_available() and dist.is_initialized():
+            place = joined_place()
+            return cls(_pick_device(cpu, place), place, owns_group=False, grouped=True)
+        launched = read_place()
+        place = launched or Place(0, 1, 0, 1)
+        device = _pick_device(cpu, place)
+        alone = launched is not None if group_of_one is None else group_of_one
+        if place.world == 1 and not alone:  # plain python, or nobody to talk to
+            return cls(device, place, owns_group=False, grouped=False)
+        start_group(device, place, backend, init_method, timeout)
+        return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        source = tensor.detach().contiguous()
+        if self.world == 1:
+            return source.unsqueeze(0)
+        if (small := self._small("all_gather", [source])) is not None:
+            return small[0]
+        reachable = self._reachable(source)
+        out = reachable.new_empty((self.world, *source.shape))
+        if out.numel():
+            work = partial(_gather_single, out.view(-1), reachable.view(-1))
+            self._waiting(f"all_gather {describe([source])}", work)
+        return out.to(source.device)
+
+    def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
+        sources = [tensor.detach().contiguous() for tensor in tensors]
+        if self.world == 1 or len({source.device for source in sources}) != 1:
+            return [self.all_gather(source) for source in sources]
+        if (small := self._small("all_gather", sources)) is not None:
+            return small
+        parts = [_aligned(source.view(-1).view(torch.uint8)) for source in sources]
+        table = self.all_gather(torch.cat(parts))
+        out, start = [], 0
+        for source, part in zip(sources, parts, strict=True):
+            rows = table[:, start : start + source.nbytes].contiguous()
+            out.append(rows.view(-1).view(source.dtype).view(self.world, *source.shape))
+            start += part.numel()
+        return out
+
+    def _small(self, operation: str, sources: list[Tensor]) -> list[Tensor] | None:
+        """All ranks' tensors, each (world, *shape); None where they do not fit into a frame, or are on a device.
+
+        What does not fit is compared over the ranks all the same, what is on a device as `_compare` says.
+        """
+        if sources[0].device.type != "cpu":
+            self._compare(operation, sources)
+            return None
+        sizes = [source.nbytes for source in sources]
+        fits = sum(sizes) <= CAPACITY
+        payload = b"".join(map(raw, sources)) if fits else b""
+        parts = self._frames.exchange(operation, payload, describe(sources))
+        if not fits:
+            return None
+        if len(sources) == 1:
+            return [from_raw(parts, sources[0])]
+        ends = [*accumulate(sizes)]
+        spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        cut = ([part[span] for part in parts] for span in spans)
+        return [from_raw(rows, source) for rows, source in zip(cut, sources, strict=True)]
+
+    def _compare(self, operation: str, sources: list[Tensor]) -> None:
+        """Make sure that every rank is about to do this, with tensors of these shapes and dtypes.
+
+        Under `debug` always; else once for each kind of call. A kind is what ranks that do the same have in common,
+        so that all of them come here, or none.
+        """
+        kind = (operation, *((source.dtype, source.dim()) for source in sources))
+        if self.debug or kind not in self._compared:
+            self._compared.add(kind)
+            self._frames.agree(operation, describe(sources))
+
+    def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
+        if op not in (*_OPS, "mean"):
+            raise ValueError(f"reduction {op!r} is unknown; choose one of sum, mean, max, min.")
+        source = tensor.detach().contiguous()
+        if self.world == 1:
+            return source.clone()
+        if (small := self._small(f"all_reduce({op})", [source])) is not None:
+            out = _reduce_rows(small[0], op)
+        else:
+            out = self._reachable(source).clone()
+            work = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
+            self._waiting(f"all_reduce({op}) {describe([source])}", work)
+            out = out.to(source.device)
+        return out / self.world if op == "mean" else out
+
+    def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        if self.world == 1:
+            return tensor
+        source = tensor.detach().contiguous()
+        if (small := self._small(f"broadcast from rank {src}", [source])) is not None:
+            return _overwrite(tensor, small[0][src]) if self.rank != src else tensor
+        buffer = self._reachable(source)
+        work = partial(dist.broadcast, buffer, src=src)
+        self._waiting(f"broadcast from rank {src} {describe([source])}", work)
+        return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
+
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+        if self.rank == src and tensors is None:
+            raise ValueError(f"rank {src} is the source of a scatter and brings no tensors")
+        tensors = [self._reachable(part) for part in tensors or [] if self.rank == src]
+        buffer = tensors[src] if tensors else self._reachable(out)
+        if buffer.device.type != "cpu":
+            buffer = torch.empty_like(buffer)
+            work = partial(dist.scatter, buffer, tensors or None, src=src)
+        elif tensors:
+            work = partial(self._outbox.send, {r: part for r, part in enumerate(tensors) if r != src})
+        else:
+            work = partial(receive, buffer, src)
+        self._waiting(f"scatter from rank {src}", work)
+        return out if _shares(buffer, out) else _overwrite(out, buffer)
+
+    def flush(self, *, leaving: bool = False) -> None:
+        work = self._outbox.leave if leaving else self._outbox.flush
+        self._waiting(f"scatter from rank {self.rank}", work)
+
+    def all_gather_object(self, obj: object) -> list[Any]:
+        if self.world == 1:
+            return [obj]
+        return [pickle.loads(part) for part in self._frames.exchange("all_gather_object", pickle.dumps(obj))]
+
+    def broadcast_object(self, obj: T, src: int = 0) -> T:
+        if self.world == 1:
+            return obj
+        mine = pickle.dumps(obj) if self.rank == src else b""
+        parts = self._frames.exchange(f"broadcast_object from rank {src}", mine)
+        return obj if self.rank == src else cast("T", pickle.loads(parts[src]))
+
+    def barrier(self) -> None:
+        self.agree("wait_for_everyone")
+
+    def agree(self, operation: str) -> None:
+        if self.world > 1:
+            self._frames.agree(operation)
+
+    def refuse(self, problem: str) -> NoReturn:
+        self._frames.refuse(problem)
+
+    def wait_for(self, operation: str, work: Callable[[], T]) -> T:
+        return cast("T", self._waiting(operation, work))
+
+    def start_average(self, tensor: Tensor) -> Pending:
+        if self.debug:
+            self._frames.agree(_AVERAGING, describe([tensor]))
+        op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
+        work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
+        assert work is not None, "an asynchronous all_reduce must return its handle"
+        return Watched(work, partial(self._waiting, _AVERAGING))
+
+    def _waiting(self, operation: str, work: Callable[[], object]) -> object:
+        self._frames.enter(operation)
+        result = self._explained(work)
+        self._frames.operation = ""
+        return result
+
+    def _explained(self, work: Callable[[], object]) -> object:
+        try:
+            return work()
+        except RuntimeError as error:
+            if self._watch is None:
+                raise
+            raise self._watch.explain(error) from None
+
+    def placer(self, non_blocking: bool, source: str) -> Callable[[Any], Any] | None:
+        return None if self.device == host() else Placer(self.device, non_blocking)
+
+    def move(self, model: nn.Module) -> None:
+        model.to(self.device)
+
+    def shard(self, params: Iterable[nn.Parameter]) -> None:
+        pass  # processes shard through `fully_shard`
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        pass  # modules keep their parameters when they move
+
+    def to_host(self, data: T) -> T:
+        return data
+
+    def settle_precision(self, name: str, downcast: bool) -> None:
+        pass  # autocast knows them all
+
+    def seed(self, seed: int) -> None:
+        pass  # torch.manual_seed seeds every device
+
+    def random_state(self) -> Any:
+        if self.device.index is None:
+            return None
+        return torch.get_device_module(self.device).get_rng_state(self.device)
+
+    def set_random_state(self, state: Any) -> None:
+        torch.get_device_module(self.device).set_rng_state(state, self.device)
+
+    def batch_done(self) -> None:
+        pass
+
+    def step_done(self) -> None:
+        pass
+
+    @property
+    def in_group(self) -> bool:
+        return self.world == 1 or dist.is_initialized()
+
+    def close(self) -> None:
+        self._outbox.leave()
+        if self._watch is not None:
+            self._watch.close()
+        self.gradient_group = None  # or its threads would outlive it
+        if self._second_start is not None:
+            self._second_start.stop()
+            self._second_start = None
+        if self._owns_group and dist.is_initialized():
+            dist.destroy_process_group()
+            self._frames = Frames(self.rank, self.world, no_group)
+        self._owns_group = False
+        atexit.unregister(self._exit)
+
+    def _exit(self) -> None:
+        """The process ends. Threads of gloo that are still putting a collective away would want the interpreter when
+        it is gone, and abort: destroying the group waits for them. A process that failed waits for nobody, because
+        the ranks that it would wait for may be waiting for it.
+        """
+        failed = getattr(sys, "last_value", None) is not None
+        if ends_by_itself and not failed:
+            self.close()
+        else:
+            self._outbox.leave(BRIEFLY if failed else None)
+
+    def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
+        if "cpu" in self._device_types:
+            # torch's wrapper around it costs as much as all the rest of a small gather.
+            group: Any = dist.group.WORLD
+            if group is None:  # the script's own destroy_process_group()
+                no_group(out, mine)
+            gather = getattr(group, "all_gather_single", group._allgather_base)
+            self._explained(gather(out, mine).wait)
+        else:
+            there = out.to(self.device)
+            _gather_single(there, mine.to(self.device))
+            out.copy_(there)
+
+    def _reachable(self, tensor: Tensor) -> Tensor:
+        """The tensor where the group's backend can take it: a group with nccl alone cannot see the CPU."""
+        return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
+
+
+def _reduce_rows(rows: Tensor, op: str) -> Tensor:
+    """(world, ...) to (...): in rank order on every rank, so that all get the same bits."""
+    if op == "max":
+        return rows.amax(0)
+    if op == "min":
+        return rows.amin(0)
+    return rows.sum(0, dtype=rows.dtype)
+
+
+def _overwrite(tensor: Tensor, value: Tensor) -> Tensor:
+    with torch.no_grad():
+        tensor.copy_(value)
+    return tensor
+
+
+def _shares(a: Tensor, b: Tensor) -> bool:
+    return a.device == b.device and a.data_ptr() == b.data_ptr()
+
+
+def _aligned(flat: Tensor) -> Tensor:
+    """Bytes, lengthened so that what follows them may be of any dtype."""
+    return torch.nn.functional.pad(flat, (0, -flat.numel() % 16))
+
+
+def _pick_device(cpu: bool, place: Place) -> torch.device:
+    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return torch.device("cpu")
+    if place.world == 1 and "LOCAL_RANK" not in os.environ:
+        return torch.device(accelerator.type, torch.accelerator.current_device_index())
+    count = torch.accelerator.device_count()
+    if place.local_rank >= count:
+        raise RuntimeError(
+            f"process {place.local_rank} of this machine has no device of its own: there are {count} of type "
+            f"{accelerator.type!r}. Start at most {count} processes here, or use the CPU: "
+            f"`crosstrain launch --cpu`, or Accelerator(cpu=True)."
+        )
+    torch.accelerator.set_device_index(place.local_rank)
+    return torch.device(accelerator.type, place.local_rank)
+
+
+def _distributed_type(device: torch.device, world: int) -> DistributedType:
+    if world == 1:
+        return DistributedType.NO
+    name = "GPU" if device.type in ("cuda", "mps") else device.type.upper()
+    return DistributedType.__members__.get(f"MULTI_{name}", DistributedType.MULTI_GPU)

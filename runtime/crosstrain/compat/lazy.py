@@ -1,0 +1,45 @@
+"""Packages whose public names are imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+
+def resolver(
+    package: str,
+    homes: Mapping[str, str],
+    namespace: dict[str, Any],
+    others: tuple[str, ...] = ("compat.not_supported",),
+) -> Callable[[str], Any]:
+    """A module's ``__getattr__``: each public name comes from the module (relative to crosstrain) in ``homes``.
+
+    A name that is not there may be known to one of the modules ``others``.
+    """
+
+    def resolve(name: str) -> Any:
+        if name not in homes:
+            for module in others:
+                home = import_module(f"crosstrain.{module}")
+                with suppress(AttributeError):
+                    return getattr(home, name)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"crosstrain.{homes[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(
+                "crosstrain trains with PyTorch, which is not installed here: pip install 'crosstrain[torch]'"
+            ) from None
+        namespace[name] = value
+        return value
+
+    return resolve
+
+
+def homes(table: Mapping[str, str]) -> dict[str, str]:
+    """``{"state": "PartialState GradientState"}`` as name -> module."""
+    return {name: module for module, names in table.items() for name in names.split()}

@@ -1,0 +1,122 @@
+"""The loaders that are being iterated: the innermost one is what `accumulate` and `backward` go by."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from crosstrain.data import unprepared_loops
+from crosstrain.data.loader import Pass, PreparedLoader
+from crosstrain.data.pass_rows import Taken
+
+
+class PassWatcher(Protocol):
+    """Somebody who wants to know where the passes stand."""
+
+    def begins(self, run: Pass) -> None:
+        """A pass asks for its first batch."""
+        ...
+
+    def takes_last(self, run: Pass) -> None:
+        """Every rank is about to get the last batch of this pass."""
+        ...
+
+
+ENDED = 4  # passes that are remembered: training and evaluation of an epoch, and another pair
+
+
+class ActiveLoaders:
+    """Passes that have begun and not ended, outermost first.
+
+    A pass enters with its first batch and leaves when it is exhausted, broken off, closed or failed, in
+    whatever order: leaving the inner loop gives the outer one back.
+    """
+
+    def __init__(self) -> None:
+        self._passes: list[Pass] = []
+        self._ended: deque[Taken] = deque(maxlen=ENDED)
+        self._watchers: list[weakref.ref[PassWatcher]] = []
+
+    def watch(self, watcher: PassWatcher) -> None:
+        """Tell it about passes, as long as somebody else keeps it."""
+        self._watchers.append(weakref.ref(watcher, self._watchers.remove))
+
+    def enter(self, run: Pass) -> None:
+        self._passes.append(run)
+        for watcher in self._watchers:
+            if (known := watcher()) is not None:
+                known.begins(run)
+
+    def hand_out(self, run: Pass, batch: Any) -> Any:
+        """The batch; watchers are told before a last one."""
+        if self._watchers and run.last_for_all:
+            for watcher in tuple(self._watchers):
+                if (known := watcher()) is not None:
+                    known.takes_last(run)
+        return batch
+
+    def leave(self, run: Pass) -> None:
+        self._passes = [other for other in self._passes if other is not run]
+        run.taken.end(self._outer)
+        self._ended.append(run.taken)
+
+    @property
+    def _outer(self) -> Taken | None:
+        return self._passes[-1].taken if self._passes else None
+
+    @property
+    def ended(self) -> list[Taken]:
+        """The latest passes that ended since the `current` loader gave its batch; outside every loop, at all."""
+        return [taken for taken in self._ended if taken.ended_beside(self._outer)]
+
+    @property
+    def current(self) -> PreparedLoader | None:
+        """The innermost prepared loader that is being iterated, None outside every loop."""
+        return self._passes[-1].loader if self._passes else None
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the innermost loader being iterated is a DataLoader that was not prepared.
+
+        True in the body of a `for` loop over it, inside the loop of the `current` loader or outside every one;
+        not for ``next(iterator)``, and not for the loop over ``zip(prepared, unprepared)``. Always False with
+        one replica, where nobody needs to know.
+        """
+        run = self._passes[-1] if self._passes else None
+        return (
+            unprepared_loops.looping(0, ())
+            if run is None
+            else unprepared_loops.looping(run.entered, run.loops)
+        )
+
+    def __iter__(self) -> Iterator[PreparedLoader]:
+        return (run.loader for run in self._passes)
+
+    def weight(self, rank: int) -> float:
+        """The factor of this rank's mean loss in a backward: 1.0 outside loops and for every loader but a
+        "weighted" one.
+
+        Raises RuntimeError when two loaders are being iterated whose batches weigh differently: a loss may
+        come from either or from both, and a guess would train wrongly without a word. The decision is made
+        from the weights of all ranks, so that either every rank raises or none does.
+        """
+        if not self._passes:
+            return 1.0
+        weights = {run.weights() for run in self._passes}
+        if len(weights) > 1:
+            names = ", ".join(_describe(run) for run in self._passes)
+            raise RuntimeError(
+                f'even_batches="weighted": {len(self._passes)} loaders are being iterated and their batches '
+                f"are split differently over the processes ({names}), so backward cannot know which one its "
+                "loss belongs to. Give both loaders the same batch size and number of samples (or "
+                "drop_last=True with a batch size that is a multiple of the processes), close an iterator "
+                "that is no longer used, or use even_batches=True."
+            )
+        return weights.pop()[rank]
+
+
+def _describe(run: Pass) -> str:
+    rows = "unknown" if run.counts is None else "+".join(map(str, run.counts.real))
+    return f"{type(run.loader.dataset).__name__} of {rows} rows"

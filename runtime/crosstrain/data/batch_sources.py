@@ -1,0 +1,321 @@
+"""Where a prepared loader's batches come from when every rank reads its own."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import chain, islice
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import State
+from crosstrain.data.loader import Pass, PreparedLoader, Read
+from crosstrain.data.order_rng import OrderRng
+from crosstrain.data.rows import NotByRow, cut_rows, join_rows
+from crosstrain.data.samplers import Dealer, Drawn, RowRequests, known_length, own_rows, samples
+from crosstrain.data.self_sharded import RankWatch
+from crosstrain.data.sharding import Batch, Counts, Dealing, deal, groups, steps
+from crosstrain.utils.nested import rows_of
+
+
+class MapFeed:
+    """A map-style data set: each rank reads the index batches that are dealt to it."""
+
+    def __init__(self, raw: DataLoader[Any], dealer: Dealer) -> None:
+        self.rng = dealer.rng
+        self.index_sampler = dealer
+        self._raw = raw
+
+    @property
+    def how(self) -> Dealing:
+        return self.index_sampler.how
+
+    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        dealer = self.index_sampler
+        dealer.skip, dealer.resume, before = skip, resume, dealer.drawn
+        dealer.rewind = loader.restarts_workers()
+        try:
+            batches = iter(read())
+            drawn = None if dealer.drawn is before else dealer.drawn
+            if drawn is not None and resume is not None:
+                drawn.prime()
+        finally:
+            self.rng.close()
+        kind = OnePass if self.how.alone else MapPass
+        return kind(loader, batches, dealer, drawn, skip)
+
+    def length(self) -> int | None:
+        # Without sharding a subclass's own len() counts, as it does in the user's plain loop.
+        return known_length(self)
+
+    def __len__(self) -> int:
+        return len(self._raw if self.how.alone else self.index_sampler)
+
+
+class MapPass(Pass):
+    """Takes each batch's counts from the order that was drawn for it."""
+
+    def __init__(
+        self, loader: PreparedLoader, batches: Iterator[Any], dealer: Dealer, drawn: Drawn | None, skip: int
+    ) -> None:
+        super().__init__(loader, batches, {}, skip)
+        self._dealer = dealer
+        self._begun = drawn
+
+    @property
+    def start(self) -> State:
+        return self._drawn.start
+
+    def first_asked(self) -> None:
+        """The order that is drawn for it notes its state."""
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._count
+
+    def _count(self, item: Any) -> Any:
+        counts = self._drawn.counts
+        self.counts = counts.popleft() if counts else None
+        return item if self.place is None else self.place(item)
+
+    @property
+    def _drawn(self) -> Drawn:
+        """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first batch."""
+        if self._begun is None:
+            self._begun = self._dealer.drawn
+        if self._begun is None:
+            raise RuntimeError(
+                f"{type(self.loader).__name__} was prepared, but gave a batch without asking for its "
+                "indices: it reads through an iterator made before `prepare`, so every process would get "
+                "the same batches. Create that iterator in __iter__, or prepare a plain DataLoader over the "
+                "same data set."
+            )
+        return self._begun
+
+
+class OnePass(MapPass):
+    """Where one device takes it all, nothing is done for a batch; its rows follow from its number."""
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self.place
+
+    def known_counts(self) -> Counts | None:
+        size, total = self._dealer.how.size, samples(self._dealer.batches)
+        if size is None or total is None:
+            return None
+        rows = (min(size, total - (self.done - 1) * size),)
+        return Counts(rows, rows)
+
+
+class StreamFeed:
+    """An iterable data set in one process: the user's own batches."""
+
+    pass_type: type[Pass] = Pass
+    watch: RankWatch | None = None
+
+    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng) -> None:
+        self.how = how
+        self.rng = rng
+        self.index_sampler = raw._index_sampler
+        self._raw = raw
+        self._first: Any = None  # of the batches that were skipped
+
+    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        start = self.rng.open(resume)
+        rewind = loader.restarts_workers()
+        try:
+            with self.watch or nullcontext():
+                batches = iter(read())
+            if self.watch is not None and not skip:
+                batches = self.watch.first(batches)
+            if rewind:
+                self.rng.rewind()
+            if skip or resume is not None:
+                start = self.rng.order(start)
+            self._first = next(islice(batches, 1), None) if skip else None
+            for _ in islice(batches, skip - 1 if skip else 0):
+                pass
+        finally:
+            self.rng.close()
+        return self.pass_type(loader, batches, start, skip)
+
+    def length(self) -> int | None:
+        # Workers may split a stream into more batches than its length says; then only reading tells.
+        return known_length(self._raw) if self._raw.num_workers == 0 else None
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+class StreamShard(IterableDataset[Any]):
+    """This rank's rows of a stream that every rank reads in full; attributes are those of the stream."""
+
+    def __init__(self, dataset: Any, how: Dealing) -> None:
+        self.dataset = dataset
+        self.how = how
+        self.counts: deque[Counts] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self._steps())  # torch asks for row after row: not a task for a generator
+
+    def _steps(self) -> Iterator[Batch]:
+        size = self.how.size
+        rows = iter(self.dataset)
+        batches = groups(rows, size) if size is not None else ([row] for row in rows)
+        for own, counts in deal(batches, self.how):
+            if own is None:
+                return
+            self.counts.append(counts)
+            yield own
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":  # not yet unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+class CountingCollate:
+    """Collates and adds the counts of the step: rows and counts cross a worker's pipe together."""
+
+    def __init__(self, shard: StreamShard, collate: Callable[[Any], Any]) -> None:
+        self.shard = shard
+        self.collate = collate
+
+    def __call__(self, rows: Any) -> tuple[Any, Counts]:
+        return self.collate(rows), self.shard.counts.popleft()
+
+
+class StreamShardPass(Pass):
+    """Takes each batch's counts from what came with it."""
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._unpack
+
+    def _unpack(self, item: tuple[Any, Any]) -> Any:
+        batch, counts = item
+        self.counts = Counts(*map(tuple, counts))
+        return batch if self.place is None else self.place(batch)
+
+
+class StreamShardFeed(StreamFeed):
+    """dispatch_batches=False: every rank reads the whole stream and keeps its rows."""
+
+    pass_type = StreamShardPass
+
+    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng, watch: RankWatch | None) -> None:
+        super().__init__(raw, how, rng)
+        self.watch = watch
+        if how.size is not None:
+            self.index_sampler = RowRequests(own_rows(how))
+
+    def length(self) -> int | None:
+        return known_length(self) if self._raw.num_workers == 0 else None
+
+    def __len__(self) -> int:
+        dataset: Any = self._raw.dataset
+        rows = len(dataset)
+        return steps(-(-rows // (self.how.size or 1)), self.how, rows if self.how.size else None)
+
+
+class NodeShardFeed(StreamFeed):
+    """A stream made of shards (`dataset.shard(num_shards, index)`): each rank reads its own shards.
+
+    How many rows the others have, nobody knows in advance. Unless even_batches=False, the ranks tell each
+    other with every step, so that all end together: a rank that has run out repeats its first batch, not
+    counted as real.
+    """
+
+    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> None:
+        super().__init__(raw, how, rng)
+        self._comm = comm
+        if how.size is not None:
+            self.index_sampler = RowRequests(own_rows(how))
+
+    def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
+        run = super().begin(loader, read, skip, resume)
+        if self.how.even is False:
+            return run
+        return NodeShardPass(loader, run, self._first, self.how, self._comm)
+
+    def length(self) -> int | None:
+        return None
+
+    def __len__(self) -> int:
+        raise TypeError(
+            f"{type(self._raw.dataset).__name__} is read in shards, one or more for each process: its length "
+            "in batches is not known before it was read."
+        )
+
+
+class NodeShardPass(Pass):
+    """Keeps the ranks of a sharded stream in step."""
+
+    def __init__(self, loader: PreparedLoader, run: Pass, first: Any, how: Dealing, comm: Comm) -> None:
+        super().__init__(loader, iter(()), run.start, run.done)
+        self._own = run.batches
+        self._how = how
+        self._comm = comm
+        self._last = False
+        self._first = first
+        self.batches = self._in_step()
+
+    @property
+    def at_end(self) -> bool:
+        return self._last
+
+    def _in_step(self) -> Iterator[Any]:
+        goes_on = all if self._how.drop_last else any
+        ahead = next(self._own, None)
+        held = self._comm.all_gather_object(_rows(ahead))
+        while goes_on(held):
+            batch, real = self._complete(ahead, held), held
+            if ahead is not None:
+                ahead = next(self._own, None)
+            held = self._comm.all_gather_object(_rows(ahead))
+            self._last = not goes_on(held)
+            yield batch, real
+
+    @property
+    def receive(self) -> Callable[[Any], Any] | None:
+        return self._unpack
+
+    def _unpack(self, item: tuple[Any, list[int]]) -> Any:
+        batch, real = item
+        width = max(real) if self._how.even is True else None
+        rows = tuple(width or n or 1 for n in real)
+        self.counts = Counts(rows, tuple(real))
+        return batch if self.place is None else self.place(batch)
+
+    def _complete(self, batch: Any, held: list[int]) -> Any:
+        """The batch of this rank for a step in which rank r has held[r] rows."""
+        if self._first is None:
+            self._first = copy.deepcopy(batch)  # the user may change the batch in place
+            if not all(held):
+                raise RuntimeError(
+                    f"{type(self.loader.dataset).__name__}: process {held.index(0)} has no rows in its "
+                    "shards. Use more shards, or dispatch_batches=True."
+                )
+        if self._how.even == "weighted":
+            return cut_rows(self._first, 0, 1) if batch is None else batch
+        wanted, parts = max(held), [] if batch is None else [batch]
+        try:
+            while (have := sum(map(_rows, parts))) < wanted:
+                parts.append(cut_rows(self._first, 0, wanted - have))
+            return join_rows(parts)
+        except NotByRow:
+            raise RuntimeError(
+                f"a batch of {type(self.loader.dataset).__name__} cannot be completed by row to the {wanted} "
+                'rows that other processes have. Use even_batches="weighted", even_batches=False or '
+                "drop_last=True."
+            ) from None
+
+
+def _rows(batch: Any) -> int:
+    """Rows of a batch, 0 for none; a batch without rows counts as one."""
+    return 0 if batch is None else (1 if (n := rows_of(batch)) is None else n)

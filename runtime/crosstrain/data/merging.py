@@ -1,0 +1,155 @@
+"""Putting together what the ranks brought where it is more than tensors, without rows that are not real."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from crosstrain.comm.types import HOST
+from crosstrain.utils.nested import fields_of, same_dataclass, same_mapping, same_sequence
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of the batch in hand by rank: held, and among them real (neither completion nor filler)."""
+
+    rows: list[int]
+    real: list[int]
+    weighted: bool
+
+    @property
+    def plain(self) -> bool:
+        """Every rank holds the same number of rows, all of them real."""
+        return self.rows == self.real and len(set(self.rows)) == 1
+
+    def counts_scalar(self, rank: int) -> bool:
+        """Whether a value without rows counts for this rank: not when its batch is a filler of weight 0."""
+        return not (self.weighted and self.real[rank] == 0)
+
+
+class Column(NamedTuple):
+    """A tensor, an array or a list of values: what may have a row for each sample."""
+
+    value: Any
+
+    @property
+    def size(self) -> int | None:
+        """Its length, None for a scalar."""
+        return len(self.value) if _has_rows(self.value) else None
+
+    @property
+    def array(self) -> bool:
+        return _is_array(self.value)
+
+    @property
+    def on_device(self) -> bool:
+        return isinstance(self.value, Tensor) and self.value.device.type != HOST.type
+
+    @property
+    def name(self) -> str:
+        kind = type(self.value).__name__
+        if self.array:
+            return f"a {kind} of shape {tuple(self.value.shape)}"
+        return f"a {kind} of {len(self.value)} items"
+
+
+def columns(part: Any) -> Iterator[Column]:
+    """What `in_list` and `in_place` cut by row, wherever it is nested in one rank's part."""
+    if isinstance(part, Mapping):
+        inner: Iterable[Any] = part.values()
+    elif (fields := fields_of(part)) is not None:
+        inner = fields.values()
+    elif _is_structure(part):
+        inner = part
+    else:
+        if _is_array(part) or _has_rows(part):
+            yield Column(part)
+        return
+    for value in inner:
+        yield from columns(value)
+
+
+def in_list(parts: list[Any], counts: Counts | None) -> list[Any]:
+    """One list of the ranks' rows; what is no list of rows counts as one entry."""
+    joined: list[Any] = []
+    for rank, part in enumerate(parts):
+        kept = _real(part, rank, counts)
+        if isinstance(kept, (list, tuple)):
+            joined.extend(kept)
+        elif isinstance(kept, Mapping) or counts is None or counts.counts_scalar(rank):
+            joined.append(kept)
+    return joined
+
+
+def in_place(parts: list[Any], counts: Counts | None) -> Any:
+    """One structure like each rank's: its tensors concatenated, its lists of other values joined.
+
+    `in_list` where the ranks' structures differ, and of a list of rows.
+    """
+    first = parts[0]
+    if isinstance(first, Mapping):
+        if all(isinstance(part, Mapping) and part.keys() == first.keys() for part in parts):
+            merged = {key: in_place([part[key] for part in parts], counts) for key in first}
+            return same_mapping(first, merged)
+    elif (fields := fields_of(first)) is not None:
+        if all(type(part) is type(first) for part in parts):
+            names = {name: in_place([getattr(part, name) for part in parts], counts) for name in fields}
+            return same_dataclass(first, names)
+    elif all(_is_structure(part) and len(part) == len(first) for part in parts):
+        columns = zip(*parts, strict=True)
+        return same_sequence(first, [in_place(list(column), counts) for column in columns])
+    if all(part is None for part in parts):
+        return None
+    return _concatenated(parts, counts)
+
+
+def _concatenated(parts: list[Any], counts: Counts | None) -> Any:
+    """One tensor or array of those that the ranks brought; else `in_list`."""
+    first = parts[0]
+    if all(_is_array(part) and type(part) is type(first) for part in parts):
+        if all(part.ndim and part.shape[1:] == first.shape[1:] for part in parts):
+            kept = [_real(part, rank, counts) for rank, part in enumerate(parts)]
+            return torch.cat(kept) if isinstance(first, Tensor) else sys.modules["numpy"].concatenate(kept)
+        if isinstance(first, Tensor) and not any(part.ndim for part in parts):
+            return torch.stack(in_list(parts, counts))
+    return in_list(parts, counts)
+
+
+def _real(part: Any, rank: int, counts: Counts | None) -> Any:
+    """A rank's part without rows that complete or fill its batch, wherever these are nested in it."""
+    if counts is None:
+        return part
+    if isinstance(part, Mapping):
+        return same_mapping(part, {key: _real(value, rank, counts) for key, value in part.items()})
+    if (fields := fields_of(part)) is not None:
+        return same_dataclass(part, {name: _real(value, rank, counts) for name, value in fields.items()})
+    if _is_structure(part):
+        return same_sequence(part, [_real(value, rank, counts) for value in part])
+    held = counts.rows[rank]
+    if not _has_rows(part) or not held or len(part) % held:
+        return part
+    return part[: len(part) // held * counts.real[rank]]
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or (_is_array(value) and bool(value.ndim))
+
+
+def _is_structure(value: Any) -> bool:
+    """Whether a list or tuple holds things of different kinds, containers among them, and not one for each row."""
+    if not isinstance(value, (list, tuple)):
+        return False
+    kinds = {type(item) for item in value}
+    if isinstance(value, list):
+        kinds.discard(type(None))  # a row without a value
+    return len(kinds) > 1 and any(isinstance(item, (Tensor, Mapping, list, tuple)) for item in value)

@@ -1,0 +1,177 @@
+"""Whether what a script gathers holds rows of the batch in hand, and how many for each sample."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from crosstrain.data.merging import Column, Counts
+from crosstrain.utils import checks
+
+if TYPE_CHECKING:
+    from crosstrain.comm.protocol import Comm
+    from crosstrain.data.active_loaders import ActiveLoaders
+    from crosstrain.data.loader import PreparedLoader
+    from crosstrain.data.pass_rows import Taken
+
+KIND = "rows"
+VALUE = 0  # the rows per sample of what has none: one value for each process
+
+
+class Unfit(ValueError):
+    """Dimension 0 is neither the rows of the batch nor one value."""
+
+
+def rows_per_sample(size: int | None, held: int) -> int:
+    """How many of ``size`` rows belong to one sample of a batch of ``held``; `VALUE` where none does.
+
+    A batch of one row takes any size for rows of that sample. Raises `Unfit`.
+    """
+    if size is None:
+        return VALUE
+    if size == held:
+        return 1
+    if held and size and size % held == 0:
+        return size // held
+    if size == 1:
+        return VALUE
+    raise Unfit
+
+
+def counts_of(loader: PreparedLoader, comm: Comm) -> Counts | None:
+    """What the loader knows about the batch in hand; None where its data set has no known length."""
+    rows, real = [], []
+    for rank in range(comm.world):
+        held, true = loader.rows(rank), loader.real_rows(rank)
+        if held is None or true is None:
+            return None
+        rows.append(held)
+        real.append(true)
+    weighted = loader._crosstrain.plan.even_batches == "weighted"
+    return Counts(rows, real, weighted)
+
+
+class Hand(NamedTuple):
+    """What the innermost loop has in hand where something is gathered.
+
+    data: the name of its data set, None outside every loop. counts: rows of the batch, None where they cannot be
+    told. whole: a tensor holds the rows of all ranks, because one program computes for all of them. foreign: the
+    loop is one over an unprepared loader, inside that of a prepared one. ended: passes that are over, as
+    `ActiveLoaders.ended`.
+    """
+
+    data: str | None
+    counts: Counts | None
+    rank: int
+    whole: bool
+    foreign: bool
+    ended: list[Taken]
+
+    @classmethod
+    def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> Hand:
+        loader = active.current
+        if loader is None:  # the rows of an unprepared loader's loop are no ended pass's
+            return cls(None, None, comm.rank, whole, False, [] if active.foreign else active.ended)
+        name = type(loader.dataset).__name__
+        return cls(name, counts_of(loader, comm), comm.rank, whole, active.foreign, active.ended)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether one rank has a single row where another has more: shape [1] is a row there, or a value."""
+        return self.counts is not None and 1 in self.counts.rows and max(self.counts.rows) > 1
+
+    def rows_per_sample(self, found: list[Column], sizes: list[list[int | None]]) -> list[int]:
+        """For each column; ``sizes``: of all ranks' columns where these are known, else of this one's."""
+        assert self.counts is not None, "without counts nothing is cut"
+        held = self.held(self.counts)
+        return [
+            VALUE
+            if (self.is_ambiguous and set(of_ranks) == {1}) or self.collected(column)
+            else rows_per_sample(column.size, held)
+            for column, of_ranks in zip(found, zip(*sizes, strict=True), strict=True)
+        ]
+
+    def held(self, counts: Counts) -> int:
+        """Rows of what has one for each sample."""
+        return sum(counts.rows) if self.whole else counts.rows[self.rank]
+
+    def problem(self, columns: Iterable[Column]) -> str | None:
+        """What the user is told about the first of these that cannot be gathered here; None: all can."""
+        if self.foreign:
+            return (
+                f"{checks.here()}: gather_for_metrics is called in the loop of a DataLoader that was not prepared, "
+                f"inside the loop of one that was (over {self.data}), so it cannot know which rows count. Pass the "
+                f"inner loader to accelerator.prepare(); or do not gather: every process has all rows of an "
+                f"unprepared loader. accelerator.gather() collects them from every process all the same, "
+                f"accelerator.reduce() sums or averages."
+            )
+        found = (self._problem_of(column) for column in columns)
+        return next((said for said in found if said is not None), None)
+
+    def _problem_of(self, column: Column) -> str | None:
+        if self.data is None:
+            return next((_counted(column, t) for t in self.ended if self._completes(column, t)), None)
+        for taken in self.ended:
+            if self.is_of(column, taken):
+                return _counted(column, taken) if taken.completed else None
+        counts = self.counts
+        if counts is None or (not column.array and counts.rows == counts.real):
+            return None  # a list may be of any length where nothing has to be left out of it
+        try:
+            rows_per_sample(column.size, self.held(counts))
+        except Unfit:
+            return self._neither(column, self.held(counts))
+        return None
+
+    def collected(self, column: Column) -> bool:
+        """Whether these are rows of a loop inside this one, which is over, and not of the batch in hand."""
+        return self.data is not None and any(self.is_of(column, taken) for taken in self.ended)
+
+    def is_of(self, column: Column, taken: Taken) -> bool:
+        """Whether these are as many as a pass gave that is over, and not as many as the batch in hand has."""
+        total = taken.held_by_all if self.whole else taken.held
+        return column.size == total and (self.counts is None or total != self.held(self.counts))
+
+    def _completes(self, column: Column, taken: Taken) -> bool:
+        """Whether these seem to be rows of a pass that is over, some of which only complete a batch."""
+        if not taken.completed or taken.last is None or column.size is None or column.size < 2:
+            return False
+        total = taken.held_by_all if self.whole else taken.held
+        last = sum(taken.last.rows) if self.whole else taken.last.rows[self.rank]
+        return column.size % total == 0 or (column.size == last and taken.last.rows != taken.last.real)
+
+    def _neither(self, column: Column, held: int) -> str:
+        return (
+            f"{checks.here()}: gather_for_metrics got {column.name}, but the batch over {self.data} has {held} rows "
+            f"on this process. Dimension 0 must be these rows ({held}, or a multiple for several rows per sample), or "
+            f"one value (a scalar, or shape [1]). For anything else use accelerator.gather(), which collects it from "
+            f"all processes as it is, or accelerator.reduce(), which sums or averages it."
+        )
+
+    def warn_of_several(self, columns: Iterable[Column]) -> None:
+        """Say once at each line that rows are taken for several of one sample, where some of them are cut off."""
+        counts = self.counts
+        if counts is None or counts.rows == counts.real or self.rank or not self.held(counts):
+            return
+        held = self.held(counts)
+        for column in columns:
+            size = column.size or 0
+            several = size > held and size % held == 0 and not self.collected(column)
+            if several and checks.first_use("rows per sample"):
+                warnings.warn(
+                    f"{checks.here()}: gather_for_metrics got {column.name} for a batch of {held} rows, and takes it "
+                    f"for {size // held} rows of each sample, one sample behind the other; those of samples "
+                    f"that only complete the batch are left out. If dimension 0 is something else, use "
+                    f"accelerator.gather() or accelerator.reduce().",
+                    stacklevel=2,
+                )
+
+
+def _counted(column: Column, taken: Taken) -> str:
+    return (
+        f"{checks.here()}: gather_for_metrics got {column.name} after the loop over {taken.name}, which gave this "
+        f"process {taken.held} rows. Some rows of that loop only complete a batch, so that every process has as many, "
+        f"and would be counted here. Call gather_for_metrics for each batch, in the loop; accelerator.gather() "
+        f"collects all rows, those that complete a batch included, and accelerator.reduce() sums or averages."
+    )

@@ -1,0 +1,41 @@
+"""What the Accelerator's options say about loaders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crosstrain.data.sharding import Even
+
+
+@dataclass(frozen=True)
+class DataPlan:
+    """Options of every loader that one Accelerator prepares.
+
+    split_batches: the loader's batch size is the global one (cut over the processes) instead of each
+    process's. even_batches: True completes the last global batch from the start of the pass; False leaves it
+    uneven;
+        "weighted" splits it as evenly as possible and weights each process's loss by its rows.
+    dispatch_batches: process 0 reads and sends; None: only for iterable data sets that cannot be sharded.
+    use_seedable_sampler: the order is a function of (data_seed, epoch) instead of the sampler's own
+    generator. data_seed: None takes process 0's `torch.initial_seed()`. non_blocking: copies to the device do
+    not wait (with pinned memory). put_on_device: batches arrive on the device. rng_types: random streams that
+    every pass copies from process 0, besides those the order depends on, which are
+        always common: "generator", "torch", "python", "numpy", or the device's type.
+    seed_workers_by_rank: loader workers of different processes draw different numbers.
+    """
+
+    split_batches: bool = False
+    even_batches: Even = True
+    dispatch_batches: bool | None = None
+    use_seedable_sampler: bool = False
+    data_seed: int | None = None
+    non_blocking: bool = False
+    put_on_device: bool = True
+    rng_types: tuple[str, ...] = ("generator",)
+    seed_workers_by_rank: bool = True
+
+    def __post_init__(self) -> None:
+        if self.even_batches not in (True, False, "weighted"):
+            raise ValueError(
+                f'even_batches={self.even_batches!r} is unknown; choose True, False or "weighted".'
+            )

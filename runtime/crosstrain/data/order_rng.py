@@ -1,0 +1,107 @@
+"""Random states around the drawing of an order: the same on every rank, and the same again after a resume.
+
+A sampler draws from its own generator, or from the process's global streams. While an order is drawn, every
+rank has process 0's state there (or, after a resume, the state in which the interrupted pass began);
+afterwards each rank has its own global streams back, because only the order is common: noise, dropout and
+augmentation are not.
+
+When that is, plain PyTorch says: iter() draws a seed for workers, and starts them; the samplers of torch draw
+with the first batch, others may draw in iter(), too.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.random_streams import State, capture, check_streams, restore, same
+
+Reach: TypeAlias = Literal["nothing", "torch", "anything"]
+"""What an order may be drawn from: nothing (it is fixed), torch streams, or any stream of the process."""
+
+
+class OrderRng:
+    """The random state in which one loader's order is drawn, pass after pass.
+
+    Between `open` and `close` the common state is installed; a second `open` in between (worker processes make
+    torch ask twice) changes nothing. `everywhere=False`: only one process draws an order.
+
+    start: what `open` installed; None when closed.
+    """
+
+    def __init__(
+        self,
+        comm: Comm,
+        generators: list[torch.Generator],
+        reach: Reach,
+        rng_types: tuple[str, ...] = (),
+        *,
+        everywhere: bool = True,
+    ) -> None:
+        check_streams(rng_types)
+        self._comm = comm
+        self._generators = generators
+        self._streams = ("torch", "python", "numpy") if reach == "anything" else ("torch",)
+        self._kept = tuple(name for name in rng_types if name != "generator")
+        self._common = everywhere and comm.world > 1 and (reach != "nothing" or bool(self._kept))
+        self._own: State = {}
+        self.start: State | None = None
+
+    def generator_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+    def set_generator_states(self, states: list[Tensor]) -> None:
+        for generator, state in zip(self._generators, states, strict=False):
+            generator.set_state(state)
+
+    def now(self) -> State:
+        return capture(self._streams) | {"generators": self.generator_states()}
+
+    def open(self, resume: State | None = None) -> State:
+        """Install the state in which the order is drawn, and return it: what a resume of this pass needs."""
+        if self.start is not None:
+            return self.start
+        here = self.now()
+        start = resume or here
+        if self._common:
+            start = self._comm.broadcast_object(start)
+            self._keep_common_streams()
+        if start is not here:
+            shared = (name for name in self._streams if name in here and name in start)
+            self._own = {name: here[name] for name in shared if not same(here[name], start[name])}
+            self._install(start)
+        self.start = start
+        return start
+
+    def order(self, start: State) -> State:
+        """Called where the order of a pass that began in `start` is drawn: `start` with what has changed since.
+
+        In a pass that goes on after a resume, what had changed then is changed again.
+        """
+        if "order" in start:
+            self._install(start | start["order"])
+            return start
+        now = self.now()
+        return start | {"order": {name: now[name] for name in now if not same(now[name], start.get(name))}}
+
+    def rewind(self) -> None:
+        """Once more the state that `open` installed: what was drawn since then was for something else."""
+        if self.start is not None:
+            self._install(self.start)
+
+    def close(self) -> None:
+        """Give this process its own global streams back; the generators go on from the common state."""
+        restore({name: value for name, value in self._own.items() if name not in self._kept})
+        self._own, self.start = {}, None
+
+    def _install(self, state: State) -> None:
+        self.set_generator_states(state["generators"])
+        restore({name: state[name] for name in self._streams if name in state})
+
+    def _keep_common_streams(self) -> None:
+        """Streams the user wants equal on all ranks: process 0's state, and no way back."""
+        if self._kept:
+            restore(self._comm.broadcast_object(capture(self._kept)))

@@ -1,0 +1,38 @@
+"""What a loop has taken from a prepared loader, counted while the pass runs and remembered when it is over."""
+
+from __future__ import annotations
+
+from crosstrain.data.sharding import Counts
+
+
+class Taken:
+    """Rows of the batches that a pass has given out.
+
+    held: rows on this rank, completion included. held_by_all: on all ranks. last: the last batch's.
+    completed: whether any of the rows only complete a batch.
+    """
+
+    def __init__(self, name: str, rank: int) -> None:
+        self.name = name
+        self.held = self.held_by_all = 0
+        self.last: Counts | None = None
+        self.completed = False
+        self._rank = rank
+        self._batches = 0
+        self._ended_in: tuple[Taken, int] | None = None
+
+    def add(self, counts: Counts) -> None:
+        """One more batch."""
+        self.held += counts.rows[self._rank]
+        self.held_by_all += sum(counts.rows)
+        self.last = counts
+        self.completed = self.completed or counts.rows != counts.real
+        self._batches += 1
+
+    def end(self, outer: Taken | None) -> None:
+        """The pass is over; ``outer``: the pass in whose loop it ran."""
+        self._ended_in = None if outer is None else (outer, outer._batches)
+
+    def ended_beside(self, outer: Taken | None) -> bool:
+        """Whether the pass ended while ``outer`` had the batch in hand that it has now; None: outside every loop."""
+        return self._ended_in == (None if outer is None else (outer, outer._batches))

@@ -1,0 +1,139 @@
+"""The part of an Accelerator that counts micro-batches: when gradients stay local, and when a step is due."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from torch import nn
+
+from crosstrain.step import model as models
+from crosstrain.step.optimizer import Gate
+from crosstrain.step.unprepared import watch_steps
+from crosstrain.step.window import Gradients
+
+
+class Accumulation:
+    """Windows of micro-batches. ``step`` counts them; a window ends with an optimizer step."""
+
+    step: int
+    _window: int  # what `backward` divides by
+    _accumulating: bool  # inside a micro-batch
+    _turn: tuple[tuple[int, int], tuple[int, ...]] | None  # pass, batch and models of the last micro-batch
+    _gradients: Gradients
+    _models: list[nn.Module]
+    _gates: list[Gate]
+    _syncs: list[models.ModelSync]
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether this micro-step ends with an optimizer step."""
+        return self._gradients.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self._gradients.sync_gradients = value
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        return self._gradients.steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
+        self._gradients.steps = self._window = steps
+        watch_steps()
+
+    @contextmanager
+    def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
+        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
+
+        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
+        arguments all prepared models accumulate. If the body raises, the window is given up: its gradients are
+        dropped, and the next micro-batch begins a new one. One inside another, for a second model, is the same
+        micro-batch.
+        """
+        if self._accumulating:
+            with self._local(accumulated):
+                yield
+            return
+        if self._gradients.steps > 1:
+            self._notice_turns(accumulated)
+        self._advance()
+        self._accumulating = True
+        try:
+            with self._local(accumulated):
+                yield
+        except BaseException:
+            self._give_up_window()
+            raise
+        finally:
+            self._accumulating = False
+
+    def _give_up_window(self) -> None:
+        """The next micro-batch begins a new window, with nothing left of this one: not its gradients either, whether
+        the script calls `zero_grad` or not."""
+        self.step = 0
+        self._gradients.sync_gradients = True
+        for gate in self._gates:
+            gate.discard()
+        for sync in self._syncs:
+            sync.discard()
+
+    def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
+        """Models that accumulate one after the other on the same batch count it several times: say so, once."""
+        loader = self._gradients.active.current
+        run = None if loader is None else loader._crosstrain.progress.current
+        if run is None:
+            return
+        batch, models = (id(run), run.done), tuple(map(id, accumulated))
+        before, self._turn = self._turn, (batch, models)
+        if before is not None and before[0] == batch and before[1] != models:
+            warnings.warn(
+                "accumulate was entered for one model and then for another with the same batch: each counts as a "
+                "micro-batch of its own, and the models do not step where they would alone. Use one block for "
+                "both: with accelerator.accumulate(first, second).",
+                stacklevel=4,
+            )
+
+    def _local(self, accumulated: tuple[nn.Module, ...]) -> AbstractContextManager[object]:
+        """Inside, the gradients of these models (or of all) stay local, unless this micro-batch ends the window."""
+        stack = ExitStack()
+        if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
+            for model in accumulated or tuple(self._models):
+                stack.enter_context(self.no_sync(model))
+        return stack
+
+    def _advance(self) -> None:
+        gradients = self._gradients
+        if gradients.sync_gradients or self.step == 0:
+            self._window = self._window_size()
+        self.step += 1
+        loader = gradients.active.current if gradients.sync_with_dataloader else None
+        last = loader is not None and loader.end_of_dataloader
+        gradients.sync_gradients = last or self.step % gradients.steps == 0
+        if last:
+            self.step = 0
+
+    def _window_size(self) -> int:
+        """Micro-batches of the window that starts now, as far as `backward` should divide by it."""
+        gradients = self._gradients
+        loader = gradients.active.current
+        if not gradients.scale_last_window or loader is None:
+            return gradients.steps
+        here = loader._crosstrain.progress.current
+        if here is None or here.length is None:
+            return gradients.steps
+        return min(gradients.steps, here.length - here.done + 1)
+
+    def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
+        """Gradients of backward passes inside stay local; nothing to do with one process."""
+        sync = None if model is None else models.sync_of(model)
+        return nullcontext() if sync is None else sync.no_sync()
+
+    def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Backward passes inside average, also for losses that were made under `no_sync`."""
+        sync = models.sync_of(model)
+        return nullcontext() if sync is None else sync.sync()

@@ -1,0 +1,214 @@
+"""Flat buffers in which gradients travel: each holds parameters of one dtype and device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from crosstrain.comm.protocol import Comm, Pending
+
+# The first bucket is small so that communication starts early in the backward pass.
+FIRST_BUCKET_BYTES = 1 << 20
+BUCKET_BYTES = 25 << 20
+
+# torch.nn.parallel's communication hooks: (state, bucket) -> Future of the averaged buffer.
+CommHook = Callable[[Any, Any], "torch.futures.Future[Tensor]"]
+
+
+class Slot:
+    """One parameter, and where its gradient stands."""
+
+    __slots__ = ("arrived", "bucket", "name", "param", "touched")
+
+    def __init__(self, name: str, param: nn.Parameter) -> None:
+        self.name = name
+        self.param = param
+        self.bucket: Bucket
+        self.arrived = False  # in this backward pass
+        self.touched = False  # since the last averaging
+
+
+class Bucket:
+    """Gradients that are averaged together. The methods are those of torch's GradBucket, for hooks."""
+
+    def __init__(self, index: int, slots: list[Slot], extra: int = 0) -> None:
+        """``extra`` elements at the end of the buffer are left to the caller."""
+        self.slots = slots
+        self.last = False
+        self.again = False  # a gradient arrived a second time, after the bucket was started
+        self.waiting = len(slots)
+        self.pending: Pending | None = None
+        self._index = index
+        sizes = [slot.param.numel() for slot in slots]
+        first = slots[0].param
+        self.flat = torch.zeros(sum(sizes) + extra, dtype=first.dtype, device=first.device)
+        self.extra = self.flat[sum(sizes) :]
+        parts = torch.split(self.flat[: sum(sizes)], sizes)
+        self.views = [part.view(slot.param.shape) for part, slot in zip(parts, slots, strict=True)]
+        for slot in slots:
+            slot.bucket = self
+
+    def fill(self) -> None:
+        """Copy the gradients in; a parameter without one counts as zero."""
+        grads = [slot.param.grad for slot in self.slots]
+        if any(grad is None for grad in grads):
+            for view, grad in zip(self.views, grads, strict=True):
+                view.zero_() if grad is None else view.copy_(grad)
+        else:
+            torch._foreach_copy_(self.views, cast("list[Tensor]", grads))
+
+    def hand_out(self, used: set[str]) -> None:
+        """Copy the averages back; a parameter without a gradient gets one if it is in ``used``."""
+        grads, views = [], []
+        for slot, view in zip(self.slots, self.views, strict=True):
+            if slot.param.grad is not None:
+                grads.append(slot.param.grad)
+                views.append(view)
+            elif slot.name in used:
+                slot.param.grad = view.clone()
+        if grads:
+            torch._foreach_copy_(grads, views)
+
+    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
+        """Begin averaging; ``empty``: this rank has nothing to add."""
+        if empty:
+            self.flat.zero_()
+        else:
+            self.fill()
+        if hook is None:
+            self.pending = comm.start_average(self.flat)
+        else:
+            call, state = hook
+            self.pending = _HookPending(self, call(state, self))
+
+    def wait(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:
+        """Wait for the averages."""
+        assert self.pending is not None, "a bucket must be started before it is waited for"
+        self.pending.wait()
+
+    def reset(self) -> None:
+        """Ready for the next pass."""
+        self.pending = None
+        self.again = False
+        self.waiting = len(self.slots)
+        for slot in self.slots:
+            slot.arrived = slot.touched = False
+
+    def index(self) -> int:
+        return self._index
+
+    def buffer(self) -> Tensor:
+        return self.flat
+
+    def set_buffer(self, tensor: Tensor) -> None:
+        self.flat.copy_(tensor)
+
+    def gradients(self) -> list[Tensor]:
+        return self.views
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [slot.param for slot in self.slots]
+
+    def is_last(self) -> bool:
+        return self.last
+
+
+class SparseBucket(Bucket):
+    """One parameter whose gradient is sparse: an embedding with ``sparse=True``. Hooks do not apply."""
+
+    def __init__(self, index: int, slot: Slot) -> None:
+        super().__init__(index, [slot])
+        self.views = []
+        self.flat = self.extra = torch.empty(0)
+
+    def fill(self) -> None:
+        param = self.slots[0].param
+        if param.grad is not None:
+            self.flat = param.grad.coalesce()
+            return
+        self.flat = torch.sparse_coo_tensor(
+            torch.empty(1, 0, dtype=torch.int64, device=param.device),
+            torch.empty(0, *param.shape[1:], dtype=param.dtype, device=param.device),
+            size=param.shape,
+        ).coalesce()
+
+    def start(self, comm: Comm, hook: tuple[CommHook, Any] | None, empty: bool = False) -> None:
+        self.fill()
+        if empty:
+            self.flat = self.flat * 0
+        self.pending = comm.start_average(self.flat)
+
+    def wait(self, comm: Comm, hook: tuple[CommHook, Any] | None) -> None:
+        super().wait(comm, hook)
+        self.flat = self.flat / comm.world  # backends only sum sparse tensors
+
+    def hand_out(self, used: set[str]) -> None:
+        slot = self.slots[0]
+        if slot.param.grad is not None or slot.name in used:
+            slot.param.grad = self.flat
+
+
+class _HookPending:
+    """A communication hook's future; its value goes back into the bucket."""
+
+    def __init__(self, bucket: Bucket, future: torch.futures.Future[Any]) -> None:
+        self._bucket = bucket
+        self._future = future
+
+    def wait(self) -> None:
+        value = self._future.wait()
+        result = value[0] if isinstance(value, (list, tuple)) else value
+        if result is not self._bucket.flat:
+            self._bucket.flat.copy_(result)
+
+
+def lay_out(
+    slots: Iterable[Slot], sparse: set[int], bucket_bytes: int, flags: int
+) -> tuple[list[Bucket], Tensor | None]:
+    """Distribute the slots over buckets in their order; ``flags`` elements, and one per bucket, ride in the last one
+    if that is dense.
+
+    Returns the buckets and the flags' part of the last bucket (None: no dense last bucket, or flags is 0).
+    """
+    groups: list[list[Slot]] = []
+    filling: dict[tuple[torch.dtype, torch.device], tuple[list[Slot], int]] = {}
+    for slot in slots:
+        param = slot.param
+        if id(param) in sparse:
+            groups.append([slot])
+            continue
+        key = (param.dtype, param.device)
+        if key not in filling:
+            filling[key] = ([], 0)
+            groups.append(filling[key][0])
+        group, size = filling[key]
+        group.append(slot)
+        size += param.numel() * param.element_size()
+        filling[key] = (group, size)
+        limit = min(FIRST_BUCKET_BYTES, bucket_bytes) if group is groups[0] else bucket_bytes
+        if size >= limit:
+            del filling[key]
+    buckets: list[Bucket] = []
+    extra = flags + len(groups) if flags else 0
+    for index, group in enumerate(groups):
+        if id(group[0].param) in sparse:
+            buckets.append(SparseBucket(index, group[0]))
+        else:
+            buckets.append(Bucket(index, group, extra if index == len(groups) - 1 else 0))
+    if not buckets:
+        return buckets, None
+    buckets[-1].last = True
+    riding = buckets[-1].extra if flags and buckets[-1].extra.numel() else None
+    return buckets, riding
+
+
+def sparse_parameters(model: nn.Module) -> set[int]:
+    """ids of the parameters whose gradients will be sparse."""
+    return {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse
+    }

@@ -1,0 +1,265 @@
+"""Sharded training: torch's `fully_shard` (FSDP2) on a prepared model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint import state_dict as dcp_state
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
+from torch.utils.weak import WeakIdKeyDictionary
+
+from crosstrain.comm.collectives import broadcast_tensors
+from crosstrain.comm.device_mesh import device_mesh
+from crosstrain.comm.devices import any_device
+from crosstrain.comm.protocol import Comm
+from crosstrain.step.precision import Precision
+from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
+
+# The parameter that took a whole parameter's place: optimizers made before sharding hold the whole ones.
+_REPLACED: Any = WeakIdKeyDictionary()
+
+
+class ShardedSync:
+    """Gradient reduction of a sharded model: FSDP2 does it in its own hooks."""
+
+    def __init__(self, model: FSDPModule, comm: Comm) -> None:
+        self._model = model
+        self._comm = comm
+        self._buffers_due = False
+        self.averagings = 0
+        self._averaging = True
+
+    replica = None
+
+    @property
+    def apart(self) -> bool:
+        return not self._averaging
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return cast("nn.Module", self._model).parameters()
+
+    def expect(self) -> None:
+        self._buffers_due = True
+        self.averagings += 1
+
+    def finish(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self._set(averaging=False)
+
+    def sync(self) -> AbstractContextManager[None]:
+        return self._set(averaging=True)
+
+    @contextmanager
+    def _set(self, *, averaging: bool) -> Iterator[None]:
+        before, self._averaging = self._averaging, averaging
+        self._model.set_requires_gradient_sync(averaging)
+        try:
+            yield
+        finally:
+            self._averaging = before
+            self._model.set_requires_gradient_sync(before)
+
+    def settle(self) -> None:
+        pass
+
+    def mark_local(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        """Whole gradients wait inside FSDP2 for the window's last backward pass, where `zero_grad` does not reach."""
+        for module in cast("nn.Module", self._model).modules():
+            for sharded in _sharded_by(module):
+                sharded.unsharded_accumulated_grad = None
+                if hasattr(sharded, "_unsharded_param"):  # since its first forward pass
+                    sharded.unsharded_param.grad = None
+
+    def send_buffers(self) -> None:
+        if self._buffers_due:
+            module = cast("nn.Module", self._model)
+            broadcast_tensors([buffer.detach() for buffer in module.buffers()], self._comm)
+        self._buffers_due = False
+
+    def close(self) -> None:
+        pass
+
+
+def shard(
+    model: nn.Module, plugin: FullyShardedDataParallelPlugin, comm: Comm, precision: Precision
+) -> ShardedSync:
+    """Shard the model in place, unit by unit and then the rest; its parameters become DTensors."""
+    before = dict(model.named_parameters(remove_duplicate=False))
+    mesh = device_mesh(comm)
+    inner, outer = _policies(plugin, precision)
+    options: dict[str, Any] = {
+        "mesh": mesh,
+        "reshard_after_forward": plugin.reshard_after_forward,
+        "offload_policy": _offloading() if plugin.cpu_offload else OffloadPolicy(),
+    }
+    if plugin.ignored_modules:
+        ignored = {param for module in plugin.ignored_modules for param in module.parameters()}
+        options["ignored_params"] = ignored
+    is_unit = wrap_policy(plugin, model)
+    units = [module for _, module in _children_first(model) if module is not model and is_unit(module)]
+    for module in units:
+        if plugin.activation_checkpointing:
+            forward: Any = partial(checkpoint, module.forward, use_reentrant=False)
+            module.forward = forward
+        fully_shard(module, mp_policy=inner, **options)
+    fully_shard(model, mp_policy=outer, **options)
+    for method in plugin.forward_methods:
+        register_fsdp_forward_method(model, method)
+    after = dict(model.named_parameters(remove_duplicate=False))
+    for name, old in before.items():
+        if old is not after[name]:
+            _REPLACED[old] = after[name]
+            old.data = old.data.new_empty(0)  # its storage would stay as long as an optimizer knows it
+    return ShardedSync(cast("FSDPModule", model), comm)
+
+
+def _sharded_by(module: nn.Module) -> Iterator[Any]:
+    """FSDP2's own records of the parameters that it shards as part of this unit."""
+    if not isinstance(module, FSDPModule):
+        return
+    state: Any = module._get_fsdp_state()
+    # Torch 2.13 knows several groups in a unit; before, it knew one or none.
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    for group in groups:
+        yield from group.fsdp_params if group is not None else ()
+
+
+def _offloading() -> CPUOffloadPolicy:
+    """Parameters live in host memory, pinned where there is a device to copy them to."""
+    return CPUOffloadPolicy(pin_memory=any_device())
+
+
+def _policies(
+    plugin: FullyShardedDataParallelPlugin, precision: Precision
+) -> tuple[MixedPrecisionPolicy, MixedPrecisionPolicy]:
+    """Of the units and of the whole: compute in the run's precision, reduce in float32, give float32 outputs."""
+    if plugin.mixed_precision_policy is not None:
+        return (plugin.mixed_precision_policy,) * 2
+    inner = MixedPrecisionPolicy()
+    if precision.dtype is not None:
+        inner = MixedPrecisionPolicy(param_dtype=precision.dtype, reduce_dtype=torch.float32)
+    return inner, replace(inner, output_dtype=torch.float32 if precision.dtype is not None else None)
+
+
+def wrap_policy(plugin: FullyShardedDataParallelPlugin, model: nn.Module) -> Callable[[nn.Module], bool]:
+    """Which modules are units of sharding."""
+    policy = plugin.auto_wrap_policy
+    if callable(policy):
+        return policy
+    names = plugin.transformer_cls_names_to_wrap or getattr(model, "_no_split_modules", None)
+    kind = (policy or ("size_based_wrap" if plugin.min_num_params else "transformer_based_wrap")).lower()
+    if kind == "no_wrap":
+        return lambda module: False
+    if kind == "size_based_wrap":
+        return _by_size(plugin.min_num_params or 10**8)
+    if kind != "transformer_based_wrap":
+        raise ValueError(
+            f"auto_wrap_policy={policy!r} is unknown; choose transformer_based_wrap, size_based_wrap, no_wrap or "
+            f"a function"
+        )
+    wanted = set(names or ())
+    there = {type(module).__name__ for module in model.modules()}
+    if missing := sorted(wanted - there):
+        raise ValueError(
+            f"transformer_cls_names_to_wrap names {missing}, but {type(model).__name__} has no such modules; it has "
+            f"{sorted(there)}"
+        )
+    return lambda module: type(module).__name__ in wanted
+
+
+def _by_size(least: int) -> Callable[[nn.Module], bool]:
+    """Modules are asked children first: one is a unit if enough of it is in no unit yet."""
+    taken: set[int] = set()
+
+    def is_unit(module: nn.Module) -> bool:
+        free = [param for param in module.parameters() if id(param) not in taken]
+        if sum(param.numel() for param in free) < least or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            return False
+        taken.update(id(param) for param in free)
+        return True
+
+    return is_unit
+
+
+def _children_first(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return list(reversed(list(model.named_modules())))
+
+
+def adopt_optimizer(optimizer: Optimizer) -> None:
+    """Let an optimizer that was made before sharding hold the sharded parameters; groups and state stay."""
+    for group in optimizer.param_groups:
+        for index, old in enumerate(group["params"]):
+            new = _REPLACED.get(old)
+            if new is None:
+                continue
+            group["params"][index] = new
+            if old in optimizer.state:
+                optimizer.state[new] = {
+                    key: _like(value, new) for key, value in optimizer.state.pop(old).items()
+                }
+
+
+def _like(value: Any, param: DTensor) -> Any:
+    """A whole piece of optimizer state, sharded as its parameter is."""
+    if isinstance(value, Tensor) and value.shape == param.shape and value.dim():
+        return distribute_tensor(value.to(param.device), param.device_mesh, param.placements)
+    return value
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether `shard` has been applied."""
+    return isinstance(model, FSDPModule)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor put together (collective); any other as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+FULL = dcp_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+def full_state_dict(model: nn.Module) -> dict[str, Any]:
+    """The whole state on rank 0, empty elsewhere (collective)."""
+    return dcp_state.get_model_state_dict(model, options=FULL)
+
+
+def load_full_state_dict(model: nn.Module, state: dict[str, Any], strict: bool = True) -> None:
+    """Give every process its part of a whole state that each of them has read."""
+    options = dcp_state.StateDictOptions(full_state_dict=True, strict=strict)
+    dcp_state.set_model_state_dict(model, state, options=options)
+
+
+def full_optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """The whole optimizer state by parameter name, on rank 0 (collective)."""
+    return cast("dict[str, Any]", dcp_state.get_optimizer_state_dict(model, optimizer, options=FULL))
+
+
+def load_full_optimizer_state(model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Give every process its part of an optimizer state that each of them has read."""
+    options = dcp_state.StateDictOptions(full_state_dict=True)
+    dcp_state.set_optimizer_state_dict(model, optimizer, cast("Any", state), options=options)

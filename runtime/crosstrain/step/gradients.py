@@ -1,0 +1,413 @@
+"""Averaging the gradients of one model over the ranks, whatever method of the model produced the loss.
+
+Hooks on the parameters watch gradients arrive. They are copied into flat buckets, and a bucket is averaged
+while the rest of the backward pass still runs. Nothing wraps the model, so its attributes, keys, copies and
+methods are the user's own, and forward passes never communicate.
+
+Every rank starts the same buckets in the same order, also when some parameters got no gradient there. The
+last bucket starts when the backward pass is over, and carries flags: they tell a rank whether a parameter that it
+did not use was used elsewhere, and which buckets must be averaged again because a reentrant checkpoint on some rank
+added to them after they were started. That needs no collective of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.autograd.function import BackwardCFunction
+
+from crosstrain.comm.collectives import broadcast_tensors
+from crosstrain.comm.protocol import Comm
+from crosstrain.comm.types import HOST
+from crosstrain.step.buckets import BUCKET_BYTES, CommHook, Slot, lay_out, sparse_parameters
+
+logger = logging.getLogger(__name__)
+
+
+def check_alike(model: nn.Module, tensors: Mapping[str, Tensor], comm: Comm) -> None:
+    """RuntimeError names a rank on which these tensors of the model are others, and which ones."""
+    mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
+    for rank, theirs in enumerate(comm.all_gather_object(mine)):
+        if theirs != mine:
+            odd = sorted({entry[0] for entry in set(theirs) ^ set(mine)})
+            raise RuntimeError(
+                f"{type(model).__name__} is not the same model on rank {rank} as on rank {comm.rank}: "
+                f"{', '.join(odd[:5]) or 'the order of its parameters'} differ in name, shape, dtype or "
+                f"requires_grad. Build and freeze the model alike on every rank."
+            )
+
+
+class GradientSync:
+    """Keeps the gradients of one model equal on all ranks.
+
+    While ``averaging`` is off, backward passes only mark what they touched; the next averaging takes it all.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        comm: Comm,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        hook: tuple[CommHook, Any] | None = None,
+        send_buffers: bool = True,
+        plain_backward: Callable[[], None] | None = None,
+    ) -> None:
+        self._model = weakref.ref(model)  # the registry that maps models to us must not keep them
+        self.joining: Callable[[], None] | None = None  # told before each averaging
+        self.buffers_due = False  # averaged since the buffers were last sent
+        self.averagings = 0
+        self.averaging = True
+        self.stale = False  # some gradient is not averaged yet
+        self._comm = comm
+        self._sends_buffers = send_buffers
+        self._plain_backward = plain_backward  # told of each pass that is none of Accelerator.backward's
+        self._managed = False  # inside Accelerator.backward, which calls finish() itself
+        self._bucket_bytes = bucket_bytes
+        self._hook = hook
+        self._lock = threading.Lock()
+        self._open = False  # a backward pass has reached the model and is not finished
+        self._eager = False  # buckets of this pass may start as soon as they are full
+        self._fault: str | None = None  # what all ranks are to raise when they next average
+        self._looking = False  # a rank may have a fault: read the flags
+        self._nested = False  # a backward pass had another one inside
+        self._graph_task = -1
+        self._held: Any = None
+        self._reported = False
+        self._handles: list[Any] = []
+        self._slots: list[Slot] = []
+        self._next = 0
+        self._watch()
+
+    @property
+    def model(self) -> nn.Module:
+        model = self._model()
+        assert model is not None, "gradients arrived for a model that no longer exists"
+        return model
+
+    @property
+    def replica(self) -> nn.Module:
+        return self.model
+
+    @property
+    def apart(self) -> bool:
+        return not self.averaging or self.joining is not None
+
+    def _watch(self) -> None:
+        """Hook the parameters that are trainable now; all ranks do this at the same time."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        seen = {slot.name: slot for slot in self._slots}
+        named = list(self.model.named_parameters())
+        self._frozen = [param for _, param in named if not param.requires_grad]
+        self._slots = [Slot(name, param) for name, param in reversed(named) if param.requires_grad]
+        check_alike(self.model, {slot.name: slot.param for slot in self._slots}, self._comm)
+        for slot in self._slots:
+            before = seen.get(slot.name)
+            slot.touched = before.touched if before else slot.param.grad is not None
+        count = len(self._slots) + 2
+        self._buckets, riding = lay_out(
+            self._slots, sparse_parameters(self.model), self._bucket_bytes, 0 if self._hook else count
+        )
+        self._next = 0
+        self._reading: bool | None = None  # whether all ranks read the flags every time; the first flags tell
+        self._flags_ride = riding is not None
+        device = self._slots[0].param.device if self._slots else self._comm.device
+        count += len(self._buckets)
+        self._flags: Tensor = torch.zeros(count, device=device) if riding is None else riding
+        for slot in self._slots:
+            param: Any = slot.param  # torch leaves this method untyped
+            self._handles.append(param.register_post_accumulate_grad_hook(partial(self._arrive, slot)))
+
+    def close(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Those it watches, and those it would if they were thawed; not what the model got later."""
+        return [*self._frozen, *(slot.param for slot in self._slots)]
+
+    # -- while a backward pass runs ---------------------------------------------------------------
+
+    def _arrive(self, slot: Slot, _param: Tensor) -> None:
+        with self._lock:
+            slot.touched = True
+            if not self._open:
+                self._begin()
+            elif self._graph_task != torch._C._current_graph_task_id():
+                self._enter_other_graph()
+            if not self._eager:
+                return
+            bucket = slot.bucket
+            if slot.arrived:  # a parameter of several reentrant checkpoints
+                bucket.again = bucket.again or bucket.pending is not None
+                return
+            slot.arrived = True
+            bucket.waiting -= 1
+            while self._next < len(self._buckets) - 1 and self._buckets[self._next].waiting == 0:
+                self._start_next()
+
+    def _begin(self) -> None:
+        if not self._managed and self._plain_backward is not None:
+            self._plain_backward()
+        self._open = True
+        self.stale = True
+        ready = self.averaging and self._held is None and self.joining is None
+        self._eager = ready and not self._thawed()
+        self._graph_task = torch._C._current_graph_task_id()
+        if not self._managed:
+            self._finish_after_this_graph()
+
+    def _enter_other_graph(self) -> None:
+        """Not the first of this pass: a reentrant checkpoint runs a backward pass of its own inside the other."""
+        self._graph_task = torch._C._current_graph_task_id()
+        self._nested = True
+        if not self._managed:
+            self._finish_after_this_graph()
+
+    def _thawed(self) -> bool:
+        """Whether a parameter that was frozen when the others were hooked is trained by now."""
+        return any(param.requires_grad for param in self._frozen)
+
+    def _finish_after_this_graph(self) -> None:
+        """loss.backward() without the accelerator: the autograd engine tells us when it is done."""
+        Variable._execution_engine.queue_callback(self._graph_done)
+
+    def _graph_done(self) -> None:
+        if not _inside_custom_backward():  # else: the inner pass of a reentrant checkpoint
+            self.finish()
+
+    def _start_next(self) -> None:
+        if self._next == len(self._buckets) - 1 and self._flags_ride:
+            self._raise_flags()
+        self._buckets[self._next].start(self._comm, self._hook)
+        self._next += 1
+
+    # -- after a backward pass --------------------------------------------------------------------
+
+    def look(self, fault: str | None) -> None:
+        """All ranks ask in their next averaging whether one of them has a fault, and raise there together."""
+        self._fault = self._fault or fault
+        self._looking = True
+
+    def expect(self) -> None:
+        """A backward pass begins, and `finish` or `abandon` will be called at its end."""
+        self._managed = True
+
+    def finish(self) -> None:
+        """The backward pass is over: average what it left, unless averaging is off or nothing was reached."""
+        self._managed = False
+        if not self._open and not self._thawed():
+            return
+        self._open = False
+        if self.averaging and self._held is None:
+            self.average()
+
+    def abandon(self) -> None:
+        """The backward pass raised: forget its half-started state (other ranks will notice by themselves)."""
+        self._managed = self._open = False
+
+    def settle(self) -> None:
+        """Average what earlier passes left local, before a step or a clipping sees it."""
+        if self.averaging and (self.stale or self._thawed()):
+            self.average()
+
+    def mark_local(self) -> None:
+        """The gradients that are there now are this rank's own (loaded inside an accumulation window)."""
+        for slot in self._slots:
+            slot.touched = slot.param.grad is not None
+        self.stale = True
+
+    def discard(self) -> None:
+        """What is local need not be averaged any more: the parameters themselves were."""
+        for slot in self._slots:
+            slot.touched = False
+        self.stale = False
+        self.release()
+
+    def shadow(self) -> None:
+        """This rank has no more batches: answer one averaging of the others with zeros."""
+        if not self._buckets:
+            return
+        for bucket in self._buckets:
+            bucket.start(self._comm, self._hook, empty=True)
+        self._flags.zero_()
+        if not self._flags_ride:
+            self._comm.start_average(self._flags).wait()
+        for bucket in self._buckets:
+            bucket.wait(self._comm, self._hook)
+        shares = self._read_flags(False)
+        self._average_again(shares, empty=True)
+        for bucket in self._buckets:
+            bucket.reset()
+        self._raise_fault(shares)
+
+    def send_buffers(self) -> None:
+        """After a step with averaged gradients: rank 0's buffers (batch statistics) become everybody's."""
+        if self.buffers_due and self._sends_buffers and self.joining is None:
+            broadcast_tensors([buffer.detach() for buffer in self.model.buffers()], self._comm)
+        self.buffers_due = False
+
+    def average(self) -> None:
+        """Average everything touched since the last time, now. Every rank must come here."""
+        if self._thawed():
+            self._watch()
+        if not self._buckets:
+            return
+        if self.joining is not None:
+            self.joining()
+        while self._next < len(self._buckets):
+            self._start_next()
+        alone = None
+        if not self._flags_ride:
+            self._raise_flags()
+            alone = self._comm.start_average(self._flags)
+        for bucket in self._buckets:
+            bucket.wait(self._comm, self._hook)
+        if alone is not None:
+            alone.wait()
+        missing = [slot for slot in self._slots if not slot.touched]
+        shares = self._read_flags(bool(missing))
+        self._average_again(shares)
+        used = {slot.name for slot, share in zip(self._slots, shares, strict=False) if share > 0}
+        for bucket in self._buckets:
+            bucket.hand_out(used)
+            bucket.reset()
+        self._next = 0
+        self.stale = self._open = False
+        self.averagings += 1
+        self.buffers_due = True
+        self.release()
+        self._raise_fault(shares)
+        if missing:
+            self._look_at(missing, used, frozen_share=shares[len(self._slots)])
+
+    def _raise_flags(self) -> None:
+        """One flag per parameter that this rank used, one if this rank has frozen any since the start, one if it
+        has a fault, and one per bucket that got more after it was started."""
+        touched = [slot.touched for slot in self._slots]
+        again = [bucket.again for bucket in self._buckets]
+        # The last bucket is complete when it starts; its place tells that others may not be.
+        again[-1] = self._nested or any(again)
+        if all(touched) and not again[-1] and self._fault is None:
+            self._flags.zero_()
+            self._flags[: len(touched)].fill_(1)
+            return
+        frozen = any(not slot.param.requires_grad for slot in self._slots)
+        values = torch.tensor([*touched, frozen, self._fault is not None, *again], dtype=self._flags.dtype)
+        self._flags.copy_(values, non_blocking=True)
+
+    def _waits_for_flags(self) -> bool:
+        """Whether reading the flags stops the host until the device has come there."""
+        return self._flags.device != HOST
+
+    def _read_flags(self, needed: bool) -> list[float]:
+        """What share of the ranks raised each flag; empty if nobody has to know.
+
+        Reading waits for the device. So all ranks read together on the CPU, the first time, and from then on if
+        some rank had a backward pass inside of another; a rank reads for itself when it misses a gradient.
+        """
+        together = self._reading is not False or not self._waits_for_flags()
+        if not (together or needed or self._nested or self._looking):
+            return []
+        shares: list[float] = self._flags.tolist()
+        self._nested = self._looking = False
+        if self._reading is None:
+            self._reading = shares[-1] > 0
+        if not together and any(share > 0 for share in shares[len(self._slots) + 2 : -1]):
+            raise RuntimeError(
+                "a reentrant checkpoint used parameters whose gradients were already being averaged, and the first "
+                "step used none, so that the other ranks do not know. Pass use_reentrant=False to "
+                "torch.utils.checkpoint.checkpoint."
+            )
+        return shares
+
+    def _average_again(self, shares: list[float], empty: bool = False) -> None:
+        """The buckets that were not complete on some rank when they were started there; all ranks know which."""
+        flags = shares[len(self._slots) + 2 : -1]  # none: nobody asked for it
+        again = [bucket for bucket, share in zip(self._buckets, flags, strict=False) if share > 0]
+        for bucket in again:
+            bucket.start(self._comm, self._hook, empty)
+        for bucket in again:
+            bucket.wait(self._comm, self._hook)
+
+    def _raise_fault(self, shares: list[float]) -> None:
+        """RuntimeError on all ranks, if one of them has a fault."""
+        if not shares or shares[len(self._slots) + 1] == 0:
+            return
+        fault, self._fault = self._fault, None
+        raise RuntimeError(fault or "another process cannot train on its loss: see the error that it raises.")
+
+    def _look_at(self, missing: list[Slot], used: set[str], frozen_share: float) -> None:
+        """Some parameters got no gradient: say so once, and stop carrying those that all ranks froze."""
+        if frozen_share > 1 - 0.5 / self._comm.world:
+            self._watch()
+            return
+        unused = [slot.name for slot in missing if slot.name not in used and slot.param.requires_grad]
+        if unused and not self._reported:
+            self._reported = True
+            logger.info(
+                "%s: no rank's loss depends on %s%s; they keep their values",
+                type(self.model).__name__,
+                ", ".join(unused[:5]),
+                " ..." if len(unused) > 5 else "",
+            )
+
+    # -- accumulation -----------------------------------------------------------------------------
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside stay local. So does one outside, for a loss that was made inside."""
+        before, self.averaging = self.averaging, False
+        was_stale, self.stale = self.stale, False
+        try:
+            yield
+        finally:
+            self.averaging = before
+            scripted = isinstance(
+                self.model, torch.jit.ScriptModule
+            )  # takes no hooks: averages at once, as right
+            if before and not self.stale and self._held is None and not scripted:
+                # No backward pass yet. A forward pass outside starts a new story; so do a step and a trigger.
+                self._held = self.model.register_forward_pre_hook(lambda *_: self.release())
+            self.stale = self.stale or was_stale
+
+    @contextmanager
+    def sync(self) -> Iterator[None]:
+        """Backward passes inside average, whatever the context their loss was made in."""
+        before, self.averaging = self.averaging, True
+        self.release()
+        try:
+            yield
+        finally:
+            self.averaging = before
+
+    def release(self) -> None:
+        """Losses made in an earlier `no_sync` no longer hold averaging back."""
+        if self._held is not None:
+            self._held.remove()
+            self._held = None
+
+
+def _inside_custom_backward() -> bool:
+    """Whether the autograd engine is running on behalf of a Python autograd function's backward."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is BackwardCFunction.apply.__code__:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,219 @@
+"""What a loss is, read off its autograd graph: a sum over the batch's rows, a mean over them, or nothing one can tell.
+
+Only what is certain counts. A loss is followed through additions and scalings by Python numbers down to its terms: a
+loss function's own reduction, or a `sum` or `mean` over a tensor with the batch's rows. A sum that is divided by a
+number of rows is a mean. One that is divided by a tensor, or by a number that may have counted something (valid
+tokens, boxes), is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from itertools import combinations
+from math import isclose, prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from crosstrain.utils import checks
+from crosstrain.utils.checks import Place
+
+_MOST = 1000  # nodes; a loss with more terms is not looked at to the end
+_SAME_VALUE = {"CloneBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "SqueezeBackward1"}
+_SAME_VALUE |= {
+    "UnsqueezeBackward0",
+    "ReshapeAliasBackward0",
+    "UnsafeViewBackward0",
+    "NegBackward0",
+    "AliasBackward0",
+}
+_TERMS = {"AddBackward0", "SubBackward0", "RsubBackward1"}
+_SCALED = {"MulBackward0", "MulBackward1", "DivBackward0", "DivBackward1"}
+_TOTALS = {"SumBackward0", "SumBackward1"}
+_MEANS = {"MeanBackward0", "MeanBackward1"}
+_JOINED = {"StackBackward0", "CatBackward0"}
+_REDUCED = {1: "mean", 2: "sum"}  # torch's own numbers
+
+
+class Scaling(NamedTuple):
+    """A Python number between a term and the loss."""
+
+    divisor: float  # the reciprocal of a factor
+    may_count: bool  # the script divides by a whole number, which may be one of valid tokens or boxes
+
+
+Step = tuple[
+    Any, tuple[Scaling, ...]
+]  # a node of the graph, and how its value was scaled on the way to the loss
+
+
+class Kind(Enum):
+    SUM = "sum"
+    MEAN = "mean"
+    PENALTY = "penalty"  # of parameters alone: the same on every rank
+    UNKNOWN = "unknown"
+
+
+def kinds(loss: Tensor, rows: int | None, replicas: int) -> set[Kind]:
+    """The kinds of the loss's terms. ``rows``: of this rank's batch, None if unknown."""
+    found: set[Kind] = set()
+    waiting: list[Step] = [(loss.grad_fn, ())] if loss.numel() == 1 else []
+    for _ in range(_MOST):
+        if not waiting:
+            break
+        node, scalings = waiting.pop()
+        further = _follow(node, scalings)
+        if further is None:
+            found.add(_kind(node, scalings, rows, replicas))
+        else:
+            waiting += further
+    return found if found and not waiting else {Kind.UNKNOWN}
+
+
+def _follow(node: Any, scalings: tuple[Scaling, ...]) -> list[Step] | None:
+    """Where the value of a node comes from, if only by additions and scalings; None: this is a term."""
+    name = node.name()
+    before = [parent for parent, _ in node.next_functions if parent is not None]
+    if name in _TERMS or name in _SAME_VALUE:
+        return [(parent, scalings) for parent in before]
+    if name in _SCALED:
+        scaling = _scaling(node, divides=name.startswith("Div"))
+        return None if scaling is None else [(parent, (*scalings, scaling)) for parent in before]
+    if name not in _TOTALS | _MEANS:
+        return None
+    sizes = _summed_sizes(node)
+    if prod(sizes) == 1:
+        return [(parent, scalings) for parent in before]
+    parts = [parent for parent, _ in before[0].next_functions if parent is not None] if before else []
+    if before and before[0].name() in _JOINED and sizes == (len(before[0].next_functions),):
+        count = (Scaling(len(parts), True),) if name in _MEANS else ()  # a list of losses, put together
+        return [(parent, scalings + count) for parent in parts]
+    return None
+
+
+def _scaling(node: Any, divides: bool) -> Scaling | None:
+    """What a node divides or multiplies by, if that is a Python number; None for a tensor."""
+    other = getattr(node, "_saved_other", None)
+    if isinstance(other, Tensor):
+        # A number that became an operand stays marked as one: it does not take part in type promotion.
+        least = torch.int8 if not other.dtype.is_floating_point else torch.float16
+        marked = other.dim() == 0 and torch.result_type(other, torch.ones((), dtype=least)) != other.dtype
+        other = other.item() if marked else None
+    if not isinstance(other, (int, float)) or other == 0:
+        return None
+    return Scaling(other, float(other).is_integer() and other > 2) if divides else Scaling(1 / other, False)
+
+
+def _kind(node: Any, scalings: tuple[Scaling, ...], rows: int | None, replicas: int) -> Kind:
+    name = node.name()
+    reduction = _REDUCED.get(getattr(node, "_saved_reduction", 0))
+    by_rows = True
+    if reduction is not None:
+        sizes = _shape(*node.next_functions[0])
+    elif name in _TOTALS | _MEANS:
+        sizes = _summed_sizes(node)
+        reduction = "sum" if name in _TOTALS else "mean"
+        by_rows = bool(sizes) and rows is not None and rows > 1 and sizes[0] == rows
+    else:
+        return Kind.UNKNOWN
+    if reduction == "mean" and not _plain_mean(node):
+        return Kind.UNKNOWN
+    parent, index = node.next_functions[0]
+    sources = set(_sources(parent, index, sizes))
+    if sources == {"parameter"}:
+        return Kind.PENALTY
+    if not by_rows and "loss" not in sources:
+        return Kind.UNKNOWN
+    return _scaled(Kind(reduction), scalings, sizes, rows, replicas)
+
+
+def _plain_mean(node: Any) -> bool:
+    """Not one over the targets that are not ignored, or over their weights: that is no mean over rows."""
+    total, target = getattr(node, "_saved_total_weight", None), getattr(node, "_saved_target", None)
+    return total is None or target is None or total.item() == target.numel()
+
+
+def _scaled(
+    kind: Kind, scalings: tuple[Scaling, ...], sizes: tuple[int, ...], rows: int | None, replicas: int
+) -> Kind:
+    """What the scalings make of a sum or a mean."""
+    counts = _counts(sizes, rows)
+    divisors = [scaling.divisor for scaling in scalings]
+    if kind is Kind.MEAN:  # times its rows, it would be a sum
+        return Kind.UNKNOWN if any(isclose(1 / divisor, n) for divisor in divisors for n in counts) else kind
+    if any(isclose(divisor, n) for divisor in divisors for n in counts):
+        return Kind.MEAN
+    if any(isclose(divisor, n * replicas) for divisor in divisors for n in counts):
+        return Kind.SUM  # by the rows of the whole batch: averaging divides by the replicas once more
+    return Kind.UNKNOWN if any(scaling.may_count for scaling in scalings) else kind
+
+
+def _counts(sizes: tuple[int, ...], rows: int | None) -> set[int]:
+    """The numbers that count the rows of a tensor, or rows and other dimensions (tokens, pixels)."""
+    inner = [prod(some) for n in range(len(sizes)) for some in combinations(sizes[1:], n)]
+    counts = {first * rest for first in (sizes[0] if sizes else 1, rows or 0) for rest in inner or [1]}
+    return counts - {0}
+
+
+def _sources(node: Any, index: int, sizes: tuple[int, ...]) -> Iterator[str]:
+    """What the elements of a tensor are made of, one by one: a "parameter", a "loss" of each, or "data"."""
+    waiting, seen = [(node, index)], set[Any]()
+    while waiting and len(seen) < _MOST:
+        node, index = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if _shape(node, index) != sizes:
+            yield "data"
+        elif hasattr(node, "variable"):
+            yield "parameter"
+        elif hasattr(node, "_saved_reduction"):
+            yield "loss"
+        else:
+            waiting += node.next_functions
+
+
+def _summed_sizes(node: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in node._saved_self_sym_sizes)
+
+
+def _shape(node: Any, index: int) -> tuple[int, ...]:
+    """Of the tensor that a node made."""
+    if node is None:
+        return ()
+    if hasattr(node, "variable"):
+        return tuple(node.variable.shape)
+    made = getattr(node, "_input_metadata", None)
+    return tuple(int(size) for size in made[index].shape) if made else ()
+
+
+def check(loss: Tensor, reduction: str, loader: Any, replicas: int, place: Place) -> str | None:
+    """Why the loss cannot be trained under this `loss_reduction`, None if nothing speaks against it.
+
+    ``loader``: the prepared loader in whose loop it was made, None outside of every loop.
+    """
+    run = None if loader is None else loader._crosstrain.progress.current
+    counts = None if run is None else run.known_counts()
+    rows = None if counts is None else counts.rows[loader._crosstrain.comm.rank]
+    found = kinds(loss, rows, replicas)
+    if reduction == "mean" and Kind.SUM in found:
+        message = (
+            f"{place}: the loss is {'partly ' if Kind.MEAN in found else ''}a sum over the rows of the batch, and the "
+            f"{replicas} processes average its gradient, which is then 1/{replicas} of the one that one process "
+            f'computes. Use Accelerator(loss_reduction="sum"), or divide the sum by its number of rows'
+            f"{' (the loss has a mean, too, for which only that is right)' if Kind.MEAN in found else ''}."
+        )
+    elif reduction == "sum" and found <= {Kind.MEAN, Kind.PENALTY} and Kind.MEAN in found:
+        message = (
+            f'{place}: the loss is a mean over the rows of the batch, and under loss_reduction="sum" the {replicas} '
+            f"processes add its gradients up: they are {replicas} times those that one process computes. Leave "
+            f'loss_reduction="sum" out, or use a loss with reduction="sum".'
+        )
+    else:
+        certain = Kind.UNKNOWN not in found
+        checks.held("mean", place) if certain else checks.expect("mean", place)
+        return None
+    checks.failed("mean", message, place)
+    return message

@@ -1,0 +1,280 @@
+"""Preparing a model: the same object, on the device, alike on every rank, computing in the run's precision."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from crosstrain.comm.collectives import broadcast_tensors
+from crosstrain.comm.protocol import Comm
+from crosstrain.state import RUN
+from crosstrain.step.buckets import BUCKET_BYTES, CommHook
+from crosstrain.step.dynamic_subclass import adopt, restore
+from crosstrain.step.gradients import GradientSync, check_alike
+from crosstrain.step.precision import Precision, compiled_inner, remove_precision
+from crosstrain.utils.dataclasses import (
+    DDPCommunicationHookType,
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+)
+
+
+class ModelSync(Protocol):
+    """What keeps one prepared model equal on all ranks. ``averagings``: how often gradients were averaged."""
+
+    averagings: int
+
+    @property
+    def replica(self) -> nn.Module | None:
+        """The model, if every rank holds all of it."""
+        ...
+
+    @property
+    def apart(self) -> bool:
+        """Whether the ranks' weights may differ now: inside `no_sync`, and where ranks run out of batches."""
+        ...
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Those it takes care of, frozen ones included; not what the model got later."""
+        ...
+
+    def expect(self) -> None:
+        """A backward pass begins whose end we will be told."""
+        ...
+
+    def finish(self) -> None:
+        """It has ended."""
+        ...
+
+    def abandon(self) -> None:
+        """It raised."""
+        ...
+
+    def no_sync(self) -> AbstractContextManager[None]: ...
+
+    def sync(self) -> AbstractContextManager[None]: ...
+
+    def settle(self) -> None:
+        """Average what is still local."""
+        ...
+
+    def mark_local(self) -> None:
+        """The gradients that are there now were not averaged."""
+        ...
+
+    def discard(self) -> None:
+        """What is local need not be averaged any more."""
+        ...
+
+    def send_buffers(self) -> None:
+        """After an optimizer step: copy rank 0's buffers to the other ranks."""
+        ...
+
+    def close(self) -> None:
+        """Stop."""
+        ...
+
+
+# Which models have been prepared, and what keeps them equal (None: one process, or nothing to train).
+_PREPARED: weakref.WeakKeyDictionary[nn.Module, ModelSync | None] = weakref.WeakKeyDictionary()
+
+
+def is_prepared(model: nn.Module) -> bool:
+    """Whether `prepare` has seen this model."""
+    return model in _PREPARED
+
+
+def prepared_parameters() -> set[int]:
+    """ids of the parameters of all prepared models."""
+    return {id(param) for model in _PREPARED for param in model.parameters()}
+
+
+def averaged_parameters() -> set[int]:
+    """ids of the parameters whose gradients are averaged."""
+    return {id(param) for sync in _PREPARED.values() if sync is not None for param in sync.parameters()}
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether the model's parameters are sharded over the processes."""
+    fsdp = sys.modules.get("crosstrain.step.fsdp")
+    return fsdp is not None and bool(fsdp.is_sharded(model))
+
+
+def sync_of(model: nn.Module) -> ModelSync | None:
+    """What averages the model's gradients: None with one process, and for a model that was not prepared."""
+    return _PREPARED.get(model)
+
+
+def prepare(
+    model: nn.Module,
+    comm: Comm,
+    precision: Precision,
+    *,
+    device: torch.device | None,
+    ddp: DistributedDataParallelKwargs,
+    fsdp: FullyShardedDataParallelPlugin | None,
+    evaluation_mode: bool,
+    plain_backward: Callable[[], None] | None = None,
+) -> ModelSync | None:
+    """Place the model, make it equal on all ranks, give it its precision; returns what averages its gradients.
+
+    ``plain_backward`` is called when a backward pass that did not begin with `backward` below reaches the model.
+    """
+    if fsdp is not None and fsdp.cpu_offload and comm.world > 1:
+        device = None
+    wrapped = _wrapper_of(model)
+    if comm.world > 1 and not comm.averages and wrapped is None:
+        start_alike(model, comm)  # on the host: on the device, it is one model to all processes
+    if device is not None and not hasattr(model, "hf_device_map") and wrapped is None:
+        comm.move(model)
+    if fsdp is not None and not comm.averages:
+        comm.shard(_sharded_parameters(model, fsdp))
+    sync: ModelSync | None = None
+    if comm.averages and wrapped is not None:
+        from crosstrain.step.wrapped_ddp import WrappedSync
+
+        sync = WrappedSync(wrapped, plain_backward)
+    elif comm.averages:
+        start_alike(model, comm)
+        if fsdp is not None:
+            from crosstrain.step.fsdp import shard  # imports much of torch.distributed
+
+            _PREPARED[model] = shard(model, fsdp, comm, precision)
+            return _PREPARED[model]
+        if not evaluation_mode:  # a model that is frozen now may be thawed later
+            sync = GradientSync(
+                model,
+                comm,
+                bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
+                hook=communication_hook(ddp),
+                send_buffers=ddp.broadcast_buffers,
+                plain_backward=plain_backward,
+            )
+    precision.apply_to(model)
+    _PREPARED[model] = sync
+    if sync is not None:
+        _offer_no_sync(model, sync)
+    return sync
+
+
+def _wrapper_of(model: nn.Module) -> nn.parallel.DistributedDataParallel | None:
+    """The DistributedDataParallel that the model is, compiled or not; its author placed it and made it alike."""
+    inner = compiled_inner(model)
+    return inner if isinstance(inner, nn.parallel.DistributedDataParallel) else None
+
+
+def _sharded_parameters(model: nn.Module, fsdp: FullyShardedDataParallelPlugin) -> list[nn.Parameter]:
+    """The model's parameters without those of modules that stay whole."""
+    whole = {param for module in fsdp.ignored_modules or () for param in module.parameters()}
+    return [param for param in model.parameters() if param not in whole]
+
+
+def _offer_no_sync(model: nn.Module, sync: ModelSync) -> None:
+    """``model.no_sync()``, as scripts that know DDP call it; a method of the user's own stays."""
+    target = compiled_inner(model)
+    if not hasattr(target, "no_sync"):
+        adopt(target, {"no_sync": lambda _: sync.no_sync()})
+
+
+def forget(model: nn.Module) -> None:
+    """Undo the preparation: hooks and precision go, the model stays."""
+    sync = _PREPARED.pop(model, None)
+    if sync is not None:
+        sync.close()
+    remove_precision(model)
+    restore(compiled_inner(model), "no_sync")
+
+
+def forget_all() -> None:
+    """Undo every preparation: a process that was forked from a notebook prepares its models for its own run."""
+    for model in list(_PREPARED):
+        forget(model)
+
+
+def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> None:
+    """``loss.backward(**kwargs)``, and the averaging of what it reached."""
+    for sync in syncs:
+        sync.expect()
+    try:
+        loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+    except BaseException:
+        for sync in syncs:
+            sync.abandon()
+        raise
+    for sync in syncs:
+        sync.finish()
+
+
+def look(syncs: list[ModelSync], fault: str | None) -> None:
+    """All ranks come here with what is wrong with their loss (None: nothing) and raise it after the backward pass.
+
+    The question rides in the averaging of the gradients. A sharded model, and one that was wrapped before, have none
+    of ours to ask in: there the error is raised at once. That is on all ranks, since it goes by how the loss was
+    computed, not by its value.
+    """
+    asked = [sync for sync in syncs if isinstance(sync, GradientSync)]
+    if fault is not None and not asked:
+        raise RuntimeError(fault)
+    for sync in asked:
+        sync.look(fault)
+
+
+def communication_hook(ddp: DistributedDataParallelKwargs) -> tuple[CommHook, Any] | None:
+    """The hook that compresses gradients, with its state; None: they travel as they are."""
+    if ddp.comm_hook == DDPCommunicationHookType.NO:
+        return None
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if callable(ddp.comm_hook):
+        return ddp.comm_hook, ddp.comm_state_option or None
+    plain: dict[str, CommHook] = {
+        "fp16": default_hooks.fp16_compress_hook,
+        "bf16": default_hooks.bf16_compress_hook,
+        "power_sgd": powerSGD_hook.powerSGD_hook,
+        "batched_power_sgd": powerSGD_hook.batched_powerSGD_hook,
+    }
+    hook = plain[ddp.comm_hook.value]
+    state: Any = None
+    if "power_sgd" in ddp.comm_hook.value:
+        state = powerSGD_hook.PowerSGDState(None, **ddp.comm_state_option)
+    if ddp.comm_wrapper == "fp16":
+        hook = default_hooks.fp16_compress_wrapper(hook)
+    elif ddp.comm_wrapper == "bf16":
+        hook = default_hooks.bf16_compress_wrapper(hook)
+    return hook, state
+
+
+def start_alike(model: nn.Module, comm: Comm) -> None:
+    """Copy rank 0's parameters and buffers to every rank; RuntimeError names the rank with another model."""
+    tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+    check_alike(model, tensors, comm)
+    broadcast_tensors([tensor.detach() for tensor in tensors.values()], comm)
+
+
+def unwrap(model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> nn.Module:
+    """The user's own module, out of what torch may have wrapped around it."""
+    inner = model
+    while isinstance(
+        wrapper := compiled_inner(inner), (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    ):
+        inner = wrapper.module
+    if not keep_fp32_wrapper:
+        remove_precision(inner)
+    return inner if keep_torch_compile else compiled_inner(inner)
+
+
+def state_dict_of(model: nn.Module) -> dict[str, Any]:
+    """The model's state under the names that its author gave; of a sharded one on rank 0 only (collective)."""
+    if is_sharded(model):
+        from crosstrain.step.fsdp import full_state_dict
+
+        RUN.comm.agree("get_state_dict of a sharded model")
+        return full_state_dict(model)
+    state: dict[str, Any] = RUN.comm.to_host(compiled_inner(unwrap(model)).state_dict())
+    return state

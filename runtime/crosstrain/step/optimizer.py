@@ -1,0 +1,146 @@
+"""Optimizers whose `step` and `zero_grad` stay quiet inside an accumulation window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from crosstrain.step.precision import LossScale
+from crosstrain.step.window import Gradients
+
+GATE = "_crosstrain_gate"
+
+
+class Gate:
+    """Stands between a script and one optimizer; the optimizer stays the user's object.
+
+    ``pending`` is true while micro-batches wait for a step: only then is `zero_grad` ignored, so that it may
+    stand before the forward pass or after the step.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        gradients: Gradients,
+        loss_scale: LossScale | None,
+        before_step: Callable[[Optimizer], None] | None,
+        after_step: Callable[[], None] | None,
+    ) -> None:
+        self.optimizer = optimizer
+        self.pending = False
+        self.steps = 0
+        self.unscaled = False
+        self._gradients = gradients
+        self._loss_scale = loss_scale
+        self._before_step = before_step
+        self._after_step = after_step
+        self._inside = False
+        self._raw_step = optimizer.step
+        self._raw_zero_grad = optimizer.zero_grad
+        self._bind()
+
+    def _bind(self) -> None:
+        gate = self
+
+        def step(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            return gate.step(*args, **kwargs)
+
+        def zero_grad(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+            gate.zero_grad(*args, **kwargs)
+
+        if hasattr(self._raw_step, "_wrapped_by_lr_sched"):
+            # A scheduler made before `prepare` counts the steps under us; it looks for its mark here.
+            vars(step)["_wrapped_by_lr_sched"] = True
+        optimizer: Any = self.optimizer
+        optimizer.step = MethodType(step, optimizer)
+        optimizer.zero_grad = MethodType(zero_grad, optimizer)
+        optimizer.step_was_skipped = False
+        if not hasattr(optimizer, "optimizer"):  # one that wraps another keeps it there
+            optimizer.optimizer = optimizer
+        setattr(optimizer, GATE, self)
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._inside:  # the scaler calls the step it was asked to make
+            return self._raw_step(*args, **kwargs)
+        if not self._gradients.sync_gradients:
+            self.pending = True
+            return None
+        if self._before_step is not None:
+            self._before_step(self.optimizer)
+        if self._loss_scale is not None:
+            result = self._scaled_step(self._loss_scale, *args, **kwargs)
+        else:
+            result = self._raw_step(*args, **kwargs)
+        self.pending = False
+        self.steps += 1
+        if self._after_step is not None:
+            self._after_step()
+        return result
+
+    def _scaled_step(self, loss_scale: LossScale, *args: Any, **kwargs: Any) -> Any:
+        optimizer: Any = self.optimizer
+        scaler = loss_scale.scaler
+        self._inside = self._gradients.stepping = True
+        try:
+            result = scaler.step(optimizer, *args, **kwargs)
+        finally:
+            self._inside = self._gradients.stepping = False
+        found = scaler._found_inf_per_device(optimizer)
+        optimizer.step_was_skipped = any(flag.item() > 0 for flag in found.values())
+        self.unscaled = False
+        loss_scale.stepped()
+        return result
+
+    def unscale(self) -> None:
+        """Divide the gradients by the loss scale, once per step."""
+        if self._loss_scale is not None and not self.unscaled and self._gradients.sync_gradients:
+            self._loss_scale.scaler.unscale_(self.optimizer)
+            self.unscaled = True
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        if not self.pending:
+            self._raw_zero_grad(*args, **kwargs)
+
+    def discard(self) -> None:
+        """The window was given up: its gradients are dropped, and nothing waits for a step."""
+        self.pending = False
+        self._raw_zero_grad()
+        if self.unscaled and self._loss_scale is not None:
+            self._loss_scale.forget(self.optimizer)
+        self.unscaled = False
+
+    def serves(self, gradients: Gradients, *, several: bool) -> bool:
+        """Whether it was made for this run: a notebook's optimizer may go from its one process to several."""
+        return self._gradients is gradients and (self._before_step is not None) == several
+
+    def release(self) -> None:
+        """The optimizer is as it was before `prepare`."""
+        optimizer: Any = self.optimizer
+        optimizer.step, optimizer.zero_grad = self._raw_step, self._raw_zero_grad
+        delattr(optimizer, GATE)
+
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Inside, `step` and `zero_grad` are the optimizer's own: for libraries that prepare its state so."""
+        waiting, self.pending = self.pending, False
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+            self.pending = waiting
+
+    def owns(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any of the parameters is this optimizer's."""
+        mine = {id(param) for group in self.optimizer.param_groups for param in group["params"]}
+        return any(id(param) in mine for param in parameters)
+
+
+def gate_of(optimizer: Optimizer) -> Gate | None:
+    """The gate of a prepared optimizer, None for any other."""
+    return getattr(optimizer, GATE, None)

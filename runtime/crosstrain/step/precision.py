@@ -1,0 +1,146 @@
+"""Mixed precision: autocast around a model's forward, and the gradient scaler of fp16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from crosstrain.step.dynamic_subclass import adopt, original_class, restore
+from crosstrain.utils.nested import convert_to_fp32
+
+if TYPE_CHECKING:
+    from crosstrain.utils.dataclasses import AutocastKwargs, GradScalerKwargs
+
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class LossScale:
+    """The fp16 loss scale of one Accelerator, adjusted once for all optimizers that stepped.
+
+    With several optimizers the adjustment waits for the next backward pass: gradients that another optimizer has
+    still to use were made with the present scale.
+    """
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self.scaler = scaler
+        self.wait = False
+        self._due = False
+
+    def stepped(self) -> None:
+        """An optimizer made its step."""
+        self._due = True
+        if not self.wait:
+            self.adjust()
+
+    def adjust(self) -> None:
+        """Adjust the scale, if steps were made since the last time."""
+        if self._due:
+            self.scaler.update()
+        self._due = False
+
+    def forget(self, optimizer: Optimizer) -> None:
+        """Gradients that this optimizer's were divided for are gone, without a step."""
+        self.scaler._per_optimizer_states.pop(id(optimizer), None)
+
+
+class Precision:
+    """The dtype in which prepared models compute.
+
+    ``scaler`` is the gradient scaler of fp16, None in other precisions. ``loss_scale`` is None where no loss is scaled:
+    in other precisions, and with GradScalerKwargs(enabled=False).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        device: torch.device,
+        autocast: AutocastKwargs | None = None,
+        scaling: GradScalerKwargs | None = None,
+    ) -> None:
+        self.name = name
+        self.dtype = _DTYPES.get(name)
+        self._device_type = device.type
+        self._enabled = autocast is None or autocast.enabled
+        self._cache = True if autocast is None or autocast.cache_enabled is None else autocast.cache_enabled
+        self._upcast = autocast is None or autocast.convert_outputs_to_fp32
+        self.scaler: torch.amp.GradScaler | None = None
+        self.loss_scale: LossScale | None = None
+        if self.dtype is torch.float16:
+            options = {} if scaling is None else scaling.to_kwargs()
+            self.scaler = torch.amp.GradScaler(self._device_type, **options)
+            if self.scaler.is_enabled():
+                self.loss_scale = LossScale(self.scaler)
+
+    def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
+        """The context in which operations run in the run's dtype; nothing without mixed precision."""
+        enabled = self._enabled if options is None else options.enabled
+        cache = self._cache if options is None or options.cache_enabled is None else options.cache_enabled
+        if self.dtype is None:
+            return nullcontext()
+        return torch.autocast(self._device_type, dtype=self.dtype, enabled=enabled, cache_enabled=cache)
+
+    def wrap(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """``forward`` under autocast, half-precision outputs as float32.
+
+        Where autocast is active already (a script with its own AMP region) the call is left alone, outputs
+        included: the script keeps the numbers it had.
+        """
+        device_type = self._device_type
+        upcast = self._upcast
+
+        @wraps(forward)
+        def in_precision(*args: Any, **kwargs: Any) -> Any:
+            if torch.is_autocast_enabled(device_type):
+                return forward(*args, **kwargs)
+            with self.autocast():
+                outputs = forward(*args, **kwargs)
+            return convert_to_fp32(outputs) if upcast else outputs
+
+        return in_precision
+
+    def apply_to(self, model: nn.Module) -> None:
+        """Let the model's forward compute in this precision."""
+        if self.dtype is None or not self._enabled:
+            return
+        target = compiled_inner(model)
+        if "forward" in target.__dict__:  # the user replaced it on the instance
+            if not hasattr(target.__dict__["forward"], "_crosstrain_plain"):
+                wrapped: Any = self.wrap(target.__dict__["forward"])
+                wrapped._crosstrain_plain = target.__dict__["forward"]
+                target.forward = wrapped
+            return
+        adopt(target, {"forward": self.wrap(_forward_of(original_class(target)))})
+
+
+def _forward_of(kind: type[Any]) -> Callable[..., Any]:
+    """The class's forward, as a function of the model. A TorchScript class has none, only its instances do."""
+    own: Callable[..., Any] | None = getattr(kind, "forward", None)
+    if own is not None:
+        return own
+
+    def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+        return model.__getattr__("forward")(*args, **kwargs)
+
+    return forward
+
+
+def remove_precision(model: nn.Module) -> None:
+    """Give the model its own forward back."""
+    target = compiled_inner(model)
+    plain = getattr(target.__dict__.get("forward"), "_crosstrain_plain", None)
+    if plain is not None:
+        target.forward = plain
+    restore(target, "forward")
+
+
+def compiled_inner(model: nn.Module) -> nn.Module:
+    """The module that torch.compile wraps; any other model is returned itself."""
+    children = model.__dict__.get("_modules", {})  # TorchScript's has no `get`
+    inner = children["_orig_mod"] if "_orig_mod" in children else None  # noqa: SIM401
+    return inner if isinstance(inner, nn.Module) else model

@@ -1,0 +1,107 @@
+"""Ranks with fewer batches: those that are done answer the others' collectives with zeros."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+from crosstrain.comm.collectives import broadcast_tensors
+from crosstrain.comm.protocol import Comm
+from crosstrain.step.gradients import GradientSync
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+
+class _Model(Joinable):
+    """One model's gradients, as torch's Join sees them."""
+
+    def __init__(self, sync: GradientSync, comm: Comm) -> None:
+        super().__init__()
+        self._sync = sync
+        self._comm = comm
+
+    def notify(self) -> None:
+        """This rank still has batches: said before each averaging."""
+        Join.notify_join_context(self)
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        return _Hook(self._sync, self._comm)
+
+    @property
+    def join_device(self) -> torch.device:
+        return self._comm.device
+
+    @property
+    def join_process_group(self) -> Any:
+        return self._comm.gradient_group
+
+
+class _Hook(JoinHook):
+    def __init__(self, sync: GradientSync, comm: Comm) -> None:
+        self._sync = sync
+        self._comm = comm
+
+    def main_hook(self) -> None:
+        self._sync.shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Everybody is done: take over the model of a rank that went on to the end."""
+        last = [rank for rank, is_last in enumerate(self._comm.all_gather_object(is_last_joiner)) if is_last]
+        tensors = [*self._sync.model.parameters(), *self._sync.model.buffers()]
+        broadcast_tensors([tensor.detach() for tensor in tensors], self._comm, src=last[-1])
+
+
+@contextmanager
+def join(
+    syncs: Sequence[Any], comm: Comm, loaders: Sequence[DataLoader[Any]], even_batches: Any = None
+) -> Iterator[None]:
+    """Train inside although ranks have different numbers of batches. ``even_batches``: for the loaders, inside."""
+    if comm.world == 1:
+        yield
+        return
+    if not syncs or not all(isinstance(sync, GradientSync) for sync in syncs):
+        warnings.warn(
+            "join_uneven_inputs is only supported for multi-GPU and multi-CPU training, of prepared models that "
+            "are not sharded; it has no effect here",
+            stacklevel=4,
+        )
+        yield
+        return
+    members: list[Any] = [_Model(sync, comm) for sync in syncs]
+    for sync, member in zip(syncs, members, strict=True):
+        sync.joining = member.notify
+    try:
+        with _evenness(loaders, even_batches), Join(members):
+            yield
+    finally:
+        for sync in syncs:
+            sync.joining = None
+
+
+@contextmanager
+def _evenness(loaders: Sequence[Any], even_batches: Any) -> Iterator[None]:
+    """Let map-style loaders deal their batches so, for a while."""
+    changed = []
+    for loader in loaders if even_batches is not None else ():
+        dealer: Any = getattr(loader._crosstrain.feed, "index_sampler", None)
+        if hasattr(dealer, "batches") and hasattr(dealer, "how"):
+            changed.append((dealer, dealer.how))
+            dealer.how = replace(dealer.how, even=even_batches)
+        else:
+            warnings.warn(
+                "join_uneven_inputs: changing even_batches is only supported for map-style datasets; a loader "
+                "of another kind keeps its own",
+                stacklevel=5,
+            )
+    try:
+        yield
+    finally:
+        for dealer, how in changed:
+            dealer.how = how

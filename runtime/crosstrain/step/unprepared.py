@@ -1,0 +1,151 @@
+"""What was not given to `prepare`, noticed where the training would go wrong without a word."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from crosstrain.comm.protocol import Comm
+from crosstrain.state import RUN
+from crosstrain.step import model as models
+from crosstrain.step.optimizer import gate_of
+from crosstrain.utils import checks
+
+_watching: Any = None
+
+
+def watch_steps() -> None:
+    """From now on an optimizer that was not prepared may not step where it would take gradients for what they are
+    not: inside an accumulation window, or scaled for fp16."""
+    global _watching
+    if _watching is None:
+        _watching = register_optimizer_step_pre_hook(_check_step)
+
+
+def _check_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    window = not RUN.gradients.sync_gradients
+    if gate_of(optimizer) is not None or not (window or RUN.mixed_precision == "fp16"):
+        return
+    if RUN.gradients.stepping:  # an optimizer inside of a prepared one
+        return
+    trained = models.prepared_parameters()
+    if not any(id(param) in trained for group in optimizer.param_groups for param in group["params"]):
+        return
+    why = (
+        "inside an accumulation window, on the gradients of some of its micro-batches and of this process alone"
+        if window
+        else "on gradients that are still multiplied by the fp16 loss scale"
+    )
+    raise RuntimeError(
+        f"the {type(optimizer).__name__} was not given to `prepare`, and steps {why}. Prepare it with its model: "
+        f"optimizer = accelerator.prepare(optimizer)."
+    )
+
+
+def refuse_plain_backward(loss_reduction: str) -> None:
+    """A ``loss.backward()`` has reached a prepared model: RuntimeError where `Accelerator.backward` scales the loss.
+
+    All ranks run the same line of the script, in the same window and loop: all raise or none does.
+    """
+    if not RUN.gradients.sync_gradients:
+        why = "inside an accumulation window, where the loss must be divided by the number of micro-batches"
+    elif loss_reduction == "sum":
+        why = 'under loss_reduction="sum", where the loss must be multiplied by the number of processes'
+    elif any(loader._crosstrain.plan.even_batches == "weighted" for loader in RUN.gradients.active):
+        why = 'under even_batches="weighted", where the loss must count by this process\'s rows'
+    else:
+        return
+    place = checks.here_in_main()
+    message = f"{place}: loss.backward() trains a prepared model {why}. Use accelerator.backward(loss)."
+    checks.failed("mean", message, place)
+    raise RuntimeError(message)
+
+
+class FirstStep:
+    """Looks once at what the ranks are about to step with, because it could differ where it must not, or not
+    differ where it should."""
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._looked_at: set[tuple[int, int]] = set()  # optimizers, and of how many parameters
+        self._loss: Tensor | None = None
+        self._place = checks.UNKNOWN
+        self.wants_loss = True
+        self.fed_at: checks.Place | None = (
+            None  # the `prepare` through which something passed that feeds batches
+        )
+
+    def loss(self, loss: Tensor, from_prepared: bool) -> None:
+        """The first loss of the training; ``from_prepared``: in a loop over a prepared loader."""
+        self.wants_loss = False
+        self._loss = None if from_prepared or loss.dim() else loss.detach()
+        self._place = checks.here()
+
+    def before(self, optimizer: Optimizer) -> None:
+        """Before each step. RuntimeError on all ranks if the optimizer trains loose parameters apart, or if all ranks
+        do the same work on what passed through `prepare`; a warning if they do so on something else."""
+        key = (id(optimizer), sum(len(group["params"]) for group in optimizer.param_groups))
+        if key in self._looked_at:
+            return
+        self._looked_at.add(key)
+        loose = _loose(optimizer)
+        loss, self._loss = self._loss, None
+        if not loose and loss is None:
+            return
+        mine = ([_digest(param.grad) for param in loose], None if loss is None else repr(loss.item()))
+        everybody = self._comm.all_gather_object(mine)
+        self._check_loose(optimizer, loose, all(gradients == mine[0] for gradients, _ in everybody))
+        if loss is not None:
+            self._check_first(loss.item(), all(first == mine[1] for _, first in everybody))
+
+    def _check_loose(self, optimizer: Optimizer, loose: Sequence[Tensor], alike: bool) -> None:
+        if alike:
+            if loose:
+                checks.held("module")
+            return
+        message = (
+            f"the {type(optimizer).__name__} trains {len(loose)} parameters that no model had when it was "
+            f"prepared (the first has the shape {tuple(loose[0].shape)}), with different gradients on the ranks: "
+            f"their values would differ from rank to rank. Give the module that holds them to `prepare`, put "
+            f"layers in before that, or average them before the step: param.grad = "
+            f"accelerator.reduce(param.grad, 'mean')."
+        )
+        checks.failed("module", message)
+        raise RuntimeError(message)
+
+    def _check_first(self, loss: float, alike: bool) -> None:
+        """The first loss, of no prepared loader's batch."""
+        if not alike:
+            checks.held("loader", self.fed_at or self._place)
+            return
+        same = f"the first loss is {loss:.6g} on all {self._comm.world} processes, and comes from no prepared loader"
+        if self.fed_at is not None:
+            message = (
+                f"{self._place}: {same}: what passed through `prepare` at {self.fed_at} feeds the same batches to all "
+                f"of them, so that together they do the work of one. Make a torch.utils.data.DataLoader of it and "
+                f"use what `prepare` returns for that."
+            )
+            checks.failed("loader", message, self.fed_at)
+            raise RuntimeError(message)
+        if self._comm.rank == 0:
+            warnings.warn(
+                f"{same}: they seem to train on the same batches, so that all together do the work of one. Use "
+                f"what `prepare` returns for the DataLoader.",
+                stacklevel=6,
+            )
+
+
+def _loose(optimizer: Optimizer) -> Sequence[Tensor]:
+    """The parameters whose gradients nobody averages."""
+    averaged = models.averaged_parameters()
+    held = [param for group in optimizer.param_groups for param in group["params"]]
+    return [param for param in held if param.requires_grad and id(param) not in averaged]
+
+
+def _digest(grad: Tensor | None) -> str:
+    return "none" if grad is None else repr(grad.detach().double().sum().item())

@@ -1,0 +1,37 @@
+"""Where a run stands in its accumulation window."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.utils.dataclasses import GradientAccumulationPlugin
+
+
+class Gradients:
+    """Where the run stands in its accumulation window, and which loaders are being iterated."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """No accumulation; loaders that are being iterated stay known (they leave by themselves)."""
+        self.sync_gradients = True
+        self.stepping = False  # the gradient scaler makes a prepared optimizer's step
+        self.steps = 1
+        self.adjust_scheduler = True
+        self.sync_with_dataloader = True
+        self.sync_each_batch = False
+        self.scale_last_window = False
+
+    @cached_property
+    def active(self) -> ActiveLoaders:
+        return ActiveLoaders()
+
+    def configure(self, plugin: GradientAccumulationPlugin) -> None:
+        """Take over the accumulation options of a new Accelerator."""
+        self.steps = plugin.num_steps
+        self.adjust_scheduler = plugin.adjust_scheduler
+        self.sync_with_dataloader = plugin.sync_with_dataloader
+        self.sync_each_batch = plugin.sync_each_batch
+        self.scale_last_window = plugin.scale_last_window

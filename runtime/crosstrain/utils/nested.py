@@ -1,0 +1,236 @@
+"""Nested structures of tensors: walked, rebuilt with other contents in containers of the same types, counted by rows."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def same_sequence(like: Any, items: Iterable[Any]) -> Any:
+    """A tuple, named tuple or list of the type of `like`."""
+    return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)
+
+
+def same_mapping(like: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    """A mapping of the type of `like`, which has the same keys: a copy, since its constructor may want anything."""
+    if type(like) is dict:
+        return items
+    if isinstance(like, MutableMapping):
+        filled = copy.copy(like)
+        for key, value in items.items():  # not `update`, which a model output of transformers refuses
+            filled[key] = value
+        return filled
+    kind: Any = type(like)
+    return kind(items)
+
+
+def fields_of(data: Any) -> dict[str, Any] | None:
+    """The fields of a dataclass instance by name, None for anything else."""
+    if not dataclasses.is_dataclass(data) or isinstance(data, type):
+        return None
+    return {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+
+
+def same_dataclass(like: Any, fields: dict[str, Any]) -> Any:
+    """A dataclass instance of the type of `like`: a copy, which may be frozen."""
+    filled = copy.copy(like)
+    for name, value in fields.items():
+        object.__setattr__(filled, name, value)
+    return filled
+
+
+def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """The batch with fn(leaf) for every leaf; the same object where nothing changed.
+
+    Mappings, namedtuples, lists, tuples and dataclass instances are walked, and keep their types and other
+    attributes; tensors, what `is_leaf` claims, and everything else are leaves.
+    """
+    if isinstance(batch, Tensor) or (is_leaf is not None and is_leaf(batch)):
+        return fn(batch)
+    if isinstance(batch, Mapping):
+        new = {key: map_leaves(fn, value, is_leaf) for key, value in batch.items()}
+        return batch if all(new[key] is batch[key] for key in new) else same_mapping(batch, new)
+    if isinstance(batch, (list, tuple)):
+        values = [map_leaves(fn, value, is_leaf) for value in batch]
+        if all(value is old for value, old in zip(values, batch, strict=True)):
+            return batch
+        return same_sequence(batch, values)
+    if (fields := fields_of(batch)) is not None:
+        changed = {name: map_leaves(fn, value, is_leaf) for name, value in fields.items()}
+        same = all(changed[name] is value for name, value in fields.items())
+        return batch if same else same_dataclass(batch, changed)
+    return fn(batch)
+
+
+def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | None = None) -> Any:
+    """``data`` with every tensor replaced by ``function(tensor)``; containers (dataclasses, too) keep their types.
+
+    Other leaves pass through, unless ``strict`` names the operation: then they are a TypeError.
+    """
+    if isinstance(data, Tensor):
+        return function(data)
+    if isinstance(data, (tuple, list)):
+        return same_sequence(data, [map_tensors(function, item, strict=strict) for item in data])
+    if isinstance(data, Mapping):
+        mapped = {key: map_tensors(function, value, strict=strict) for key, value in data.items()}
+        return same_mapping(data, mapped)
+    if (fields := fields_of(data)) is not None:
+        changed = {name: map_tensors(function, value, strict=strict) for name, value in fields.items()}
+        same = all(changed[name] is value for name, value in fields.items())
+        return data if same else same_dataclass(data, changed)
+    if strict is not None:
+        raise TypeError(
+            f"{strict} takes tensors in tuples, lists and dicts; it found a {type(data).__name__}. Use "
+            f"gather_object (or gather_for_metrics) for other objects."
+        )
+    return data
+
+
+def leaves(data: Any, *, strict: str | None = None) -> list[Tensor]:
+    """Every tensor in ``data``, in the order of `map_tensors`; ``strict`` as there."""
+    found: list[Tensor] = []
+    map_tensors(found.append, data, strict=strict)
+    return found
+
+
+def only_tensors(data: Any) -> bool:
+    """Whether every leaf is a tensor."""
+    if isinstance(data, Mapping):
+        return all(only_tensors(value) for value in data.values())
+    if isinstance(data, (tuple, list)):
+        return all(only_tensors(value) for value in data)
+    if (fields := fields_of(data)) is not None:
+        return all(only_tensors(value) for value in fields.values())
+    return isinstance(data, Tensor)
+
+
+def refill(data: Any, tensors: Iterable[Any]) -> Any:
+    """``data`` with its tensors replaced, in order."""
+    source = iter(tensors)
+    return map_tensors(lambda _: next(source), data)
+
+
+def concatenate(data: list[Any], dim: int = 0) -> Any:
+    """One nested structure from several of the same shape, their tensors concatenated."""
+    first = data[0]
+    columns = zip(*(leaves(item) for item in data), strict=True)
+    return refill(first, [torch.cat(column, dim=dim) for column in columns])
+
+
+def slice_tensors(data: Any, tensor_slice: Any) -> Any:
+    """Every tensor indexed by ``tensor_slice``."""
+    return map_tensors(lambda tensor: tensor[tensor_slice], data)
+
+
+def pad_to(tensor: Tensor, size: int, dim: int = 0, value: float = 0, first: bool = False) -> Tensor:
+    """``tensor`` with ``dim`` lengthened to ``size``; unchanged if it has that length."""
+    have = tensor.shape[dim]
+    if have == size:
+        return tensor
+    shape = list(tensor.shape)
+    shape[dim] = size
+    out = tensor.new_full(shape, value)
+    out.narrow(dim, size - have if first else 0, have).copy_(tensor)
+    return out
+
+
+def find_batch_size(data: Any) -> int | None:
+    """Rows of the first tensor with a dimension, None without one."""
+    return next((tensor.shape[0] for tensor in leaves(data) if tensor.dim()), None)
+
+
+def find_device(data: Any) -> torch.device | None:
+    """The device of the first tensor, None without one."""
+    return next((tensor.device for tensor in leaves(data)), None)
+
+
+def convert_to_fp32(tensor: T) -> T:
+    """Half-precision tensors as float32."""
+
+    def up(leaf: Tensor) -> Tensor:
+        return leaf.float() if leaf.dtype in (torch.float16, torch.bfloat16) else leaf
+
+    converted: T = map_tensors(up, tensor)
+    return converted
+
+
+def recursively_apply(
+    func: Callable[..., Any],
+    data: Any,
+    *args: Any,
+    test_type: Callable[[Any], bool] = lambda value: isinstance(value, Tensor),
+    error_on_other_type: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """``func(leaf, *args, **kwargs)`` for every leaf that ``test_type`` accepts; containers keep their types.
+
+    Other leaves pass through, or are a TypeError.
+    """
+    if test_type(data):
+        return func(data, *args, **kwargs)
+    more: dict[str, Any] = {"test_type": test_type, "error_on_other_type": error_on_other_type, **kwargs}
+    if isinstance(data, (tuple, list)):
+        return same_sequence(data, [recursively_apply(func, item, *args, **more) for item in data])
+    if isinstance(data, Mapping):
+        mapped = {key: recursively_apply(func, value, *args, **more) for key, value in data.items()}
+        return same_mapping(data, mapped)
+    if error_on_other_type:
+        raise TypeError(f"{getattr(func, '__name__', func)} cannot be applied to a {type(data).__name__}")
+    return data
+
+
+def send_to_device(tensor: Any, device: Any, non_blocking: bool = False, skip_keys: Any = None) -> Any:
+    """Move tensors, and objects with a ``to`` method, wherever they are nested; ``skip_keys`` stay."""
+    skipped = {skip_keys} if isinstance(skip_keys, str) else set(skip_keys or ())
+    if isinstance(tensor, Mapping) and skipped:
+        kept = {key: value for key, value in tensor.items() if key in skipped}
+        return same_mapping(tensor, send_to_device(dict(tensor), device, non_blocking) | kept)
+    if isinstance(tensor, (tuple, list, Mapping)) and not hasattr(tensor, "to"):
+        return _move_nested(tensor, device, non_blocking)
+    if not hasattr(tensor, "to"):
+        return tensor
+    try:
+        return tensor.to(device, non_blocking=non_blocking)
+    except TypeError:  # a `to` of the user's own that knows no non_blocking
+        return tensor.to(device)
+
+
+def _move_nested(data: Any, device: Any, non_blocking: bool) -> Any:
+    if isinstance(data, (tuple, list)):
+        return same_sequence(data, [send_to_device(item, device, non_blocking) for item in data])
+    return same_mapping(
+        data, {key: send_to_device(value, device, non_blocking) for key, value in data.items()}
+    )
+
+
+def rows_of(batch: Any) -> int | None:
+    """The batch's number of rows: dimension 0 of its first tensor, or the length of its first list of plain values."""
+    if isinstance(batch, Tensor):
+        return batch.shape[0] if batch.ndim else None
+    if isinstance(batch, Mapping):
+        return _first(batch.values())
+    if is_column(batch):
+        return len(batch)
+    if isinstance(batch, (list, tuple)):
+        return _first(batch)
+    return _first((fields_of(batch) or {}).values())
+
+
+def is_column(value: Any) -> bool:
+    """A list or tuple of plain values, one for each row, such as the strings that torch's collate leaves in a list."""
+    return (
+        type(value) in (list, tuple)
+        and len(value) > 0
+        and all(isinstance(item, (str, bytes, int, float, bool)) for item in value)
+    )
+
+
+def _first(parts: Any) -> int | None:
+    return next((n for n in map(rows_of, parts) if n is not None), None)

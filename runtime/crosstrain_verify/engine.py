@@ -1,0 +1,211 @@
+"""`verify`: run the original once and the migrated script with each number of processes, and judge.
+
+One process must be identical bit for bit, several equal to the tolerance of `tolerance.py`. Where training draws
+random numbers or uses batch statistics, several processes are compared with an original that does so share by
+share (`draws.py`). The default launch, with batches of its own, is run with every step undone: ranks must agree,
+and what is printed about evaluations must be what the original prints when its steps are undone (`evaluation.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from crosstrain_verify import notebook_cells, rows, xla
+from crosstrain_verify.client import Server, shared_server
+from crosstrain_verify.comparing import Comparing, Expectation, losses_of
+from crosstrain_verify.defaults import DefaultLaunch
+from crosstrain_verify.emulated import NOTES
+from crosstrain_verify.originals import Originals
+from crosstrain_verify.passes import training_loaders
+from crosstrain_verify.rank_by_rank import RankByRank, Started, start
+from crosstrain_verify.report import Report
+from crosstrain_verify.runs import Data, Devices, Progress, Request, Runner, VerifyInputError, rank_option
+
+Backend = Literal["torch", "xla"]
+ALONE = "the notebook trains in its own process and starts no others: it was compared on one process"
+LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
+
+
+def verify(
+    original: str | Path,
+    migrated: str | Path,
+    *,
+    args: Sequence[str] = (),
+    processes: Sequence[int] = (1, 2),
+    steps: int | None = None,
+    expect: Expectation = "equal",
+    timeout: float = 300.0,
+    folder: str | Path | None = None,
+    links: Sequence[str] = (),
+    ignore: Iterable[str] = (),
+    seed: int = 0,
+    server: Server | None = None,
+    default_launch: bool = False,
+    devices: Devices | None = None,
+    confined: bool = True,
+    overlay: str | Path | None = None,
+    data: Data = "real",
+    backend: Backend = "torch",
+    progress: Progress | None = None,
+    rank_by_rank: bool = True,
+) -> Report:
+    """Compare training by two scripts on the CPU, as the module's docstring says.
+
+    Both get the same arguments, start of random numbers and files. processes: how many run the migrated script.
+    expect: "agree": several processes need only finish with ranks that agree. default_launch: run the largest
+    number of processes once more as `crosstrain launch` starts them.
+
+    steps: compare at most so many optimizer steps, then end the runs. timeout: seconds for each run.
+    folder: copied for every run as its working directory (scripts inside it run from the copy); None: every
+    run starts in an empty directory and the scripts run where they are. links: names in `folder` that are
+    linked instead of copied. ignore: regular expressions of printed lines to leave out. devices: whether
+    torch.cuda.is_available() is true in both scripts ("present", "absent", "real"); None: false, and true if
+    the original refuses to run otherwise. confined: nothing outside of the runs' scratch folders is written.
+    overlay: a folder whose files are laid over the copy for the migrated script, whose path is then that in
+    `folder`. data: "synthetic": torchvision's data sets are small synthetic ones where files are missing.
+    rank_by_rank: compare an original that distributes itself with itself, on the largest number of processes
+    (`rank_by_rank.py`); False: with one process of it. backend: "xla": one more run, on XLA's CPU client (`xla.py`). progress: told which run goes on, and its optimizer steps so far.
+
+    Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded. Everything that
+    goes wrong in a script is in the report.
+    """
+    paths = Path(original).resolve(), Path(migrated).resolve()
+    request = Request(
+        args=tuple(args),
+        steps=steps,
+        timeout=timeout,
+        folder=Path(folder).resolve() if folder is not None else None,
+        links=tuple(links),
+        seed=seed,
+        confined=confined,
+        overlay=Path(overlay).resolve() if overlay is not None else None,
+        data=data,
+    )
+    _check(request, paths, processes)
+    if backend == "xla":
+        xla.check_installed()
+    request = replace(request, devices=devices or _devices(request, paths))
+    patterns = _patterns(ignore)
+    with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
+        runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
+        originals = Originals(runner, paths[0])
+        compared = rank_by_rank and expect == "equal"
+        started = _started(runner, paths, max(processes)) if compared else None
+        comparing = Comparing(runner, originals, paths[1], patterns)
+        runner.starts_processes = started is not None and b"spawn(" in paths[0].read_bytes()
+        alone = _trains_alone(request, paths[1])
+        numbers = [number for number in processes if number == 1 or started is None]
+        numbers = [1] if alone else numbers
+        runs = [comparing.judged(number, expect) for number in numbers] if originals.trains else []
+        if started is not None:
+            runs.append(RankByRank(runner, started, *paths, patterns).judged())
+        elif runs and default_launch and max(numbers) > 1:
+            runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judged(paths[1]))
+        if runs and originals.trains:
+            misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace))
+            runs += [misplaced] if misplaced is not None else []
+        if runs and originals.trains and backend == "xla":
+            runs.append(xla.judged(runner, originals, comparing, paths[1]))
+        done = originals.done if originals.trains or started is None else started.done
+        losses = losses_of(done.ranks) if done.run.verdict.ok else ()
+        notes = (*_notes(runner.request, originals, started), *((ALONE,) if alone else ()))
+        return Report(*paths, replace(done.run, losses=losses), tuple(runs), notes)
+
+
+def _trains_alone(request: Request, migrated: Path) -> bool:
+    """Whether a notebook starts no processes, and so trains in its own."""
+    if not notebook_cells.is_notebook(migrated):
+        return False
+    if request.overlay is not None and request.folder is not None and migrated.is_relative_to(request.folder):
+        over = request.overlay / migrated.relative_to(request.folder)
+        migrated = over if over.exists() else migrated
+    return not notebook_cells.launches(migrated)
+
+
+def _started(runner: Runner, paths: tuple[Path, Path], world: int) -> Started | None:
+    """The original on several processes, if it distributes itself."""
+    if world == 1 or not any(b"init_process_group" in text for text in _texts(runner.request, paths[:1])):
+        return None
+    return start(runner, paths[0], world)
+
+
+def _notes(request: Request, originals: Originals, started: Started | None) -> tuple[str, ...]:
+    """How the original, and so every run, was started, and what that proves little about."""
+    text = originals.script.read_bytes()
+    notes = list(_about_several(originals, started)) if started is not None else []
+    if request.devices == "present":
+        notes.append(
+            "the original refuses to run without a GPU: torch.cuda.is_available() was true in all runs, "
+            "and every CUDA device the CPU"
+        )
+    elif request.devices == "absent":
+        notes.append("torch.cuda.is_available() was false in all runs; what names a CUDA device got the CPU")
+        if b"autocast" in text:
+            notes.append("what the script does in mixed precision on a GPU was not run: --cuda present does")
+    if request.launched:
+        notes.append("the original asks for a launcher: it ran as the only process of one")
+    if b"DistributedSampler" in text:
+        notes.append(
+            f"where a DistributedSampler shuffles{' for one process' if started else ''}, its order, which comes from "
+            "its own seed and the epoch, was drawn from torch's random state instead, as in a script without it"
+        )
+    asked = {*originals.trace.asked, *(started.ranks[0].asked if started else ())}
+    notes += [NOTES[name] for name in sorted(asked)]
+    steps = [event for event in originals.trace.events if event.kind == "step"]
+    if steps and not any(event.values[0] for event in steps):
+        notes.append("every gradient was zero: training changed nothing, and the comparison says little")
+    return tuple(notes)
+
+
+def _about_several(originals: Originals, started: Started) -> Iterator[str]:
+    """How an original that distributes itself was started."""
+    world = started.world
+    option = rank_option(originals.script) if started.variant.launcher_option else ""
+    how = f"as torch.distributed.launch does, with {option}" if option else "as torchrun does"
+    yield f"the original distributes itself: it was started with {world} processes {how}, over gloo"
+    if started.variant.devices == "present":
+        yield f"torch.cuda told its {world} processes of {world} devices, all of them the CPU"
+    if not originals.trains:
+        error = (originals.done.run.error.strip().splitlines() or ["it makes no step"])[-1]
+        yield f"one process of the original does not train ({error}), so one of the result was not compared"
+
+
+def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) -> None:
+    for path in paths:
+        if not path.is_file():
+            raise VerifyInputError(f"no script {path}")
+    if not processes or any(number < 1 for number in processes):
+        raise VerifyInputError("processes: one or more numbers, each at least 1")
+    if request.steps is not None and request.steps < 1:
+        raise VerifyInputError("steps: at least 1")
+    if request.folder is not None and not request.folder.is_dir():
+        raise VerifyInputError(f"no folder {request.folder}")
+    for name in request.links:
+        if request.folder is None or not (request.folder / name).exists():
+            raise VerifyInputError(f"link: no {name!r} in {request.folder or 'an empty working directory'}")
+
+
+def _devices(request: Request, paths: Sequence[Path]) -> Devices:
+    """Emulate CUDA only for scripts, or local modules, that say its name: replacing functions has a price."""
+    named = (b"cuda" in text or b"nccl" in text for text in _texts(request, paths))
+    return "absent" if any(named) else "real"
+
+
+def _texts(request: Request, paths: Sequence[Path]) -> Iterator[bytes]:
+    """Scripts, and the modules that they may import."""
+    modules = [*paths, *(file for path in paths for file in sorted(path.parent.glob("*.py")))]
+    if request.folder is not None:
+        modules += sorted(request.folder.glob("*/*.py"))
+    return (module.read_bytes() for module in modules[:LOADER_SCAN] if module.is_file())
+
+
+def _patterns(ignore: Iterable[str]) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(pattern) for pattern in ignore]
+    except re.error as error:
+        raise VerifyInputError(f"--ignore {error.pattern!r} is not a regular expression: {error}") from None

@@ -1,0 +1,58 @@
+"""What came of the checks that the runtime made at lines of the converted script (`crosstrain.utils.checks`), over all ranks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Status = Literal["held", "not reached", "failed"]
+RISING: tuple[Status, ...] = ("held", "not reached", "failed")  # the worst of several counts
+
+
+@dataclass(frozen=True)
+class Check:
+    """A kind of check ("rows", "mean", ...) at a line of the script, and what came of it.
+
+    not reached: the line ran, but never with anything that could be checked. message: why it failed.
+    """
+
+    kind: str
+    file: str
+    line: int
+    status: Status
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.file}:{self.line}: {self.status}"
+
+
+def read(file: Path) -> tuple[Check, ...]:
+    """One rank's journal. Of several entries about a place the last counts, except that a failure stays."""
+    found: dict[tuple[str, str, int], Check] = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        entry = json.loads(line)
+        check = Check(entry["kind"], entry["file"], entry["line"], entry["status"], entry.get("message", ""))
+        key = (check.kind, check.file, check.line)
+        if key not in found or found[key].status != "failed":
+            found[key] = check
+    return tuple(found.values())
+
+
+def merged(journals: Iterable[Iterable[Check]]) -> tuple[Check, ...]:
+    """The journals of several ranks or runs as one, by kind and line: the worst that was said about a place."""
+    worst: dict[tuple[str, str, int], Check] = {}
+    for check in (check for journal in journals for check in journal):
+        key = (check.kind, check.file, check.line)
+        if key not in worst or RISING.index(check.status) > RISING.index(worst[key].status):
+            worst[key] = check
+    return tuple(worst[key] for key in sorted(worst))
+
+
+def summary(checks: Iterable[Check]) -> str:
+    """ "3 held, 1 not reached"."""
+    counts = Counter(check.status for check in checks)
+    return ", ".join(f"{counts[status]} {status}" for status in RISING if counts[status])

@@ -1,0 +1,132 @@
+"""A report on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from crosstrain_verify.curves import bounds, curves, sparkline
+from crosstrain_verify.journal import summary
+from crosstrain_verify.report import Report, Run, meaning_of
+from crosstrain_verify.runs import Progress as Told
+
+QUANTITIES = {"loss": "loss", "gradient norm": "grad", "weights": "weights"}  # and their headings
+CURVE_WIDTH = 60
+
+
+def render(report: Report, console: Console) -> None:
+    """Print the table, the curves, then each difference with its cause, error and note."""
+    names = dict.fromkeys((report.original_path.name, report.migrated_path.name))
+    title = f"{' and '.join(names)}: largest errors, relative"
+    table = Table(title=title, title_justify="left", padding=(0, 1, 0, 0), box=None)
+    for heading in ("run", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("steps", *QUANTITIES.values(), "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row("original", _verdict(report.original), *_numbers(report.original))
+    for run in report.runs:
+        table.add_row(_name(run), _verdict(run), *_numbers(run))
+    console.print(table)
+    _curves(report, console)
+    for name, run in [("original", report.original), *((_name(run), run) for run in report.runs)]:
+        _explain(name, run, console)
+    _conclude(report, console)
+
+
+def _curves(report: Report, console: Console) -> None:
+    found = curves(report)
+    if not found or len(found[0].losses) < 3:
+        return
+    low, high = bounds([curve.losses for curve in found])
+    width = max(len(curve.name) for curve in found)
+    console.print(f"loss, {low:.4g} to {high:.4g}:", highlight=False)
+    for curve in found:
+        line = sparkline(curve.losses, min(CURVE_WIDTH, console.width - width - 4), low, high)
+        console.print(f"  {curve.name:<{width}} {line}", highlight=False)
+
+
+def _explain(name: str, run: Run, console: Console) -> None:
+    if run.difference:
+        console.print(f"[red]{name}[/red]: {escape(str(run.difference))}", highlight=False, soft_wrap=True)
+    if run.cause:
+        text = f"  probably because {run.cause.text}"
+        console.print(escape(text), highlight=False, soft_wrap=True)
+        for line in run.cause.lines:
+            console.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
+    if run.error:
+        console.print(f"[red]{name}[/red]: {run.verdict.value}", highlight=False)
+        console.print(run.error.rstrip(), markup=False, highlight=False, soft_wrap=True)
+    if run.against and run.verdict.ok:
+        console.print(f"{name}: compared with {escape(run.against)}", highlight=False, soft_wrap=True)
+    if run.compiled:
+        console.print(f"{name}: graphs compiled by step: {_counts(run.compiled)}", soft_wrap=True)
+    for note in run.notes:
+        console.print(f"{name}: {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _counts(compiled: Sequence[int]) -> str:
+    """ "2 1 0 0 0"; a long end of zeros is only mentioned."""
+    last = max((step for step, count in enumerate(compiled) if count), default=-1)
+    shown = " ".join(map(str, compiled[: last + 3]))
+    return f"{shown} ... 0" if len(compiled) > last + 3 else shown
+
+
+def _conclude(report: Report, console: Console) -> None:
+    """What each verdict means and which launch it holds for, each meaning once."""
+    said = set()
+    for run in report.runs:
+        if run.launch:
+            console.print(
+                f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]", highlight=False, soft_wrap=True
+            )
+        meaning = meaning_of(run)
+        if meaning and meaning not in said:
+            said.add(meaning)
+            console.print(f"  {meaning}", highlight=False, soft_wrap=True)
+    if report.checks:
+        console.print(f"checks at run time: {summary(report.checks)}", highlight=False, soft_wrap=True)
+    for check in report.checks:
+        console.print(f"  {escape(str(check))}", highlight=False, soft_wrap=True)
+    for note in report.notes:
+        console.print(escape(note), highlight=False, soft_wrap=True)
+
+
+def _name(run: Run) -> str:
+    return run.name or f"{run.processes} process{'es' if run.processes > 1 else ''}"
+
+
+def _verdict(run: Run) -> str:
+    return f"[{'green' if run.verdict.ok else 'red'}]{run.verdict.value}[/]"
+
+
+def _numbers(run: Run) -> list[str]:
+    errors = [f"{run.largest[name]:.1e}" if name in run.largest else "" for name in QUANTITIES]
+    return [str(run.steps), *errors, f"{run.seconds:.0f}"]
+
+
+@contextmanager
+def live(console: Console, steps: int | None) -> Iterator[Told | None]:
+    """A progress bar while runs go on; None where nobody is looking. `steps`: of each run, if limited."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        tasks: dict[str, object] = {}
+        total: list[int | None] = [steps]
+
+        def told(name: str, done: int) -> None:
+            if name not in tasks:
+                for task in bar.tasks:
+                    if total[0] is None and task.completed:
+                        total[0] = int(task.completed)  # the original has told how many there are
+                    bar.stop_task(task.id)
+                tasks[name] = bar.add_task(name, total=total[0])
+            bar.update(bar.tasks[list(tasks).index(name)].id, completed=done)
+
+        yield told

@@ -1,4 +1,4 @@
-"""`python -m crosstrain.verify a.py b.py`: the command `crosstrain verify`, wherever its script is installed."""
+"""`python -m crosstrain_verify a.py b.py`: the command `crosstrain verify`, wherever its script is installed."""
 
 import sys
 

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from crosstrain_verify.client import ServerError
-from crosstrain_verify.curves import svg
 from crosstrain_verify.engine import verify
 from crosstrain_verify.render import live, render
-from crosstrain_verify.report import Report
-from crosstrain_verify.runs import VerifyInputError
+from crosstrain_verify.report.curves import svg
+from crosstrain_verify.report.report import Report
+from crosstrain_verify.running.client import ServerError
+from crosstrain_verify.running.runs import VerifyInputError
 
 INTERRUPTED = 130  # as a shell says that Ctrl-C ended a program
 

@@ -15,16 +15,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from crosstrain_verify import notebook_cells, rows, xla
-from crosstrain_verify.client import Server, shared_server
-from crosstrain_verify.comparing import Comparing, Expectation, losses_of
-from crosstrain_verify.defaults import DefaultLaunch
-from crosstrain_verify.emulated import NOTES
-from crosstrain_verify.originals import Originals
-from crosstrain_verify.passes import training_loaders
-from crosstrain_verify.rank_by_rank import RankByRank, Started, start
-from crosstrain_verify.report import Report
-from crosstrain_verify.runs import Data, Devices, Progress, Request, Runner, VerifyInputError, rank_option
+from crosstrain_verify.emulation.emulated import NOTES
+from crosstrain_verify.judging import rows, xla
+from crosstrain_verify.judging.comparing import Comparing, Expectation, losses_of
+from crosstrain_verify.judging.defaults import DefaultLaunch
+from crosstrain_verify.judging.originals import Originals
+from crosstrain_verify.judging.passes import training_loaders
+from crosstrain_verify.judging.rank_by_rank import RankByRank, Started, start
+from crosstrain_verify.report.report import Report
+from crosstrain_verify.running import notebook_cells
+from crosstrain_verify.running.client import Server, shared_server
+from crosstrain_verify.running.runs import (
+    Data,
+    Devices,
+    Progress,
+    Request,
+    Runner,
+    VerifyInputError,
+    rank_option,
+)
 
 Backend = Literal["torch", "xla"]
 ALONE = "the notebook trains in its own process and starts no others: it was compared on one process"

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crosstrain_verify.curves import bounds, curves, sparkline
-from crosstrain_verify.journal import summary
-from crosstrain_verify.report import Report, Run, meaning_of
-from crosstrain_verify.runs import Progress as Told
+from crosstrain_verify.records.journal import summary
+from crosstrain_verify.report.curves import bounds, curves, sparkline
+from crosstrain_verify.report.report import Report, Run, meaning_of
+from crosstrain_verify.running.runs import Progress as Told
 
 QUANTITIES = {"loss": "loss", "gradient norm": "grad", "weights": "weights"}  # and their headings
 CURVE_WIDTH = 60

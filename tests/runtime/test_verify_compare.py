@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crosstrain.cli import main
-from crosstrain_verify import traces
-from crosstrain_verify.compare import (
+from crosstrain_verify.judging.compare import (
     Comparison,
     compare,
     files_of_several,
@@ -19,15 +18,16 @@ from crosstrain_verify.compare import (
     out_of_order,
     ranks_disagree,
 )
-from crosstrain_verify.comparing import grown
-from crosstrain_verify.deferred_values import attributed
-from crosstrain_verify.evaluation import compare_frozen, compare_rates
-from crosstrain_verify.noise import beyond_noise
-from crosstrain_verify.printed_lines import same_line, volatile
-from crosstrain_verify.report import Difference
-from crosstrain_verify.scratch import TooLargeError, copy_project
-from crosstrain_verify.tolerance import Tolerance, same
-from crosstrain_verify.traces import Batch, Event, Parameter, Printed, RankTrace
+from crosstrain_verify.judging.comparing import grown
+from crosstrain_verify.judging.evaluation import compare_frozen, compare_rates
+from crosstrain_verify.judging.noise import beyond_noise
+from crosstrain_verify.judging.printed_lines import same_line, volatile
+from crosstrain_verify.judging.tolerance import Tolerance, same
+from crosstrain_verify.records import traces
+from crosstrain_verify.records.traces import Batch, Event, Parameter, Printed, RankTrace
+from crosstrain_verify.report.report import Difference
+from crosstrain_verify.running.scratch import TooLargeError, copy_project
+from crosstrain_verify.tracing.deferred_values import attributed
 from typer.testing import CliRunner
 
 FP32 = 2.0**-23

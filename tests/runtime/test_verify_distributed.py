@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import Report, verify
-from crosstrain_verify.curves import curves
+from crosstrain_verify.report.curves import curves
 
 START = """
 import os, sys, torch

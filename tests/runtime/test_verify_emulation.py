@@ -201,7 +201,7 @@ def test_nothing_is_written_outside_and_everything_is_found_again(tmp_path: Path
 
 @pytest.mark.skipif(not Path("/sys/kernel").exists(), reason="Linux only")
 def test_what_writes_behind_python_is_stopped_by_the_kernel(tmp_path: Path) -> None:
-    from crosstrain_verify import landlock
+    from crosstrain_verify.emulation import landlock
 
     pid = os.fork()
     if pid == 0:  # pragma: no cover - the child gives up its rights

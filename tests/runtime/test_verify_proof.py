@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from crosstrain_verify import Report, verify
-from crosstrain_verify.batches import checksum
-from crosstrain_verify.curves import sparkline, svg
-from crosstrain_verify.draws import SharedDraws, row_dimension
-from crosstrain_verify.printed_lines import aligned, volatile, words
-from crosstrain_verify.report import Run, Verdict
+from crosstrain_verify.emulation.draws import SharedDraws, row_dimension
+from crosstrain_verify.judging.printed_lines import aligned, volatile, words
+from crosstrain_verify.report.curves import sparkline, svg
+from crosstrain_verify.report.report import Run, Verdict
+from crosstrain_verify.tracing.batches import checksum
 from torch import nn
 
 PLAIN = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import VerifyInputError, verify
-from crosstrain_verify.client import Server, clean_environment, shared_server
+from crosstrain_verify.running.client import Server, clean_environment, shared_server
 
 from tests.runtime.verify_scripts import DISTRIBUTED, PLAIN, changed, differences, run, verdicts
 from tests.support.processes import remaining

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from crosstrain.data.loader import PreparedLoader
-from crosstrain_verify.batches import Watch
+from crosstrain_verify.tracing.batches import Watch
 from torch.utils.data import DataLoader, TensorDataset
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import Report, verify
-from crosstrain_verify.notebook_cells import cells, launches, plain
+from crosstrain_verify.running.notebook_cells import cells, launches, plain
 
 from tests.notebooks import notebooks
 from tests.notebooks.support import document, notebook

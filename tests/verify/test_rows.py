@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crosstrain_verify import verify
-from crosstrain_verify.operands import Operand, misplaced, permutation, read, write
+from crosstrain_verify.records.operands import Operand, misplaced, permutation, read, write
 
 
 def test_a_permutation_moves_something_and_is_always_the_same() -> None:

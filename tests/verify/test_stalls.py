@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from crosstrain_verify import stalls
-from crosstrain_verify.stalls import Rank, StallWatch
+from crosstrain_verify.running import stalls
+from crosstrain_verify.running.stalls import Rank, StallWatch
 
 # Writes down a place in `barrier` when asked to, as ranks do.
 RANK = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import verify
-from crosstrain_verify.compare import trained_otherwise
-from crosstrain_verify.traces import Parameter, RankTrace
+from crosstrain_verify.judging.compare import trained_otherwise
+from crosstrain_verify.records.traces import Parameter, RankTrace
 
 
 def trace(*trained: int, steps: int = 4) -> RankTrace:

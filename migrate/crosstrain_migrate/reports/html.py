@@ -60,7 +60,7 @@ def render(outcome: Outcome) -> str:
         script=Markup(script),
         script_hash=digest,
         proof=outcome.proof,
-        # Our own drawing, in which every text is escaped; see `crosstrain_verify.curves`.
+        # Our own drawing, in which every text is escaped; see `crosstrain_verify.report.curves`.
         figure=Markup((outcome.proof or {}).get("figure", "")),
     )
 

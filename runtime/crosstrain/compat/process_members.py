@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from crosstrain.comm.types import DistributedType
+from crosstrain.data.self_sharded import tells_rank
 from crosstrain.state import AcceleratorState
 
 P = ParamSpec("P")
@@ -38,10 +39,12 @@ class ProcessViews:
         return self.state.num_replicas
 
     @property
+    @tells_rank
     def process_index(self) -> int:
         return self.state.process_index
 
     @property
+    @tells_rank
     def local_process_index(self) -> int:
         return self.state.local_process_index
 

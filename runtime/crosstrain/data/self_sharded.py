@@ -31,6 +31,15 @@ REMEDY = (
 )
 
 
+_TELLERS: set[CodeType] = set()
+
+
+def tells_rank(function: Callable[..., int]) -> Callable[..., int]:
+    """Decorator of ours that tell a script its rank: a data set that asks while it is read is noticed."""
+    _TELLERS.add(function.__code__)
+    return function
+
+
 def attributes(dataset: Any, rank: int) -> dict[str, str]:
     """What a data set holds that may be one process's part, short enough to compare."""
     found = {}
@@ -144,7 +153,7 @@ def _asks(frame: FrameType) -> FrameType | None:
             if caller.f_code.co_name == "__contains__":  # only whether there is one
                 return None
             caller = caller.f_back
-    elif frame.f_code not in _tellers():
+    elif frame.f_code not in _tellers() and frame.f_code not in _TELLERS:
         return None
     return caller if caller is not None and is_users(caller.f_code.co_filename) else None
 
@@ -156,14 +165,12 @@ def _environment() -> CodeType:
 
 @cache
 def _tellers() -> frozenset[CodeType]:
-    """Functions that tell the rank."""
+    """torch's functions that tell the rank."""
     from torch import distributed
 
-    from crosstrain.compat.process_members import ProcessViews
-
-    ours = (ProcessViews.process_index, ProcessViews.local_process_index)
-    theirs = (distributed.get_rank, distributed.get_node_local_rank) if distributed.is_available() else ()
-    return frozenset([*(view.fget.__code__ for view in ours), *(tell.__code__ for tell in theirs)])  # type: ignore[attr-defined]
+    if not distributed.is_available():
+        return frozenset()
+    return frozenset(tell.__code__ for tell in (distributed.get_rank, distributed.get_node_local_rank))
 
 
 def _is_plain(values: Any) -> bool:

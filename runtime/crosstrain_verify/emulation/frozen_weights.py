@@ -1,0 +1,52 @@
+"""Training that changes nothing: each optimizer step is undone, and running statistics stay as they were.
+
+The model that an evaluation sees is then the same at every moment and for every number of processes, so what
+an evaluation prints must not depend on how many processes share it. Gradients, learning rates and the
+optimizer's own state go on as usual.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from crosstrain_verify.emulation.eager_compile import scripted_as
+
+
+def install() -> None:
+    """Freeze every model of this process, for good."""
+    kept: dict[int, list[tuple[Tensor, Tensor]]] = {}
+
+    def keep(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        kept[id(optimizer)] = [(parameter, parameter.detach().clone()) for parameter in parameters]
+
+    def undo(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        with torch.no_grad():
+            for parameter, value in kept.pop(id(optimizer), ()):
+                parameter.copy_(value)
+
+    register_optimizer_step_pre_hook(keep)
+    register_optimizer_step_post_hook(undo)
+    _keep_statistics()
+
+
+def _keep_statistics() -> None:
+    module: Any = torch
+    real: Callable[..., Tensor] = module.batch_norm
+
+    @functools.wraps(real)
+    def batch_norm(
+        values: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+    ) -> Tensor:
+        if training:
+            mean, var = (None if buffer is None else buffer.clone() for buffer in (mean, var))
+        return real(values, weight, bias, mean, var, training, *rest)
+
+    module.batch_norm = scripted_as(batch_norm, real)

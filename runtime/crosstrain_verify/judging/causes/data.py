@@ -1,0 +1,72 @@
+"""Batches: who was given which rows."""
+
+from __future__ import annotations
+
+import math
+
+from crosstrain_verify.judging.causes.evidence import Evidence, steps
+from crosstrain_verify.judging.passes import apart, everywhere, side_by_side, training_loaders
+from crosstrain_verify.report.report import Cause
+
+
+def whole_batches(evidence: Evidence) -> Cause | None:
+    if evidence.world == 1:
+        return None
+    pairs = list(side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)))
+    if pairs and all(everywhere(batch, shares) for batch, shares in pairs) and (pairs[0][0].rows or 0) > 1:
+        lines = (pairs[0][1][0].place.rpartition(":")[0],)
+        return Cause(
+            "loader-not-prepared",
+            "every process trains on the whole batch: the loader was not prepared",
+            lines,
+        )
+    return None
+
+
+def other_rows(evidence: Evidence) -> Cause | None:
+    """Another number of rows in a step than the original has in it."""
+    if evidence.frozen or evidence.quantity not in ("loss", "gradient norm", "batch", "weights", "order"):
+        return None
+    for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
+        rows = [share.rows for share in shares]
+        if batch.rows is None or None in rows:
+            return None
+        total = sum(row for row in rows if row is not None)
+        lines = (shares[0].place.rpartition(":")[0],)
+        if total != batch.rows and evidence.world == 1:
+            text = f"a batch has {total} rows where the original's has {batch.rows}: another batch size, or the last batch is dropped"
+            return Cause("other-batches", text, lines)
+        if total != batch.rows:
+            text = f"the processes together take {total} rows in a step where the original takes {batch.rows}: another global batch"
+            return Cause("global-batch", text, lines)
+    return None
+
+
+def other_start(evidence: Evidence) -> Cause | None:
+    if evidence.quantity not in ("loss", "gradient norm", "weights", "weight norm"):
+        return None
+    first = evidence.values("step", position=1)[:1]
+    if any(not math.isclose(a, b, rel_tol=1e-6) for a, b in first):
+        return Cause(
+            "other-start",
+            "the model starts from other weights: random numbers are drawn in another order, or from another "
+            "seed, than in the original",
+            steps(evidence.ranks[0]),
+        )
+    return None
+
+
+def other_samples(evidence: Evidence) -> Cause | None:
+    if evidence.quantity not in ("loss", "gradient norm", "batch", "weights"):
+        return None
+    if evidence.world > 1 and evidence.original.draws:
+        return None  # augmented rows differ from process to process
+    for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
+        if apart(batch, shares):
+            return Cause(
+                "other-samples",
+                "the loader gives other samples than in the original: another split or seed, or random "
+                "numbers are drawn before it that the original draws later",
+                (shares[0].place.rpartition(":")[0],),
+            )
+    return None

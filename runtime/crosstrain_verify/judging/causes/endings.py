@@ -1,0 +1,119 @@
+"""Runs that fail, hang, or whose ranks go apart: somebody does what the others do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crosstrain_verify.judging.causes.evidence import Evidence, steps
+from crosstrain_verify.report.report import Cause, Verdict
+
+AT_LINE = re.compile(r"^\s*rank (\d+): (.+) at (.+:\d+)$", re.MULTILINE)
+FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
+IN_TRACEBACK = re.compile(r'^\s*File "([^"]+)", line (\d+), in ', re.MULTILINE)
+LIBRARY = ("site-packages", "dist-packages", "/lib/python", "/crosstrain/", "/runtime/crosstrain", "<")
+# What the runtime's own errors say, and what it means.
+ERRORS = (
+    ("the ranks disagree about the next collective", "guarded-collective"),
+    ("is not the same loader on rank", "unseeded-split"),
+    ("subset", "unseeded-split"),
+    ("a sum over the rows of the batch", "sum-averaged"),
+    ("the loss is a mean over the rows of the batch", "mean-summed"),
+    ("and comes from no prepared loader", "loader-not-prepared"),
+    ("loss.backward() trains a prepared model", "plain-backward"),
+    ("still multiplied by the fp16 loss scale", "not-unscaled"),
+    ("the learning rates differ from rank to rank", "local-decision"),
+    ("holds no parameter of a prepared model", "not-averaged"),
+    ("but no model was prepared", "not-averaged"),
+    ("is not the same model on rank", "different-models"),
+    ("unscale_() has already been called", "unscaled-twice"),
+    ("unscale_() is being called after step()", "unscaled-late"),
+)
+MEANS = {
+    "guarded-collective": "a call that all processes must make together is made by some of them only: it stands "
+    "under a guard, or after a decision that is not the same on all of them",
+    "unseeded-split": "the processes hold other samples: a random split is drawn differently by each; make it after "
+    "Accelerator(), or give it a seeded generator",
+    "sum-averaged": 'a sum over rows is averaged over the processes (loss_reduction="sum")',
+    "mean-summed": 'a mean over rows is added up over the processes: leave loss_reduction="sum" out',
+    "loader-not-prepared": "every process trains on the same batches: they come from no prepared loader",
+    "plain-backward": "the loss is not scaled as accelerator.backward(loss) scales it",
+    "not-unscaled": "steps are made with gradients that still carry the loss scale: the optimizer was not prepared",
+    "local-decision": "a learning rate is decided by a number that is not the same on every process",
+    "not-averaged": "the gradients are not averaged over the processes: the model that trains was not prepared",
+    "different-models": "the processes built different models",
+    "unscaled-twice": "gradients are unscaled by the script and by accelerator.clip_grad_norm_",
+    "unscaled-late": "gradients are unscaled after the step",
+}
+
+
+def known_error(evidence: Evidence) -> Cause | None:
+    if evidence.run.verdict is not Verdict.FAILED:
+        return None
+    for text, rule in ERRORS:
+        if text in evidence.run.error:
+            named = tuple(
+                f"rank {rank}: {what} at {where}" for rank, what, where in AT_LINE.findall(evidence.run.error)
+            )
+            return Cause(
+                rule, MEANS[rule], named or _own_lines(IN_TRACEBACK.findall(evidence.run.error))[-1:]
+            )
+    return None
+
+
+def waits_for_others(evidence: Evidence) -> Cause | None:
+    if evidence.run.verdict is not Verdict.HUNG:
+        return None
+    lines = []
+    for number, rank in enumerate(evidence.ranks):
+        if rank.ending != "unfinished":
+            lines.append(f"rank {number} is done")
+            continue
+        frames = [(file, line) for file, line, _ in FRAME.findall(rank.stack)]
+        lines += [f"rank {number} waits at {where}" for where in _own_lines(frames)[:1]]
+    return Cause(
+        "guarded-collective",
+        "the processes do not make the same calls: " + MEANS["guarded-collective"],
+        tuple(lines),
+    )
+
+
+def _own_lines(frames: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """file:line of the frames that are the script's."""
+    return tuple(
+        f"{file.removeprefix('./')}:{line}"
+        for file, line in frames
+        if not any(part in file for part in LIBRARY)
+    )
+
+
+def ranks_apart(evidence: Evidence) -> Cause | None:
+    if evidence.quantity != "ranks" or evidence.difference is None:
+        return None
+    detail = evidence.difference.detail
+    place = steps(evidence.ranks[0])
+    if detail.startswith("learning rate"):
+        return Cause(
+            "local-decision",
+            "a learning rate is decided by a number that is not the same on every process",
+            place,
+        )
+    if detail.startswith("weight norm") and evidence.difference.step == 1:
+        return Cause(
+            "seeded-per-rank",
+            "the processes start from different weights: a seed depends on the rank, or the model was not prepared",
+            place,
+        )
+    if detail.startswith("gradient norm"):
+        return Cause(
+            "not-averaged",
+            "gradients are not averaged over the processes: the model was not prepared, or the loss does not come from accelerator.backward",
+            place,
+        )
+    if detail == "another order" or "steps" in evidence.difference.original:
+        return Cause(
+            "uneven-ranks",
+            "the processes do not make the same number of steps: a loop or a decision depends on a number of one process",
+            place,
+        )
+    return Cause("drift", "something changes the weights of one process only", place)

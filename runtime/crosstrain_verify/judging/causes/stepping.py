@@ -1,0 +1,97 @@
+"""Steps: how many there are, and with which learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from crosstrain_verify.judging.causes.evidence import FACTORS, Evidence, factor_of, steps
+from crosstrain_verify.judging.passes import learning_rates
+from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.report.report import Cause
+
+
+def accumulation(evidence: Evidence) -> Cause | None:
+    if evidence.quantity != "order":
+        return None
+    ours, theirs = _window(evidence.original), _window(evidence.ranks[0])
+    if ours and theirs and ours != theirs:
+        return Cause(
+            "accumulation",
+            f"the optimizer steps after {theirs} backward passes where the original steps after {ours}: "
+            "gradient_accumulation_steps is another number, or the optimizer was not prepared",
+            steps(evidence.ranks[0]),
+        )
+    return Cause(
+        "other-length",
+        "training goes on for another number of steps: a loop's length, a break or early stopping is decided by "
+        "another number than in the original",
+        steps(evidence.ranks[0]),
+    )
+
+
+def _window(trace: RankTrace) -> int:
+    """Backward passes before the first step."""
+    kinds = [event.kind for event in trace.events]
+    return kinds.index("step") if "step" in kinds else 0
+
+
+def schedule(evidence: Evidence) -> Cause | None:
+    if evidence.quantity != "learning rate":
+        return None
+    ours = _distinct(learning_rates(evidence.original))
+    theirs = _distinct(learning_rates(evidence.ranks[0]))
+    place = steps(evidence.ranks[0])
+    if len(theirs) == 1 and len(ours) > 1 and _near(ours[0], theirs[0]):
+        return Cause(
+            "scheduler-not-stepped", "the learning rate does not change: the scheduler is not stepped", place
+        )
+    if evidence.frozen and _late(evidence):
+        return Cause(
+            "scheduler-late",
+            f"the schedule goes on by one step where {evidence.world} processes have done the work of "
+            f"{evidence.world}: the scheduler was not prepared",
+            place,
+        )
+    for factor in FACTORS[:7]:
+        jumped = ours[::factor][: len(theirs)]
+        skipped = len(jumped) > 1 and all(_near(a, b) for a, b in zip(jumped, theirs, strict=False))
+        if skipped or _power(ours, theirs, factor):
+            return Cause(
+                "scheduler-per-process",
+                f"the schedule runs {factor} times as fast: the scheduler is stepped by every process, or was prepared although the script steps it by the epoch (step_scheduler_with_optimizer=False)",
+                place,
+            )
+    ratio = factor_of(ours[0][0], theirs[0][0]) if ours and theirs and ours[0] and theirs[0] else None
+    if ratio:
+        return Cause("learning-rate-scaled", f"the learning rate is {ratio} from the first step on", place)
+    return Cause(
+        "schedule",
+        "the scheduler is stepped at other moments, or with another value, than in the original",
+        place,
+    )
+
+
+def _late(evidence: Evidence) -> bool:
+    """Whether each of the larger steps has the learning rate of the original's step of that number."""
+    ours, theirs = learning_rates(evidence.original), learning_rates(evidence.ranks[0])
+    return len(set(theirs)) > 1 and all(_near(a, b) for a, b in zip(ours, theirs, strict=False))
+
+
+def _power(ours: list[tuple[float, ...]], theirs: list[tuple[float, ...]], factor: int) -> bool:
+    """Whether the first change is that of the original, `factor` times over."""
+    if len(ours) < 2 or len(theirs) < 2 or not _near(ours[0], theirs[0]):
+        return False
+    pairs = [
+        (a / start, b / start) for start, a, b in zip(ours[0], ours[1], theirs[1], strict=False) if start
+    ]
+    return bool(pairs) and all(math.isclose(a**factor, b, rel_tol=1e-9) for a, b in pairs)
+
+
+def _distinct(rates: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    return [key for key, _ in groupby(rates)]
+
+
+def _near(a: Sequence[float], b: Sequence[float]) -> bool:
+    return len(a) == len(b) and all(math.isclose(x, y, rel_tol=1e-9) for x, y in zip(a, b, strict=True))

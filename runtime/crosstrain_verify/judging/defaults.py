@@ -1,0 +1,106 @@
+"""The default launch, every step undone: batches of their own, evaluation sets that do not divide evenly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from crosstrain_verify.judging.causes import Evidence, likely_cause
+from crosstrain_verify.judging.comparing import concluded
+from crosstrain_verify.judging.evaluation import compare_frozen
+from crosstrain_verify.judging.originals import Originals
+from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders
+from crosstrain_verify.judging.printed_lines import volatile
+from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.report.report import Run, Verdict
+from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
+
+AGAINST = "the original, every step of both undone"
+
+
+class DefaultLaunch:
+    """Several processes with batches of their own, beside an original whose training is as short as theirs."""
+
+    def __init__(
+        self, runner: Runner, originals: Originals, world: int, ignore: Sequence[re.Pattern[str]]
+    ) -> None:
+        self._runner = runner
+        self._originals = originals
+        self._world = world
+        self._ignore = ignore
+        trace = originals.trace
+        loaders = training_loaders(trace)
+        self._rows = max((batch.rows or 0 for batch in batches_of(trace, loaders)), default=0)
+        self._training = tuple(sorted(loaders))
+        self._uneven = _uneven(trace, world)
+        self._fewer = self._uneven | dict.fromkeys(loaders, self._rows + 1)
+
+    def judged(self, after: Path) -> Run:
+        """Run it, and judge whether ranks agree and whether evaluations print what the original's do."""
+        full = self._frozen("original, frozen", self._uneven)
+        less = self._frozen("original, frozen, less data", self._fewer)
+        done = self._runner.run(
+            after,
+            Variant(
+                f"{self._world} processes, default launch",
+                True,
+                self._world,
+                own_batches=True,
+                frozen=True,
+                cut_short=self._training,
+                leave_out=tuple(self._uneven.items()),
+            ),
+        )
+        launch = launch_line(after, self._world, shared=False)
+        run = replace(done.run, launch=launch, against=AGAINST, frozen=True)
+        if run.verdict.ok and full is not None and less is not None:
+            run = self._compared(run, full, less, done)
+        elif run.verdict.ok:
+            failure = self._originals.failure
+            reason = f"could not decide, because the original fails when its steps are undone: {failure}"
+            run = replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
+        evidence = Evidence(full or self._originals.trace, done.ranks, run, run.difference, frozen=True)
+        return replace(run, cause=likely_cause(evidence), notes=(*run.notes, self._what_changes()))
+
+    def _frozen(self, name: str, leave_out: dict[int, int]) -> RankTrace | None:
+        return self._originals.under(
+            Variant(
+                name,
+                shares=self._world,
+                frozen=True,
+                cut_short=self._training,
+                leave_out=tuple(leave_out.items()),
+            )
+        )
+
+    def _compared(self, run: Run, full: RankTrace, less: RankTrace, done: Finished) -> Run:
+        result = compare_frozen(full, less, done.ranks, self._ignore)
+        if result.difference is not None and result.difference.quantity == "evaluation":
+            again = self._frozen("original, frozen, again", self._uneven)
+            never = volatile(full.lines, again.lines) if again is not None else {}
+            result = compare_frozen(full, less, done.ranks, self._ignore, never)
+        return concluded(run, result, Verdict.AGREE)
+
+    def _what_changes(self) -> str:
+        rows, world = self._rows, self._world
+        if not self._training:
+            return "no loader feeds the training, so every process does the same work"
+        batch = f"{rows} x {world} = {rows * world} rows" if rows else f"{world} times the script's batch"
+        return (
+            f"unless batches are shared, a step takes {batch}, an epoch has 1/{world} of the steps and the learning "
+            "rate is the same: another training than one process's, and not compared with it"
+        )
+
+
+def _uneven(trace: RankTrace, world: int) -> dict[int, int]:
+    """One sample less for every evaluation set that the processes would share evenly."""
+    out = {}
+    for loader in evaluation_loaders(trace):
+        rows = 0
+        for batch in batches_of(trace, {loader}):
+            rows = (0 if batch.first else rows) + (batch.rows or 0)
+        if rows and rows % world == 0:
+            out[loader] = 1
+    return out

@@ -1,0 +1,268 @@
+"""A script that distributes itself, compared with itself: the original on several processes, rank by rank.
+
+Its author has said what each process does: which rows it reads, how the batch and the learning rate follow the number
+of processes, what is summed over them and who prints. So each rank of the result is compared with the same rank of the
+original, started by `torchrun` (or `torch.distributed.launch`, or by itself), over gloo.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crosstrain_verify.judging.causes import Evidence, likely_cause
+from crosstrain_verify.judging.compare import (
+    Comparison,
+    compare_batch_by_batch,
+    compare_events,
+    compare_lines,
+    compare_weights,
+    files_of_several,
+    trained_otherwise,
+)
+from crosstrain_verify.judging.comparing import by_noise, losses_of
+from crosstrain_verify.judging.originals import SINGLE
+from crosstrain_verify.judging.passes import batches_of, training_loaders
+from crosstrain_verify.judging.printed_lines import Volatile, about, same_line, volatile
+from crosstrain_verify.judging.tolerance import Tolerance
+from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.report.report import Difference, Run, Verdict
+from crosstrain_verify.running.runs import Devices, Finished, Runner, Variant, rank_option
+
+MOST = 8  # processes that a script may start by itself
+SHOWN = 3  # names in one message
+ROUNDED = ("loss", "gradient norm", "weight norm", "weights", "printed line")
+ORDER = ("gradient", "batch", "loss")  # what comes first in a step
+
+
+@dataclass(frozen=True)
+class Started:
+    """The original as it runs with `world` processes: how it was started, and what the run left."""
+
+    variant: Variant
+    done: Finished
+
+    @property
+    def world(self) -> int:
+        return self.variant.world
+
+    @property
+    def ranks(self) -> tuple[RankTrace, ...]:
+        return self.done.ranks
+
+
+def start(runner: Runner, script: Path, world: int) -> Started | None:
+    """The original with several processes, in the first way in which it makes a group of them all and trains.
+
+    None where there is no such way: it does not distribute itself, or not on this machine.
+    """
+    ways = list(_ways(runner, script))
+    while ways:
+        devices, option = ways.pop(0)
+        name = f"original, {world} processes"
+        variant = Variant(
+            name,
+            world=world,
+            own_batches=True,
+            per_rank=True,
+            devices=devices,
+            launcher_option=option,
+        )
+        done = runner.run(script, variant)
+        asked = max(rank.spawned for rank in done.ranks)
+        if world < asked <= MOST:
+            world, ways = asked, list(_ways(runner, script))
+        elif done.run.verdict is Verdict.RAN and all(rank.joined == world for rank in done.ranks):
+            return Started(variant, done)
+    return None
+
+
+def _ways(runner: Runner, script: Path) -> Iterator[tuple[Devices, bool]]:
+    """(devices, whether the launcher tells the local rank as an option), the likeliest first."""
+    chosen = runner.request.devices
+    kinds: list[Devices] = [chosen, "present"] if chosen == "absent" else [chosen]
+    for devices in kinds:
+        if rank_option(script):
+            yield devices, True
+        yield devices, False
+
+
+class RankByRank:
+    """Runs the migrated script with as many processes as the original, and judges each rank by the original's."""
+
+    def __init__(
+        self, runner: Runner, started: Started, script: Path, after: Path, ignore: Sequence[re.Pattern[str]]
+    ) -> None:
+        self._runner = runner
+        self._started = started
+        self._script = script
+        self._after = after
+        self._ignore = ignore
+        self._again: Finished | None = None
+
+    def judged(self) -> Run:
+        """The run, and the verdict on it."""
+        world = self._started.world
+        name = f"{world} processes, as the original's"
+        variant = replace(self._started.variant, name=name, migrated=True, launcher_option=False)
+        done = self._runner.run(self._after, variant)
+        against = f"the original on {world} processes, rank by rank"
+        launch = f"crosstrain launch --num-processes {world} {self._after.name}"
+        run = replace(done.run, against=against, launch=launch, notes=(), by_rank=True)
+        losses, compared = losses_of(done.ranks), losses_of(self._started.ranks)
+        return replace(self._verdict(run, done), losses=losses, compared=compared)
+
+    def _verdict(self, run: Run, done: Finished) -> Run:
+        """The first rank that differs decides; a run that failed by itself says so."""
+        if not run.verdict.ok:
+            evidence = Evidence(self._started.ranks[0], done.ranks, run, None)
+            return replace(run, cause=likely_cause(evidence))
+        exact = self._compared(done, exactly=True)
+        found = exact if agree(exact) else self._compared(done, exactly=False)
+        if {one.difference.quantity for one in found if one.difference} == {"printed line"}:
+            found = self._compared(done, exactly=False, but_volatile=True)
+        largest = {
+            name: max(one.largest.get(name, 0.0) for one in found) for one in found for name in one.largest
+        }
+        notes = (*run.notes, *dict.fromkeys(note for one in found for note in one.notes))
+        verdict = Verdict.IDENTICAL if found is exact else Verdict.EQUAL
+        run = replace(run, verdict=verdict, largest=largest, notes=notes)
+        if not agree(found):
+            return self._differs(run, found, done)
+        difference = self._other_files(done)
+        return replace(run, verdict=Verdict.DIFFERENT, difference=difference) if difference else run
+
+    def _compared(self, done: Finished, *, exactly: bool, but_volatile: bool = False) -> list[Comparison]:
+        """Every rank. exactly: to the bit. but_volatile: without numbers that differ in each run of the original."""
+        found = []
+        for rank, (ours, theirs) in enumerate(zip(self._started.ranks, done.ranks, strict=True)):
+            places = volatile(ours.lines, self._second().ranks[rank].lines) if but_volatile else None
+            epsilon = 0.0 if exactly else ours.epsilon
+            found.append(compare_rank(ours, theirs, self._ignore, epsilon, places, first=not rank))
+        return found
+
+    def _differs(self, run: Run, found: Sequence[Comparison], done: Finished) -> Run:
+        """Ranks differ: perhaps the original's differ from themselves."""
+        rank, difference = earliest(found)
+        ours, theirs = self._started.ranks[rank], done.ranks[rank]
+        named = replace(difference, detail=", ".join(filter(None, [difference.detail, f"rank {rank}"])))
+        run = replace(run, verdict=Verdict.DIFFERENT, difference=named)
+        run = replace(run, cause=likely_cause(Evidence(ours, (theirs,), run, difference)))
+        again = self._second().ranks[rank]
+        if compare_rank(ours, again, self._ignore, 0.0, None, first=not rank).difference is None:
+            return self._in_double(run, difference) or run
+        return by_noise(run, [ours, again], replace(done, ranks=(theirs,)), "another run of the original")
+
+    def _in_double(self, run: Run, difference: Difference) -> Run | None:
+        """EQUAL, if all ranks agree in double precision; see `Comparing._in_double`."""
+        if difference.quantity not in ROUNDED:
+            return None
+        variant = replace(self._started.variant, name="original, float64", double=True)
+        ours = self._runner.run(self._script, variant)
+        theirs = self._runner.run(
+            self._after, replace(variant, name=f"{run.name}, float64", migrated=True, launcher_option=False)
+        )
+        if not (ours.run.verdict.ok and theirs.run.verdict.ok):
+            return None
+        pairs = enumerate(zip(ours.ranks, theirs.ranks, strict=True))
+        if not agree(
+            [compare_rank(a, b, self._ignore, SINGLE, None, first=not rank) for rank, (a, b) in pairs]
+        ):
+            return None
+        note = f"rounding was amplified in float32 ({difference}); in float64 it makes no difference"
+        return replace(run, verdict=Verdict.EQUAL, difference=None, cause=None, notes=(*run.notes, note))
+
+    def _second(self) -> Finished:
+        """Another run of the original, in which nothing is changed."""
+        if self._again is None:
+            self._again = self._runner.run(self._script, self._started.variant)
+        return self._again
+
+    def _other_files(self, done: Finished) -> Difference | None:
+        """Files that only one of the two writes, or that only the result writes from several processes."""
+        ours, theirs = self._started.done.files, done.files
+        if ours != theirs and self._second().files == ours:
+            missing, added = sorted(ours - theirs), sorted(theirs - ours)
+            return Difference("files", None, _listed(missing, "written"), _listed(added, "written instead"))
+        known = {str(found) for found in files_of_several(self._started.ranks, text=False)}
+        found = (one for one in files_of_several(done.ranks, text=False) if str(one) not in known)
+        return next(found, None)
+
+
+def agree(found: Sequence[Comparison]) -> bool:
+    """Whether no rank differs."""
+    return all(one.difference is None for one in found)
+
+
+def earliest(found: Sequence[Comparison]) -> tuple[int, Difference]:
+    """The rank whose difference comes first: a gradient differs on all ranks after the loss of one does."""
+    differences = [(rank, one.difference) for rank, one in enumerate(found) if one.difference]
+
+    def place(one: tuple[int, Difference]) -> tuple[float, int]:
+        step, quantity = one[1].step, one[1].quantity
+        return (math.inf if step is None else step), ORDER.index(quantity) if quantity in ORDER else len(
+            ORDER
+        )
+
+    return min(differences, key=place)
+
+
+def compare_rank(
+    original: RankTrace,
+    run: RankTrace,
+    ignore: Sequence[re.Pattern[str]],
+    epsilon: float,
+    places: Volatile | None,
+    *,
+    first: bool,
+) -> Comparison:
+    """One rank of both scripts. epsilon: 0.0 asks for the same bits. first: rank 0, whose lines must all be there."""
+    result = Comparison()
+    tolerance = Tolerance(epsilon)
+    result.difference = (
+        trained_otherwise(original, run, step_by_step=original.steps == run.steps)
+        or _training_batches(original, run)
+        or compare_events(original, (run,), tolerance, result)
+        or compare_weights(original, run, tolerance, result)
+    )
+    if result.difference is None and first:
+        result.difference = compare_lines(original, run, tolerance, ignore, places)
+    elif result.difference is None:
+        result.difference = _lines_of_its_own(original, run, tolerance, ignore, places)
+    if places and result.difference is None:
+        result.notes.append(about(places))
+    return result
+
+
+def _training_batches(original: RankTrace, run: RankTrace) -> Difference | None:
+    """The batches that feed a loss; evaluations may be shared in another way, and show in what is printed."""
+    ours = replace(original, batches=tuple(batches_of(original, training_loaders(original))))
+    theirs = replace(run, batches=tuple(batches_of(run, training_loaders(run))))
+    return compare_batch_by_batch(ours, theirs)
+
+
+def _lines_of_its_own(
+    original: RankTrace,
+    run: RankTrace,
+    tolerance: Tolerance,
+    ignore: Sequence[re.Pattern[str]],
+    places: Volatile | None,
+) -> Difference | None:
+    """Another rank may print less than it did, and nothing else."""
+    lines = iter(original.lines)
+    for got in run.lines:
+        if any(pattern.search(got) for pattern in ignore):
+            continue
+        if not any(same_line(line, got, tolerance, original.steps, places) for line in lines):
+            return Difference("printed line", None, "'nothing'", repr(got))
+    return None
+
+
+def _listed(names: Sequence[str], what: str) -> str:
+    if not names:
+        return f"nothing {what}"
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more} {what}"

@@ -1,0 +1,365 @@
+"""One run of one script: its scratch copy, its job, and how it went as long as nothing is compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from crosstrain_verify.emulation.confine import OUTSIDE
+from crosstrain_verify.records import journal, traces
+from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.report.report import Run, Verdict
+from crosstrain_verify.running import notebook_cells
+from crosstrain_verify.running.client import Job, JobResult, Server
+from crosstrain_verify.running.scratch import TooLargeError, copy_project, large_folders
+
+Devices = Literal["real", "absent", "present"]
+Data = Literal["real", "synthetic"]
+Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
+
+# Several processes share each batch of the script, uneven ones too: the mathematics of one process.
+SHARED_BATCHES: Mapping[str, object] = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
+OWN_BATCHES: Mapping[str, object] = {"cpu": True}
+# Four virtual chips of XLA's CPU client.
+ON_XLA = {
+    "PJRT_DEVICE": "CPU",
+    "CPU_NUM_DEVICES": "4",
+    "CROSSTRAIN_CONFIG": json.dumps({"split_batches": True, "even_batches": "weighted"}),
+}
+SHOWN = 80  # characters of a line that another rank printed
+STACK_LINES = 30  # of each rank that hangs
+# Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
+SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
+# What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
+NEEDS_LAUNCHER = re.compile(
+    r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMPI_\w+|SLURM_\w+)\b|--local[-_]rank\b"
+)
+# The same, of torch.distributed.launch, which tells the rank as an option.
+RANK_OPTION = re.compile(r"""["'](--local[-_]rank)["']""")
+SAID = 2000  # characters
+NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
+
+
+class VerifyInputError(Exception):
+    """What was asked for cannot be run: a script that does not exist, a folder too large, a bad number."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is the same for every run of one comparison."""
+
+    args: tuple[str, ...] = ()
+    steps: int | None = None
+    timeout: float = 300.0
+    folder: Path | None = None
+    links: tuple[str, ...] = ()
+    seed: int = 0
+    devices: Devices = "real"
+    launched: bool = False
+    confined: bool = True
+    overlay: Path | None = None
+    data: Data = "real"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `double`, `leave_out`, `per_rank`: see
+    `client.Job`.
+
+    devices: others than the request's. launcher_option: the original is given the option in which its launcher tells
+    the local rank. steps: fewer than the request's. migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
+    CPU client.
+    """
+
+    name: str
+    migrated: bool = False
+    world: int = 1
+    own_batches: bool = False
+    shares: int = 0
+    whole: tuple[int, ...] = ()
+    frozen: bool = False
+    cut_short: tuple[int, ...] = ()
+    rows: Literal["", "kept", "permuted"] = ""
+    steps: int | None = None
+    double: bool = False
+    leave_out: tuple[tuple[int, int], ...] = ()
+    xla: bool = False
+    per_rank: bool = False
+    devices: Devices | None = None
+    launcher_option: bool = False
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is over: what each rank left, and how it went as long as nothing is compared.
+
+    files: those that it made or changed, of a run that is compared rank by rank.
+    """
+
+    run: Run
+    ranks: tuple[RankTrace, ...]
+    files: frozenset[str] = frozenset()
+
+
+class Runner:
+    """Runs scripts below `room`, each in a folder of its own that is gone afterwards."""
+
+    def __init__(
+        self, server: Server, request: Request, room: Path, progress: Progress | None = None
+    ) -> None:
+        self.request = request
+        self._server = server
+        self._room = room
+        self._progress = progress
+        self._count = 0
+        # Of an original that starts its processes by itself, one is a group, and one of the result is launched.
+        self.starts_processes = False
+
+    def original(self, script: Path) -> Finished:
+        """The first run of the original, as its author would start it: plain, else as on one GPU, else launched.
+
+        Later runs are started in the way that worked.
+        """
+        plain = self.request
+        ways = [plain]
+        first: Finished | None = None
+        for way in ways:  # which grows
+            self.request = way
+            done = self.run(script, Variant("original"))
+            if done.run.verdict is Verdict.RAN:
+                return done
+            first = first or done
+            ways += [other for other in other_ways(way, done) if other not in ways]
+        self.request = plain
+        assert first is not None
+        return first
+
+    def run(self, script: Path, variant: Variant) -> Finished:
+        """Run a script once, with `variant.world` ranks."""
+        self._count += 1
+        room = self._room / str(self._count)
+        cwd, out = room / "work", room / "out"
+        for rank in range(variant.world):
+            (out / str(rank)).mkdir(parents=True)
+        script = self._scratch(script, cwd, self.request.overlay if variant.migrated else None)
+        before = stamps(cwd) if variant.per_rank else {}
+        waiting = None
+        if self._progress is not None:
+            progress = self._progress
+            progress(variant.name, 0)
+
+            def waiting() -> None:
+                progress(variant.name, traces.steps_so_far(out / "0"))
+
+        result = self._server.run(self._job(script, variant, cwd, out), waiting)
+        ranks = tuple(
+            without_place(traces.read(out / str(rank)), cwd, script) for rank in range(variant.world)
+        )
+        files = written_since(before, room) if variant.per_rank else frozenset[str]()
+        shutil.rmtree(room, ignore_errors=True)
+        run = checked(outcome(ranks, result, self.request.timeout), ranks)
+        return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files)
+
+    def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
+        """Make the working directory; the script's path in it, if it is in the folder that is copied."""
+        folder = self.request.folder
+        if folder is None:
+            cwd.mkdir()
+            return script
+        links = {*self.request.links, *(large_folders(folder) if self.request.confined else ())}
+        try:
+            copy_project(folder, cwd, links)
+        except TooLargeError as error:
+            raise VerifyInputError(str(error)) from None
+        if overlay is not None:
+            shutil.copytree(overlay, cwd, dirs_exist_ok=True)
+        return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
+
+    def _tells_rank(self, variant: Variant) -> bool:
+        """Whether the launcher tells the script its local rank as an option."""
+        return not variant.migrated and (
+            variant.launcher_option or (self.request.launched and variant.world == 1)
+        )
+
+    def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
+        request = self.request
+        shared = variant.world > 1 and not variant.own_batches
+        of_notebook = notebook_cells.is_notebook(script)
+        original = not variant.migrated and (variant.per_rank or request.launched)
+        world = variant.world
+        return Job(
+            script=str(script),
+            args=request.args,
+            cwd=str(cwd),
+            out=str(out),
+            world=1 if of_notebook else variant.world,
+            seed=request.seed,
+            steps=variant.steps or request.steps,
+            timeout=request.timeout,
+            env=ON_XLA
+            if variant.xla
+            else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
+            devices=variant.devices or request.devices,
+            launched=request.launched or (self.starts_processes and variant.migrated),
+            per_rank=variant.per_rank,
+            ranks_env=[other_launchers(script, rank, world) for rank in range(world)] if original else [],
+            rank_option=rank_option(script) if self._tells_rank(variant) else "",
+            shares=variant.shares,
+            whole=variant.whole,
+            frozen=variant.frozen,
+            cut_short=variant.cut_short,
+            rows=variant.rows,
+            double=variant.double,
+            leave_out=dict(variant.leave_out),
+            confined=request.confined,
+            imports=slow_imports(script),
+            data=request.data,
+            launches=variant.world if of_notebook else 0,
+        )
+
+
+def other_ways(way: Request, failed: Finished) -> Iterator[Request]:
+    """How a script may want to be started that failed when it was started in this way."""
+    said = "\n".join([failed.run.error, *(line for rank in failed.ranks for line in rank.lines[-3:])])
+    caught = "".join(rank.stderr[-SAID:] for rank in failed.ranks)  # by the script, or by what runs it
+    idle = failed.run.verdict is Verdict.NO_STEPS  # it starts as many processes as there are GPUs
+    if way.devices == "absent" and (idle or NEEDS_CUDA.search(said + caught)):
+        yield replace(way, devices="present")
+    if not way.launched and NEEDS_LAUNCHER.search(said + caught):
+        yield replace(way, launched=True)
+
+
+def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
+    """What mpirun and srun would say, for a script that asks for it.
+
+    One that starts its processes by itself is told of machines, of which there is one.
+    """
+    text = script.read_text(encoding="utf-8", errors="replace")
+    if "OMPI_COMM_WORLD" not in text and "SLURM_PROCID" not in text:
+        return {}
+    place, size = ("0", "1") if "spawn(" in text else (str(rank), str(world))
+    ours = {"OMPI_COMM_WORLD_RANK": place, "OMPI_COMM_WORLD_LOCAL_RANK": place, "OMPI_COMM_WORLD_SIZE": size}
+    slurm = {"SLURM_PROCID": place, "SLURM_LOCALID": place, "SLURM_NTASKS": size, "SLURM_NPROCS": size}
+    return {name: value for name, value in {**ours, **slurm}.items() if name in text}
+
+
+def rank_option(script: Path) -> str:
+    """The option in which a script wants to be told its local rank, as torch.distributed.launch does; "" if none."""
+    found = RANK_OPTION.search(script.read_text(encoding="utf-8", errors="replace"))
+    return found[1] if found else ""
+
+
+def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Every file below a folder, with what tells whether it was changed."""
+    files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
+    return {file: (file.lstat().st_mtime_ns, file.lstat().st_size) for file in files}
+
+
+def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozenset[str]:
+    """The files below a run's room that are new or changed, without what libraries keep in the user's ``.cache``.
+
+    Numbers in a name are left out: times, and ids of processes.
+    """
+    folders = ((room / "work", ""), (room / OUTSIDE, "/"))
+    changed = (
+        f"{start}{file.relative_to(folder)}"
+        for folder, start in folders
+        for file, stamp in stamps(folder).items()
+        if before.get(file) != stamp
+    )
+    return frozenset(re.sub(r"\d+", "#", name) for name in changed if "/.cache/" not in name)
+
+
+def launch_line(script: Path, world: int, *, shared: bool) -> str:
+    """How a user starts as many processes, which share each batch or have their own."""
+    if not notebook_cells.is_notebook(script):
+        split = " --split-batches" if shared else ""
+        return f"crosstrain launch --num-processes {world}{split} {script.name}"
+    split = " with Accelerator(split_batches=True)" if shared else ""
+    return f"notebook_launcher(..., num_processes={world}){split} in {script.name}"
+
+
+def slow_imports(script: Path) -> tuple[str, ...]:
+    """The modules worth loading before a script is forked."""
+    text = script.read_text(encoding="utf-8", errors="replace")
+    return tuple(name for name in SLOW_IMPORTS if re.search(rf"\b{name.partition('.')[0]}\b", text))
+
+
+def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
+    """Every run has another working directory: in what it printed, that directory is `.`.
+
+    Source lines are named by the path below it, or below the script's own folder.
+    """
+
+    def short(place: str) -> str:
+        return place.replace(f"{cwd}/", "").replace(f"{script.parent}/", "")
+
+    return replace(
+        trace,
+        lines=tuple(line.replace(str(cwd), ".") for line in trace.lines),
+        error=short(trace.error).replace(str(cwd), "."),
+        stack=short(trace.stack).replace(str(cwd), "."),
+        gathered=tuple(replace(operand, file=short(operand.file)) for operand in trace.gathered),
+        checks=tuple(
+            replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
+        ),
+        events=tuple(replace(event, place=short(event.place)) for event in trace.events),
+        batches=tuple(replace(batch, place=short(batch.place)) for batch in trace.batches),
+        printed=tuple(replace(line, place=short(line.place)) for line in trace.printed),
+    )
+
+
+def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Run:
+    """How a run went by itself, before anything is compared."""
+    world, steps = len(ranks), ranks[0].steps
+    crashed = [number for number, trace in enumerate(ranks) if trace.ending == "crashed"]
+    ended = [number for number, trace in enumerate(ranks) if trace.ending == "unfinished"]
+    if crashed:
+        first = min(crashed, key=lambda number: ranks[number].time_ns)
+        name = f"rank {first} of {world}:\n" if world > 1 else ""
+        return Run(world, Verdict.FAILED, steps, error=name + ranks[first].error)
+    if result.timed_out or result.stalled:
+        where = "\n".join(_position(number, ranks[number]) for number in range(world))
+        reason = "every rank waits for another" if result.stalled else f"not done after {timeout:g} s"
+        return Run(world, Verdict.HUNG, steps, error=f"{reason}\n{where}")
+    if ended:
+        text = "\n".join(f"rank {number} of {world} died\n{ranks[number].stderr[-2000:]}" for number in ended)
+        return Run(world, Verdict.FAILED, steps, error=text)
+    if not steps:
+        return Run(world, Verdict.NO_STEPS)
+    notes = tuple(
+        f"rank {number} printed {_lines(len(trace.lines))} of its own: {_short(trace.lines[0])!r}"
+        for number, trace in enumerate(ranks)
+        if number and trace.lines
+    )
+    return Run(world, Verdict.RAN, steps, notes=notes)
+
+
+def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
+    """The run with what the runtime checked. A check that failed fails the run, even if the script went on."""
+    checks = journal.merged(rank.checks for rank in ranks)
+    failed = [check for check in checks if check.status == "failed"]
+    if failed and run.verdict.ok:
+        return replace(run, checks=checks, verdict=Verdict.FAILED, error=failed[0].message)
+    return replace(run, checks=checks)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def _lines(number: int) -> str:
+    return "1 line" if number == 1 else f"{number} lines"
+
+
+def _position(rank: int, trace: RankTrace) -> str:
+    if trace.ending != "unfinished":
+        return f"rank {rank} is done"
+    shown = trace.stack.splitlines()[:STACK_LINES] or ["(it did not say where)"]
+    return "\n".join([f"rank {rank} is at (innermost call first)", *shown])

@@ -1,0 +1,434 @@
+"""A process with torch loaded, from which runs are forked: each starts in milliseconds, in fresh state.
+
+It reads one job per line (JSON, see `client.Job`) and answers one line when every rank of it has ended.
+Ranks are session leaders, so that whatever they start dies with them. When the client goes away, the server
+ends the ranks and itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import faulthandler
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from crosstrain.launch.target import Target, clean_traceback, starts_scripts
+from crosstrain.launch.worker import die_with_parent
+
+from crosstrain_verify.emulation.emulated import asked
+from crosstrain_verify.records import traces
+from crosstrain_verify.running import notebook_cells
+from crosstrain_verify.running.stalls import Rank, StallWatch, ask_for_stacks
+from crosstrain_verify.tracing.printing import Output
+
+if TYPE_CHECKING:
+    from crosstrain_verify.running.notebook_launches import Launches
+
+starts_scripts(__file__)
+
+POLL_SECONDS = 0.005
+_open = os.open  # before anything is confined
+
+
+def main(preload: Sequence[str]) -> None:
+    """Serve until stdin closes. In a forked rank this returns when the script has ended."""
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    load(preload)
+    import torch
+
+    torch.set_num_threads(1)
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        load(job["imports"])
+        started = time.monotonic()
+        reply = serve(job)
+        if reply is None:  # in a rank, whose script is done
+            return
+        reply["seconds"] = time.monotonic() - started
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+def load(names: Sequence[str]) -> None:
+    """Import modules before forking. A script that needs one which is missing or broken says so itself."""
+    for name in names:
+        if name not in sys.modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+
+
+def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Fork the job's ranks and wait for them; None in a forked rank when its script has ended."""
+    world = job["world"]
+    store: int | None = None
+    port = 0
+    if world > 1 or job["launched"]:
+        store, port = fork_store()
+    pids: list[int] = []
+    for rank in range(world):
+        pid = os.fork()
+        if pid == 0:
+            run_rank(job, rank, port)
+            return None
+        pids.append(pid)
+    try:
+        ended = wait(pids, job["timeout"], Path(job["out"]))
+        hung = Path(job["out"]) / traces.HUNG_FILE
+        return json.loads(hung.read_text()) if hung.exists() else ended
+    finally:
+        if store is not None:
+            os.kill(store, signal.SIGKILL)
+            os.waitpid(store, 0)
+
+
+def fork_store() -> tuple[int, int]:
+    """The rendezvous of one run in a process of its own: (pid, port). The port is bound before it is told."""
+    from crosstrain.launch import loopback
+
+    listener, port = loopback.listen()
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent()
+        store = loopback.serve(listener)
+        while store:  # the store's thread serves; this one has nothing to do
+            signal.pause()
+    listener.close()
+    return pid, port
+
+
+def wait(
+    pids: Sequence[int], timeout: float, out: Path, gone: Callable[[], bool] | None = None
+) -> dict[str, Any]:
+    """Until all ranks ended, one failed, they stall or time is up; afterwards none, nor a child, is left.
+
+    gone: whether whoever waits for them is gone; None: the client.
+    """
+    deadline = time.monotonic() + timeout
+    folders = [out / str(rank) for rank in range(len(pids))]
+    ranks = [
+        Rank(pid, folder / traces.TRACE_FILE, folder / traces.STACK_FILE)
+        for pid, folder in zip(pids, folders, strict=True)
+    ]
+    watch = StallWatch(ranks)
+    running = set(pids)
+    timed_out = failed = stalled = False
+    while running and not failed and not timed_out and not stalled:
+        for pid in list(running):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                running.discard(pid)
+                failed = failed or status != 0
+        timed_out = time.monotonic() > deadline
+        if running and (gone or client_is_gone)():
+            break
+        stalled = len(running) == len(pids) and watch.stalled()
+        time.sleep(POLL_SECONDS)
+    if timed_out and running:
+        ask_for_stacks(sorted(running), ranks)
+    for pid in pids:
+        kill_session(pid)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)  # it may not have had the time to start its session
+        os.waitpid(pid, 0)
+    return {"timed_out": timed_out and bool(running), "stalled": stalled}
+
+
+def kill_session(pid: int) -> None:
+    """End a rank's process group; it may be gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def client_is_gone() -> bool:
+    """Nothing is sent while a job runs: a readable stdin is a closed one."""
+    readable, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(readable)
+
+
+def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
+    """Become one rank of the job and run its script. The trace is written at interpreter exit.
+
+    Returns normally also when the script raised: the caller must return to the interpreter, which then waits
+    for threads and runs the script's own exit handlers as it does under `python script.py`.
+    """
+    from crosstrain.comm import torch_backend
+
+    folder = Path(job["out"]) / str(rank)
+    torch_backend.ends_by_itself = False
+    isolate(job, rank, port, folder)
+    recorder = Recorder(job, folder)
+    # Registered first, so it runs after every exit handler of the script.
+    atexit.register(recorder.leave)
+    option = [f"{job['rank_option']}={rank}"] if job["rank_option"] else []
+    target = Target(job["script"], is_module=False, arguments=(*option, *job["args"]))
+    # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch. Where an
+    # original with several processes is compared, nothing makes its ranks alike, and nobody can tell unseeded ones apart.
+    seed(job["seed"], 0 if job["per_rank"] else rank)
+    stage = Stage(job, recorder.tracer, rank, port)
+    recorder.stage = stage
+    try:
+        with stage.set():
+            if job["launches"]:
+                recorder.launches = _launches(job, recorder, stage)
+                recorder.launches.install()
+            if notebook_cells.is_notebook(target.name):
+                notebook_cells.run(target)
+            else:
+                target.run()
+    except SystemExit as end:
+        recorder.exited(end)
+    except BaseException as error:
+        recorder.crashed(clean_traceback(error))
+
+
+def _launches(job: Mapping[str, Any], recorder: Recorder, stage: Stage) -> Launches:
+    """What a notebook's process needs to start ranks of its own."""
+    from crosstrain_verify.running.notebook_launches import Launches, Ranks
+
+    out, world = Path(job["out"]), job["launches"]
+
+    def become(rank: int, port: int) -> None:
+        folder = out / str(rank)
+        os.setsid()
+        die_with_parent()
+        os.environ.update(rank_variables(rank, world, port, folder))
+        if rank:
+            write_to(folder)
+        stacks_to(folder)
+        recorder.become(folder, world)
+
+    ranks = Ranks(
+        become,
+        lambda error: recorder.crashed(clean_traceback(error)),
+        fork_store,
+        lambda pids, timeout, place: wait(pids, timeout, place, gone=lambda: False),
+    )
+    deadline = time.monotonic() + job["timeout"]
+    return Launches(world, out, deadline, recorder.tracer, stage.written, ranks)
+
+
+def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
+    """Own session, own working directory, own output files, the environment of this rank."""
+    os.setsid()
+    die_with_parent()
+    os.chdir(job["cwd"])
+    os.environ.update(job["env"])
+    os.environ.update(job["ranks_env"][rank] if job["ranks_env"] else {})
+    if job["world"] > 1 or job["launched"]:
+        os.environ.update(rank_variables(rank, job["world"], port, folder))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    sys.stdin = os.fdopen(0, encoding="utf-8")
+    write_to(folder)
+    sys.stdout = Output(1)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    stacks_to(folder)
+    faulthandler.enable(all_threads=True)
+    sys.dont_write_bytecode = True
+
+
+def rank_variables(rank: int, world: int, port: int, folder: Path) -> dict[str, str]:
+    """What a launcher tells a rank, and where the runtime keeps its journal if there are several."""
+    from crosstrain.utils import checks
+
+    from crosstrain_verify.emulation.launcher import address
+
+    variables = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        **address(port),
+    }
+    return variables | ({checks.JOURNAL: str(folder / traces.CHECKS_FILE)} if world > 1 else {})
+
+
+def write_to(folder: Path) -> None:
+    """Standard output and error go to this rank's files."""
+    for descriptor, name in ((1, traces.STDOUT_FILE), (2, traces.STDERR_FILE)):
+        file = _open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, descriptor)
+        os.close(file)
+
+
+def stacks_to(folder: Path) -> None:
+    """Where this rank writes down where it is, when it is asked."""
+    stack = _open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+
+
+def seed(value: int, rank: int) -> None:
+    """The same start for every run, and another for every rank, also for scripts that seed nothing.
+
+    torch's seeds are as far apart as random ones: nearer ones would pass for the script's own choice. They differ in
+    their lower 32 bits, too, which are all that its generator on the CPU looks at.
+    """
+    import numpy
+    import torch
+
+    random.seed(value + 1000 * rank)
+    numpy.random.seed(value + 1000 * rank)
+    torch.manual_seed(value + rank * ((1 << 40) + 1000))
+
+
+class Stage:
+    """What a job changes around its script: devices, workers, where it writes, whether it learns."""
+
+    def __init__(self, job: Mapping[str, Any], tracer: Any, rank: int, port: int) -> None:
+        from crosstrain_verify.emulation.confine import Confined
+        from crosstrain_verify.emulation.launcher import Launcher
+
+        self._job = job
+        self._tracer = tracer
+        self._confined = Confined(Path(job["out"]).parent)
+        self.written = self._confined.written
+        self.launcher = Launcher(rank, job["world"], port)
+        self.redrew: Callable[[], bool] = lambda: False
+        self.permuting: Any = None
+
+    @contextlib.contextmanager
+    def set(self) -> Iterator[None]:
+        """Everything in place, the hooks last: they see what the script would compute without them."""
+        from crosstrain_verify.emulation import (
+            devices,
+            double_precision,
+            eager_compile,
+            fetching,
+            frozen_weights,
+            single_process,
+            synthetic,
+        )
+        from crosstrain_verify.emulation.draws import SharedDraws, share_statistics
+        from crosstrain_verify.tracing.permuting import Permuting
+
+        job = self._job
+        eager_compile.install()
+        single_process.install({int(number): rows for number, rows in job["leave_out"].items()})
+        if job["devices"] != "real":
+            count = job["world"] if job["per_rank"] else 1
+            devices.install(available=job["devices"] == "present", count=count)
+        self.launcher.install()
+        if job["double"]:
+            double_precision.install()
+        shared = None
+        if job["shares"] > 1:
+            watch, whole = self._tracer.watch, job["whole"]
+            shared = SharedDraws(
+                job["shares"],
+                lambda: None if watch.last in whole else watch.rows,
+                lambda: watch.opening not in {None, *whole},
+                lambda: self._tracer.inside_backward,
+            )
+            self.redrew = lambda: shared.redrew
+            shared.watch_seeds()
+            share_statistics(shared.shares)
+            fetching.install(shared, lambda: None if watch.source is None else watch.source not in whole)
+        if job["frozen"]:
+            frozen_weights.install()
+            if job["cut_short"]:
+                self._tracer.go_on_to_evaluation(job["cut_short"])
+        self._tracer.install(several=job["world"] > 1)
+        self._tracer.watch.whole_batches = job["per_rank"]
+        if job["rows"]:
+            self.permuting = Permuting(permute=job["rows"] == "permuted")
+            self.permuting.install(self._tracer.watch)
+        if job["confined"]:
+            self._confined.install()
+        if job["data"] == "synthetic":
+            synthetic.install(Path(job["script"]).parent)
+        with shared or contextlib.nullcontext():
+            yield
+
+
+class Recorder:
+    """Ends a rank: writes its trace, waits for the others, leaves without the interpreter's slow shutdown."""
+
+    def __init__(self, job: Mapping[str, Any], folder: Path) -> None:
+        from crosstrain_verify.tracing.tracer import Tracer
+
+        self._folder = folder
+        self._world = job["world"]
+        self._ending: traces.Ending = "finished"
+        self._error = ""
+        self._time = 0
+        self.stage: Stage | None = None
+        self.launches: Launches | None = None  # of a notebook
+        self.tracer = Tracer(job["steps"], self.stop)
+        # Open already: the script is about to be confined.
+        self._steps = os.open(folder / traces.STEPS_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
+        self.tracer.steps_done = lambda steps: os.pwrite(self._steps, steps.to_bytes(8, "little"), 0)
+        output = sys.stdout
+        assert isinstance(output, Output)
+        self._output = output
+        output.now = self.tracer.now
+
+    def become(self, folder: Path, world: int) -> None:
+        """This process is now a rank that a notebook has started."""
+        self._folder, self._world, self.launches = folder, world, None
+        self.tracer.several = world > 1
+        if folder.name != "0":
+            self.tracer.steps_done = lambda steps: None
+
+    def exited(self, end: SystemExit) -> None:
+        """`sys.exit()` with 0 or nothing is a normal end."""
+        if end.code not in (None, 0):
+            self.crashed(f"SystemExit: {end.code}\n")
+
+    def crashed(self, error: str) -> NoReturn:
+        """Leave at once: threads and exit handlers of a failed script may never end."""
+        self._ending, self._error, self._time = "crashed", error, time.time_ns()
+        self.leave()
+
+    def stop(self) -> NoReturn:
+        """Enough steps: leave from within the optimizer, where no `except` of the script is in the way."""
+        self._ending = "stopped"
+        self.leave()
+
+    def leave(self) -> NoReturn:
+        from crosstrain.utils import checks
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        checks.reset()  # which writes what was not reached: nothing runs after this
+        trace = self.tracer.trace(self._ending, self._error, self._time)
+        printed = tuple(self._output.printed)
+        written = dict(self.stage.written) if self.stage else {}
+        redrew = self.stage is not None and self.stage.redrew()
+        trace = dataclasses.replace(
+            trace, printed=printed, written=written, redrew=redrew, asked=tuple(sorted(asked))
+        )
+        if self.stage is not None:
+            launcher = self.stage.launcher
+            trace = dataclasses.replace(trace, joined=launcher.joined, spawned=launcher.spawned)
+        if self.stage is not None and self.stage.permuting is not None:
+            trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
+        traces.write(self._folder, trace)
+        if self.launches is not None:
+            self.launches.write_others(trace)
+        if self._ending == "crashed":
+            os._exit(1)
+        self._wait_for_others()
+        os._exit(0)
+
+    def _wait_for_others(self) -> None:
+        """A rank that leaves early tears down connections that the others may still be reading from."""
+        others = [self._folder.parent / str(rank) / traces.TRACE_FILE for rank in range(self._world)]
+        while not all(file.exists() for file in others):
+            time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

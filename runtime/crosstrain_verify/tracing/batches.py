@@ -1,0 +1,249 @@
+"""What loaders give: rows and a checksum of each batch, whoever iterates over it.
+
+The checksum of a batch is the sum of its rows' checksums mod 2**64: that of a batch which is shared by several
+processes is the sum of theirs, whichever process has which row.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, SequentialSampler
+
+from crosstrain_verify.emulation.single_process import NUMBER
+from crosstrain_verify.records.traces import Batch
+from crosstrain_verify.tracing.script_lines import place
+
+WORD = 8  # bytes
+_MASK = (1 << 64) - 1
+
+
+class Watched:
+    """An iterator over a loader that hands every batch on and tells `seen` of it."""
+
+    def __init__(self, batches: Any, watch: Watch, loader: Any) -> None:
+        self._batches = batches
+        self._watch = watch
+        self._loader = loader
+        self._first = True
+        self._around: tuple[int | None, int | None] | None = (
+            None  # the batch that was in hand before this pass
+        )
+
+    def __iter__(self) -> Watched:
+        return self
+
+    def __del__(self) -> None:
+        self._leave()  # a loop that was left by break
+
+    def _leave(self) -> None:
+        """After the pass its last batch is in hand no more: what is drawn then, all processes draw alike."""
+        if self._around is not None and self._watch.last == self._watch.number(self._loader):
+            self._watch.rows, self._watch.last = self._around
+        self._around = None
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+    def __next__(self) -> Any:
+        if self._watch.number(self._loader) in self._watch.cut_short and self._watch.enough():
+            self._watch.cut(self._first)
+            raise StopIteration
+        self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
+        self._watch.source = self._watch.number(self._loader)
+        try:
+            with self._watch.reading(self._loader, self._first):
+                batch = next(self._batches)
+        except StopIteration:
+            self._leave()
+            raise
+        self._watch.opening = self._watch.source = None
+        if self._first:
+            self._around = self._watch.rows, self._watch.last
+        self._watch.saw(self._loader, batch, self._first)
+        batch = self._watch.alter(batch, self._first)
+        self._first = False
+        return batch
+
+
+class Watch:
+    """Watches every loader of this process.
+
+    rows: real rows of the batch in hand, all ranks of it if the loader is not prepared. reading: a context
+    around every read, for whoever wants to know what happens inside.
+    """
+
+    def __init__(self, events: Callable[[], int], reading: Callable[[Any, bool], Any]) -> None:
+        self.batches: list[Batch] = []
+        self.rows: int | None = None
+        self.opening: int | None = None  # the loader that is about to draw its order
+        self.source: int | None = None  # the loader whose next batch is being read
+        self.last: int | None = None  # the loader that gave the batch in hand
+        self.reading = reading
+        self.alter: Callable[[Any, bool], Any] = lambda batch, first: batch  # what the script gets instead
+        self.handed_out: Callable[[], object] = lambda: None  # told of every batch
+        self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
+        self.enough: Callable[[], bool] = lambda: False
+        self.cut: Callable[[bool], None] = lambda first: None  # told of a pass that ends so, or never begins
+        self._events = events
+        self.whole_batches = False  # rows that complete the last batch count too
+        self._unnumbered = 0
+        self._inside = False
+
+    def install(self) -> None:
+        """Replace the iteration of torch's and of prepared loaders."""
+        from crosstrain.data.loader import PreparedLoader
+
+        for kind in (DataLoader, PreparedLoader):
+            self._wrap(kind)
+
+    def _wrap(self, kind: Any) -> None:
+        real: Callable[[Any], Iterator[Any]] = kind.__iter__
+        prepared_kind = kind is not DataLoader
+
+        @functools.wraps(real)
+        def iterate(loader: Any) -> Iterator[Any]:
+            # What a prepared loader reads from inside itself is not what the script sees.
+            if self._inside or (hasattr(loader, "_crosstrain") and not prepared_kind):
+                return real(loader)
+            self.opening = self.draws_order(loader)
+            batches = Guarded(self, real, loader) if prepared_kind else real(loader)
+            self.opening = None
+            return Watched(batches, self, loader)
+
+        kind.__iter__ = iterate
+
+    def number(self, loader: Any) -> int:
+        """The loader's number by construction, which a prepared copy keeps; others are numbered by first use."""
+        number = getattr(loader, NUMBER, None)
+        if number is None:
+            self._unnumbered += 1
+            number = -self._unnumbered
+            setattr(loader, NUMBER, number)
+        return int(number)
+
+    def draws_order(self, loader: Any) -> int | None:
+        """The loader's number, if its order is drawn; None if it is always the same."""
+        sampler = getattr(loader, "sampler", None)
+        fixed = sampler is None or isinstance(sampler, (SequentialSampler, list, tuple, range))
+        return None if fixed else self.number(loader)
+
+    def saw(self, loader: Any, batch: Any, first: bool) -> None:
+        """Note a batch that the script has just been given."""
+        prepared = getattr(loader, "_crosstrain", None)
+        real = None if prepared is None or self.whole_batches else loader.real_rows(prepared.comm.rank)
+        rows, digest = checksum(batch, real)
+        self.rows, self.last = rows, self.number(loader)
+        self.handed_out()
+        self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch)))
+
+
+class Guarded:
+    """A prepared loader's pass: what happens while it reads is its own business."""
+
+    def __init__(self, watch: Watch, start: Callable[[Any], Iterator[Any]], loader: Any) -> None:
+        self._watch = watch
+        watch._inside = True
+        try:
+            self._batches = start(loader)
+        finally:
+            watch._inside = False
+
+    def __iter__(self) -> Guarded:
+        return self
+
+    def __next__(self) -> Any:
+        self._watch._inside = True
+        try:
+            return next(self._batches)
+        finally:
+            self._watch._inside = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def checksum(batch: Any, real: int | None = None) -> tuple[int | None, int | None]:
+    """(rows, checksum of the first `real` rows or of all) of a batch; (rows, None) if it has no rows in common.
+
+    Every tensor must have the same first dimension, and every list of the lowest level that length.
+    """
+    columns: list[Any] = []
+    if not _columns(batch, columns) or not columns:
+        return real, None
+    lengths = {len(column) for column in columns}
+    if len(lengths) != 1:
+        return real, None
+    rows = lengths.pop()
+    kept = rows if real is None else min(real, rows)
+    total = np.full(kept, len(columns), dtype=np.uint64)
+    for position, column in enumerate(columns):
+        total = _mixed(total * np.uint64(2 * position + 3) + _row_sums(column[:kept]))
+    return kept, int(total.sum(dtype=np.uint64)) & _MASK
+
+
+def width(batch: Any) -> int:
+    """Bytes that the tensors of a batch hold for each row."""
+    columns: list[Any] = []
+    _columns(batch, columns)
+    tensors = [column for column in columns if isinstance(column, Tensor) and column.dim()]
+    return sum(tensor.nbytes // max(1, tensor.shape[0]) for tensor in tensors)
+
+
+def _columns(batch: Any, found: list[Any]) -> bool:
+    """Collect what has one entry per row; False where something is in the batch that has not."""
+    if isinstance(batch, Tensor):
+        found.append(batch)
+        return batch.dim() > 0 and batch.layout is torch.strided
+    if isinstance(batch, dict):
+        return all(_columns(batch[key], found) for key in sorted(batch, key=str))
+    if isinstance(batch, (list, tuple)):
+        if batch and all(isinstance(item, (str, int, float, bytes)) for item in batch):
+            found.append(list(batch))
+            return True
+        return all(_columns(item, found) for item in batch)
+    return False
+
+
+def _row_sums(column: Any) -> NDArray[np.uint64]:
+    if isinstance(column, list):
+        return np.array([zlib.crc32(repr(item).encode()) for item in column], dtype=np.uint64)
+    rows = column.shape[0]
+    data = column.detach().cpu().contiguous()
+    if data.is_conj():
+        data = data.resolve_conj()
+    raw = (
+        data.view(torch.uint8)
+        if data.dim() > 1 or data.element_size() == 1
+        else data.view(-1, 1).view(torch.uint8)
+    )
+    plain = raw.reshape(rows, -1).numpy() if rows else np.zeros((0, 0), dtype=np.uint8)
+    padded = np.zeros((rows, -(-plain.shape[1] // WORD) * WORD), dtype=np.uint8)
+    padded[:, : plain.shape[1]] = plain
+    words = padded.view(np.uint64)
+    factors = _factors(words.shape[1])
+    sums: NDArray[np.uint64] = (_mixed(words ^ factors) * factors).sum(axis=1, dtype=np.uint64)
+    return sums
+
+
+@functools.lru_cache(maxsize=64)
+def _factors(count: int) -> NDArray[np.uint64]:
+    """Odd numbers that differ from position to position."""
+    return _mixed(np.arange(1, count + 1, dtype=np.uint64)) | np.uint64(1)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit of each value depends on all of its bits (a multiply and xor-shift permutation)."""
+    values = (values ^ (values >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    values = (values ^ (values >> np.uint64(29))) * np.uint64(0xA0761D6478BD642F)
+    return values ^ (values >> np.uint64(32))

@@ -1,0 +1,66 @@
+"""Inside a run: the first batch of each pass is permuted, and what is gathered for it is kept (see `rows`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from crosstrain.utils import checks
+from crosstrain.utils.nested import leaves
+from torch import Tensor
+
+from crosstrain_verify.records.operands import Operand, permutation
+from crosstrain_verify.tracing.batches import Watch, checksum
+
+
+class Permuting:
+    """Keeps what `gather_for_metrics` is given at the first use of each line; `permute`: of permuted batches."""
+
+    def __init__(self, *, permute: bool) -> None:
+        self.kept: list[Operand] = []
+        self._permute = permute
+        self._rows = 0  # of the batch in hand, if that is the first of its pass
+
+    def install(self, watch: Watch) -> None:
+        """Look at every batch that is handed out, and at every `gather_for_metrics`."""
+        from crosstrain.accelerator import Accelerator
+
+        watch.alter = self._alter
+        kind: Any = Accelerator
+        real: Callable[..., Any] = kind.gather_for_metrics
+
+        @functools.wraps(real)
+        def gather_for_metrics(accelerator: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._rows > 1 and checks.first_use("permuted"):
+                self._keep(input_data)
+            return real(accelerator, input_data, *args, **kwargs)
+
+        kind.gather_for_metrics = gather_for_metrics
+
+    def _alter(self, batch: Any, first: bool) -> Any:
+        rows, digest = checksum(batch) if first else (0, None)
+        self._rows = rows if rows and digest is not None else 0
+        return _permuted(batch, list(permutation(self._rows))) if self._rows > 1 and self._permute else batch
+
+    def _keep(self, data: Any) -> None:
+        place = checks.here()
+        for leaf in leaves(data):
+            if isinstance(leaf, Tensor) and self._rows in leaf.shape[1:] and not leaf.is_complex():
+                values = leaf.detach().cpu().double().numpy().copy()
+                self.kept.append(Operand(place.file, place.line, self._rows, values))
+
+
+def _permuted(batch: Any, order: list[int]) -> Any:
+    """The batch with its rows in another order; of the kinds that `checksum` knows."""
+    if isinstance(batch, Tensor):
+        return batch[order]
+    if isinstance(batch, dict):
+        changed = {key: _permuted(value, order) for key, value in batch.items()}
+        batch = batch.copy()
+        batch.update(changed)
+        return batch
+    if batch and all(isinstance(item, (str, int, float, bytes)) for item in batch):
+        return type(batch)(batch[index] for index in order)
+    parts = [_permuted(item, order) for item in batch]
+    return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)

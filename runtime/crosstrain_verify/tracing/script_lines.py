@@ -1,0 +1,38 @@
+"""The line of the script that something happens in."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+import crosstrain
+import torch
+
+_HERE = (str(Path(__file__).resolve().parents[1]), str(Path(crosstrain.__file__).resolve().parent))
+_NOT_SCRIPT = (
+    *_HERE,
+    str(Path(torch.__file__).parent),
+    contextlib.__file__,
+    sysconfig.get_paths()["stdlib"],
+    sysconfig.get_paths()["purelib"],
+    "<",
+)
+
+
+def script_frame() -> FrameType | None:
+    """The innermost frame of the script itself, not of torch, this package or an installed library."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_SCRIPT):
+        frame = frame.f_back
+    return frame
+
+
+def place() -> str:
+    """That frame as "file:line:function", "" where there is none."""
+    frame = script_frame()
+    if frame is None:
+        return ""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}:{frame.f_code.co_name}"

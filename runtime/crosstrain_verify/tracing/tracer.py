@@ -1,0 +1,254 @@
+"""Hooks inside a run: losses, gradient norms, learning rates, weights. They read and never change a value.
+
+No random number is drawn, no tensor of the script is written, nothing is kept alive but the optimizers and
+the first values of their parameters: a traced run computes, bit for bit, what an untraced one does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from crosstrain.state import RUN
+from crosstrain.utils import checks
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from crosstrain_verify.emulation.eager_compile import scripted_as
+from crosstrain_verify.records.traces import Batch, Ending, Event, RankTrace
+from crosstrain_verify.tracing.batches import Watch
+from crosstrain_verify.tracing.deferred_values import Late, on_xla, square_norm
+from crosstrain_verify.tracing.script_lines import place
+from crosstrain_verify.tracing.trained import Trained, epsilon, parameters_of
+
+
+@dataclass
+class Recorded:
+    """What one process has recorded, for another one to go on with."""
+
+    events: list[Event]
+    batches: list[Batch]
+    steps: int
+    draws: bool
+    statistics: bool
+    scale: float
+    loss_epsilon: float
+    trained: Trained
+
+
+class Tracer:
+    """Records from `install()` on. `stop` is called before optimizer step `limit` + 1 is executed."""
+
+    def __init__(self, limit: int | None, stop: Callable[[], None]) -> None:
+        self.watch = Watch(lambda: len(self._events), self._reading)
+        self.steps_done: Callable[[int], object] = lambda steps: None  # told before each step
+        self._draws = False
+        self._statistics = False
+        self._random = 0  # what the random streams looked like when the batch in hand was handed out
+        self._scale = 0.0
+        self.several = False
+        self._limit = limit
+        self._stop = stop
+        self._events: list[Event] = []
+        self._steps = 0
+        self.inside_backward = False
+        self._loss_epsilon = 0.0
+        self._trained = Trained.nothing()
+        self._late = Late()
+        self.watch.handed_out = self._late.batch
+
+    def install(self, *, several: bool = False) -> None:
+        """Hook every backward pass and every optimizer of this process, which may be one of several."""
+        self.several = several
+        # A suppressed step (gradient accumulation, a scaler that found infinities) never reaches this hook.
+        register_optimizer_step_pre_hook(self._before_step)
+        original = torch.autograd.backward
+
+        # Tensor.backward looks this function up at every call, so this one place sees both.
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            # Re-entrant checkpointing calls backward within backward: those are not losses.
+            if self.inside_backward:
+                return original(tensors, *args, **kwargs)
+            self._record_loss(tensors)
+            self.inside_backward = True
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                self.inside_backward = False
+
+        torch.autograd.backward = backward
+        self._watch_autocast()
+        self._watch_scale()
+        self._watch_statistics()
+        self.watch.install()
+
+    def _watch_autocast(self) -> None:
+        """Losses computed under autocast are as coarse as its dtype, whatever dtype they end in."""
+        original: Callable[[torch.autocast], Any] = torch.autocast.__enter__
+
+        @functools.wraps(original)
+        def enter(context: torch.autocast) -> Any:
+            entered = original(context)
+            if torch.is_autocast_enabled(context.device):
+                dtype = torch.get_autocast_dtype(context.device)
+                self._loss_epsilon = max(self._loss_epsilon, torch.finfo(dtype).eps)
+            return entered
+
+        torch.autocast.__enter__ = enter  # type: ignore[method-assign]
+
+    def go_on_to_evaluation(self, loaders: Iterable[int]) -> None:
+        """After enough steps do not stop at once: let the passes over these loaders end, and what follows run.
+
+        The run is stopped when training would begin again.
+        """
+        limit = self._limit
+        if limit is None:
+            return
+        self._limit = None
+        self.watch.cut_short = frozenset(loaders)
+        self.watch.enough = lambda: self._steps >= limit
+        self.watch.cut = lambda first: self._stop() if first else None
+
+    def now(self) -> tuple[int, int]:
+        """How many events and batches there were until now."""
+        return len(self._events), len(self.watch.batches)
+
+    def _watch_scale(self) -> None:
+        """The loss scale: gradients that are clipped with it are off by it."""
+        original: Callable[..., Any] = torch.amp.GradScaler.scale
+
+        @functools.wraps(original)
+        def scale(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if scaler.is_enabled():
+                self._scale = max(self._scale, float(scaler.get_scale()))
+            return scaled
+
+        module: Any = torch.amp.GradScaler
+        module.scale = scale
+
+    def _watch_statistics(self) -> None:
+        module: Any = torch
+        original: Callable[..., Any] = module.batch_norm
+
+        @functools.wraps(original)
+        def batch_norm(
+            values: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any
+        ) -> Any:
+            self._statistics = self._statistics or bool(training)
+            return original(values, weight, bias, mean, var, training, *rest)
+
+        module.batch_norm = scripted_as(batch_norm, original)
+
+    @contextlib.contextmanager
+    def _reading(self, loader: Any, first: bool) -> Iterator[None]:
+        """Reading a batch draws random numbers if the data are augmented; the first read draws the order."""
+        before = 0 if first or self._draws else random_state()
+        yield
+        if not self._draws:
+            self._random = random_state()
+            self._draws = not first and self._random != before
+
+    def _record_loss(self, tensors: Any) -> None:
+        if self.watch.batches and not self._draws:
+            self._draws = random_state() != self._random
+        if self.several and RUN.gradients.active.current is None:
+            checks.doubt("loader")  # this loss is made of no prepared loader's batch
+        roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
+        sums = [root.detach().double().sum() for root in roots]
+        if on_xla(sums):
+            self._late.loss(len(self._events), sums)
+        total = 0.0 if on_xla(sums) else math.fsum(map(float, sums))
+        self._events.append(Event("loss", 0, (total,), place()))
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._steps == self._limit:
+            self._stop()
+        self._steps += 1
+        index = self._trained.before_step(optimizer)
+        parameters = parameters_of(optimizer)
+        rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+        norm = size = 0.0
+        if on_xla(parameters):
+            self._late.step(len(self._events), parameters)
+        else:
+            squares = [float(square_norm(parameter.grad)) for parameter in parameters]
+            norm = math.sqrt(math.fsum(squares))
+            size = math.sqrt(math.fsum(float(square_norm(parameter)) for parameter in parameters))
+            self._trained.saw(parameters, squares)
+        self._events.append(Event("step", index, (norm, size, *rates), place()))
+        self.steps_done(self._steps)
+
+    def recorded(self) -> Recorded:
+        """Everything recorded so far, without objects of this process."""
+        return Recorded(
+            events=list(self._events),
+            batches=list(self.watch.batches),
+            steps=self._steps,
+            draws=self._draws,
+            statistics=self._statistics,
+            scale=self._scale,
+            loss_epsilon=self._loss_epsilon,
+            trained=self._trained.packed(),
+        )
+
+    def go_on_with(self, recorded: Recorded) -> None:
+        """Go on from where another process has ended, which was forked from this one."""
+        self._events[:] = recorded.events
+        self.watch.batches[:] = recorded.batches
+        self._steps = recorded.steps
+        self._draws, self._statistics = recorded.draws, recorded.statistics
+        self._scale, self._loss_epsilon = recorded.scale, recorded.loss_epsilon
+        self._trained = recorded.trained.unpacked()
+
+    def since(self, events: int, batches: int) -> tuple[list[Event], list[Batch]]:
+        """What was recorded after so many events and batches."""
+        return self._events[events:], self.watch.batches[batches:]
+
+    def add(self, events: Iterable[Event], batches: Iterable[Batch]) -> None:
+        """Record what another process recorded."""
+        self._events += events
+        self.watch.batches += batches
+
+    def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
+        """Everything recorded so far, with the weights as they are now."""
+        xla = self._late.counts()
+        for held, squares in self._late.fill(self._events):
+            self._trained.saw(held, squares)
+        steps = Counter(event.index for event in self._events if event.kind == "step")
+        parameters, weights = self._trained.parameters(steps)
+        return RankTrace(
+            ending=ending,
+            events=tuple(self._events),
+            batches=tuple(self.watch.batches),
+            draws=self._draws,
+            statistics=self._statistics,
+            scale=self._scale,
+            xla=xla,
+            parameters=parameters,
+            loss_epsilon=self._loss_epsilon,
+            error=error,
+            time_ns=time_ns,
+            weights=weights,
+        )
+
+
+def random_state() -> int:
+    """A checksum of the global random streams of torch, python and numpy."""
+    state = zlib.crc32(torch.get_rng_state().numpy().tobytes())
+    state = zlib.crc32(repr(hash(random.getstate())).encode(), state)
+    legacy: Any = np.random.get_state(legacy=False)
+    words = legacy["state"]
+    return zlib.crc32(words["key"].tobytes() + words["pos"].to_bytes(4, "little"), state)

@@ -16,7 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from crosstrain import options
-from crosstrain.checkpoint.state import Checkpoints, LoadHook, SaveHook
+from crosstrain.checkpoint.members import Checkpoints
+from crosstrain.checkpoint.training import LoadHook, SaveHook
 from crosstrain.checkpoint.weights import save_object, save_weights
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.startup_seeds import start_streams_alike

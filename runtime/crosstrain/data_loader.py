@@ -10,14 +10,14 @@ from torch.utils.data import DataLoader
 from crosstrain.data.loader import PreparedLoader
 from crosstrain.data.options import DataPlan
 from crosstrain.data.prepare import prepare_loader, skip_first_batches
-from crosstrain.data.samplers import Dealer, SeedableRandomSampler, SkipBatchSampler
+from crosstrain.data.samplers import SeedableRandomSampler, ShardedBatchSampler, SkipBatchSampler
 from crosstrain.data.sharding import Even
 from crosstrain.state import RUN, PartialState
 
 # Accelerate has a class for each way a loader is fed; here one class serves all, so isinstance holds for any.
 DataLoaderShard = PreparedLoader
 DataLoaderDispatcher = PreparedLoader
-BatchSamplerShard = Dealer
+BatchSamplerShard = ShardedBatchSampler
 
 __all__ = [
     "BatchSamplerShard",

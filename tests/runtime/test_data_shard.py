@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from crosstrain.data.sharding import Counts, Dealing, cut, deal, steps
+from crosstrain.data.sharding import BatchSplit, Counts, cut, deal, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, SequentialSampler
@@ -28,8 +28,8 @@ def _batches(case: Case) -> BatchSampler:
     return BatchSampler(SequentialSampler(range(case.n)), case.batch, case.drop_last)
 
 
-def _dealing(case: Case, rank: int) -> Dealing:
-    return Dealing(case.world, rank, case.batch, case.split, case.even, case.drop_last)
+def _dealing(case: Case, rank: int) -> BatchSplit:
+    return BatchSplit(case.world, rank, case.batch, case.split, case.even, case.drop_last)
 
 
 @settings(max_examples=600, deadline=None)
@@ -75,7 +75,7 @@ def test_batches_of_varying_size_stay_whole(sizes: list[int], world: int, even: 
     batches = [[10 * i + j for j in range(size)] for i, size in enumerate(sizes)]
     wanted = expected_whole(batches, world, even)
     for rank in range(world):
-        how = Dealing(world, rank, None, even=even)  # type: ignore[arg-type]
+        how = BatchSplit(world, rank, None, even=even)  # type: ignore[arg-type]
         got = [(own, counts.real[rank]) for own, counts in deal(batches, how) if own is not None]
         assert got == wanted[rank]
         assert steps(len(batches), how) == len(got)
@@ -119,17 +119,17 @@ def test_nothing_is_read_ahead_of_the_step_in_hand() -> None:
             drawn.append(i)
             yield [i]
 
-    walk = deal(batches(), Dealing(2, 0, 1))  # type: ignore[arg-type]
+    walk = deal(batches(), BatchSplit(2, 0, 1))  # type: ignore[arg-type]
     next(walk)
     assert drawn == [0, 1]
 
 
 def test_splitting_what_cannot_be_split_says_so() -> None:
     with pytest.raises(ValueError, match=r"batch size 5 is not a multiple of the 2 processes.*weighted"):
-        Dealing(2, 0, 5, split=True)
+        BatchSplit(2, 0, 5, split=True)
     with pytest.raises(ValueError, match="no batch_size"):
-        Dealing(2, 0, None, split=True)
+        BatchSplit(2, 0, None, split=True)
     with pytest.raises(ValueError, match="batch of 3 rows although its batch_size is 2"):
-        list(deal([[1, 2, 3]], Dealing(2, 0, 2, split=True)))
-    Dealing(2, 0, 5, split=True, even="weighted")
-    Dealing(1, 0, 5, split=True)
+        list(deal([[1, 2, 3]], BatchSplit(2, 0, 2, split=True)))
+    BatchSplit(2, 0, 5, split=True, even="weighted")
+    BatchSplit(1, 0, 5, split=True)

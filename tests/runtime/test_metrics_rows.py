@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, skip_first_batches
-from crosstrain.data.merging import Column, Counts
-from crosstrain.data.metric_rows import VALUE, Hand
+from crosstrain.data.merging import Column, RowsByRank
+from crosstrain.data.metric_rows import VALUE, BatchInHand
 from torch.utils.data import DataLoader
 
 from tests.support.ranks import run_ranks
@@ -369,8 +369,8 @@ def test_tensors_on_a_device_are_compared_at_first_and_in_uneven_steps(first: bo
 
 def _whole(size: int, completed: bool = True) -> tuple[str | None, list[int]]:
     """What one program for 2 x 4 rows says about a tensor, which holds the rows of all."""
-    counts = Counts([4, 4], [4, 2 if completed else 4], weighted=False)
-    hand = Hand("Rows", counts, rank=0, whole=True, foreign=False, ended=[])
+    counts = RowsByRank([4, 4], [4, 2 if completed else 4], weighted=False)
+    hand = BatchInHand("Rows", counts, rank=0, whole=True, foreign=False, ended=[])
     found = [Column(torch.ones(size))]
     said = hand.problem(found)
     return said, [] if said else hand.rows_per_sample(found, [[size]])

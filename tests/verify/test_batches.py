@@ -7,20 +7,20 @@ from contextlib import nullcontext
 import pytest
 import torch
 from crosstrain.data.loader import PreparedLoader
-from crosstrain_verify.tracing.batches import Watch
+from crosstrain_verify.tracing.batches import LoaderWatch
 from torch.utils.data import DataLoader, TensorDataset
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+def watch(monkeypatch: pytest.MonkeyPatch) -> LoaderWatch:
     for kind in (DataLoader, PreparedLoader):
         monkeypatch.setattr(kind, "__iter__", kind.__iter__)  # put back afterwards
-    watch = Watch(lambda: 0, lambda loader, first: nullcontext())
+    watch = LoaderWatch(lambda: 0, lambda loader, first: nullcontext())
     watch.install()
     return watch
 
 
-def test_no_batch_is_in_hand_after_a_pass(watch: Watch) -> None:
+def test_no_batch_is_in_hand_after_a_pass(watch: LoaderWatch) -> None:
     loader = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
     assert [watch.rows for _ in loader] == [4, 4]
     assert watch.rows is None
@@ -29,7 +29,7 @@ def test_no_batch_is_in_hand_after_a_pass(watch: Watch) -> None:
     assert watch.rows is None
 
 
-def test_the_outer_batch_is_in_hand_again_after_an_inner_pass(watch: Watch) -> None:
+def test_the_outer_batch_is_in_hand_again_after_an_inner_pass(watch: LoaderWatch) -> None:
     outer = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
     inner = DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=3)
     for _ in outer:

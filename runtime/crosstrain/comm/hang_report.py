@@ -38,7 +38,7 @@ class _Report:
     deadline: float
 
 
-class Watch:
+class HangWatch:
     """A thread of each rank that says, when somebody asks, what the rank's main thread does.
 
     It asks itself when the main thread has waited for long: one rank prints then where all of them are.
@@ -161,7 +161,7 @@ def _table(operation: str, places: list[str]) -> str:
     return f"{operation} ({who}):\n{lines}"
 
 
-class Watched:
+class StartedCollective:
     """A collective that has been started, whose failure is explained."""
 
     def __init__(self, work: Any, wait: Callable[[Callable[[], object]], object]) -> None:

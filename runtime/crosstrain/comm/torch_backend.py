@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
-from crosstrain.comm.hang_report import Watch, Watched
+from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.outbox import Outbox, receive
 from crosstrain.comm.placement import Placer, host
 from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
@@ -78,12 +78,14 @@ class TorchComm:
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
         self._outbox = Outbox()
-        self._watch: Watch | None = None
+        self._watch: HangWatch | None = None
         self._second_start = SecondStart() if owns_group else None
         if grouped:
             atexit.register(self._exit)
         if self.world > 1:
-            self._watch = Watch(self.rank, self.world, lambda: (self._frames.turn, self._frames.operation))
+            self._watch = HangWatch(
+                self.rank, self.world, lambda: (self._frames.turn, self._frames.operation)
+            )
         if self.world > 1 and device.type == "cpu":
             self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
 
@@ -252,7 +254,7 @@ class TorchComm:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
-        return Watched(work, partial(self._waiting, _AVERAGING))
+        return StartedCollective(work, partial(self._waiting, _AVERAGING))
 
     def _waiting(self, operation: str, work: Callable[[], object]) -> object:
         self._frames.enter(operation)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from crosstrain.data import unprepared_loops
 from crosstrain.data.loader import Pass, PreparedLoader
-from crosstrain.data.pass_rows import Taken
+from crosstrain.data.pass_rows import PassRows
 
 
 class PassWatcher(Protocol):
@@ -36,7 +36,7 @@ class ActiveLoaders:
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []
-        self._ended: deque[Taken] = deque(maxlen=ENDED)
+        self._ended: deque[PassRows] = deque(maxlen=ENDED)
         self._watchers: list[weakref.ref[PassWatcher]] = []
 
     def watch(self, watcher: PassWatcher) -> None:
@@ -63,11 +63,11 @@ class ActiveLoaders:
         self._ended.append(run.taken)
 
     @property
-    def _outer(self) -> Taken | None:
+    def _outer(self) -> PassRows | None:
         return self._passes[-1].taken if self._passes else None
 
     @property
-    def ended(self) -> list[Taken]:
+    def ended(self) -> list[PassRows]:
         """The latest passes that ended since the `current` loader gave its batch; outside every loop, at all."""
         return [taken for taken in self._ended if taken.ended_beside(self._outer)]
 

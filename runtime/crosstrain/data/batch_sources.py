@@ -16,22 +16,29 @@ from crosstrain.comm.random_streams import State
 from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.rows import NotByRow, cut_rows, join_rows
-from crosstrain.data.samplers import Dealer, Drawn, RowRequests, known_length, own_rows, samples
+from crosstrain.data.samplers import (
+    RowRequests,
+    SamplerPass,
+    ShardedBatchSampler,
+    known_length,
+    own_rows,
+    samples,
+)
 from crosstrain.data.self_sharded import RankWatch
-from crosstrain.data.sharding import Batch, Counts, Dealing, deal, groups, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, deal, groups, steps
 from crosstrain.utils.nested import rows_of
 
 
 class MapFeed:
     """A map-style data set: each rank reads the index batches that are dealt to it."""
 
-    def __init__(self, raw: DataLoader[Any], dealer: Dealer) -> None:
+    def __init__(self, raw: DataLoader[Any], dealer: ShardedBatchSampler) -> None:
         self.rng = dealer.rng
         self.index_sampler = dealer
         self._raw = raw
 
     @property
-    def how(self) -> Dealing:
+    def how(self) -> BatchSplit:
         return self.index_sampler.how
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
@@ -60,7 +67,12 @@ class MapPass(Pass):
     """Takes each batch's counts from the order that was drawn for it."""
 
     def __init__(
-        self, loader: PreparedLoader, batches: Iterator[Any], dealer: Dealer, drawn: Drawn | None, skip: int
+        self,
+        loader: PreparedLoader,
+        batches: Iterator[Any],
+        dealer: ShardedBatchSampler,
+        drawn: SamplerPass | None,
+        skip: int,
     ) -> None:
         super().__init__(loader, batches, {}, skip)
         self._dealer = dealer
@@ -83,7 +95,7 @@ class MapPass(Pass):
         return item if self.place is None else self.place(item)
 
     @property
-    def _drawn(self) -> Drawn:
+    def _drawn(self) -> SamplerPass:
         """The order of this pass. A subclass whose __iter__ is a generator draws it only with its first batch."""
         if self._begun is None:
             self._begun = self._dealer.drawn
@@ -118,7 +130,7 @@ class StreamFeed:
     pass_type: type[Pass] = Pass
     watch: RankWatch | None = None
 
-    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng) -> None:
+    def __init__(self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng) -> None:
         self.how = how
         self.rng = rng
         self.index_sampler = raw._index_sampler
@@ -155,7 +167,7 @@ class StreamFeed:
 class StreamShard(IterableDataset[Any]):
     """This rank's rows of a stream that every rank reads in full; attributes are those of the stream."""
 
-    def __init__(self, dataset: Any, how: Dealing) -> None:
+    def __init__(self, dataset: Any, how: BatchSplit) -> None:
         self.dataset = dataset
         self.how = how
         self.counts: deque[Counts] = deque()
@@ -208,7 +220,7 @@ class StreamShardFeed(StreamFeed):
 
     pass_type = StreamShardPass
 
-    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng, watch: RankWatch | None) -> None:
+    def __init__(self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, watch: RankWatch | None) -> None:
         super().__init__(raw, how, rng)
         self.watch = watch
         if how.size is not None:
@@ -231,7 +243,7 @@ class NodeShardFeed(StreamFeed):
     counted as real.
     """
 
-    def __init__(self, raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> None:
+    def __init__(self, raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> None:
         super().__init__(raw, how, rng)
         self._comm = comm
         if how.size is not None:
@@ -256,7 +268,7 @@ class NodeShardFeed(StreamFeed):
 class NodeShardPass(Pass):
     """Keeps the ranks of a sharded stream in step."""
 
-    def __init__(self, loader: PreparedLoader, run: Pass, first: Any, how: Dealing, comm: Comm) -> None:
+    def __init__(self, loader: PreparedLoader, run: Pass, first: Any, how: BatchSplit, comm: Comm) -> None:
         super().__init__(loader, iter(()), run.start, run.done)
         self._own = run.batches
         self._how = how

@@ -27,10 +27,10 @@ from crosstrain.comm.random_streams import State, capture, restore
 from crosstrain.data.loader import Pass, PreparedLoader, Read
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.rows import NotByRow, cut_rows, join_rows
-from crosstrain.data.samplers import Dealer, Drawn, known_length, samples
+from crosstrain.data.samplers import SamplerPass, ShardedBatchSampler, known_length, samples
 from crosstrain.data.self_sharded import RankWatch
 from crosstrain.data.serialization import aligned, pack, pack_objects, unpack, unpack_object
-from crosstrain.data.sharding import Counts, Dealing, cut, groups, steps
+from crosstrain.data.sharding import BatchSplit, Counts, cut, groups, steps
 from crosstrain.utils.nested import rows_of
 
 _FIXED = 5  # numbers in front of a header: pass, step, kind, size, whether the skeleton is new
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 class Divider:
     """Makes steps out of the whole batches that process 0 reads."""
 
-    def __init__(self, how: Dealing) -> None:
+    def __init__(self, how: BatchSplit) -> None:
         self._how = how
         self._first: Any = None
 
@@ -251,7 +251,7 @@ class DispatchFeed:
         self,
         raw: DataLoader[Any],
         index_sampler: Any,
-        how: Dealing,
+        how: BatchSplit,
         rng: OrderRng,
         comm: Comm,
         on_device: bool,
@@ -286,7 +286,7 @@ class DispatchFeed:
             restore(own)
         if self._watch is not None:
             made = self._watch.first(made)
-        dealer = self.index_sampler if isinstance(self.index_sampler, Dealer) else None
+        dealer = self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
         return DispatchPass(loader, channel, made, start, skip, None if dealer is None else dealer.drawn)
 
     def _read(
@@ -294,7 +294,7 @@ class DispatchFeed:
     ) -> tuple[Iterator[Any], State]:
         """The whole batches of a pass, and the state it began in."""
         rewind = loader.restarts_workers()
-        dealer = self.index_sampler if isinstance(self.index_sampler, Dealer) else None
+        dealer = self.index_sampler if isinstance(self.index_sampler, ShardedBatchSampler) else None
         if dealer is not None:
             dealer.rewind = rewind
         with self._watch or nullcontext():
@@ -337,7 +337,7 @@ class DispatchPass(Pass):
         made: Iterator[Step] | None,
         start: State,
         skip: int,
-        drawn: Drawn | None = None,
+        drawn: SamplerPass | None = None,
     ) -> None:
         super().__init__(loader, iter(()), start, skip)
         self._drawn = drawn

@@ -16,9 +16,9 @@ from crosstrain.comm.random_streams import State
 from crosstrain.data import unprepared_loops
 from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
-from crosstrain.data.pass_rows import Taken
+from crosstrain.data.pass_rows import PassRows
 from crosstrain.data.samplers import SeedableRandomSampler
-from crosstrain.data.sharding import Counts, Dealing
+from crosstrain.data.sharding import BatchSplit, Counts
 
 Read = Callable[[], Iterator[Any]]
 """Begins a pass over the user's own loader."""
@@ -62,7 +62,7 @@ class Pass:
         self.batches = batches if self.length is not None else Peekable(batches)
         self.done = done
         self._start = start
-        self.taken = Taken(type(loader.dataset).__name__, loader._crosstrain.comm.rank)
+        self.taken = PassRows(type(loader.dataset).__name__, loader._crosstrain.comm.rank)
         self._counts: Counts | None = None
         self.place = loader._crosstrain.place
 
@@ -140,7 +140,7 @@ class Feed(Protocol):
     index_sampler: Any
 
     @property
-    def how(self) -> Dealing: ...
+    def how(self) -> BatchSplit: ...
 
     def begin(self, loader: PreparedLoader, read: Read, skip: int, resume: State | None) -> Pass:
         """Start a pass whose first `skip` batches are left out."""

@@ -15,7 +15,7 @@ from crosstrain.utils.nested import fields_of, same_dataclass, same_mapping, sam
 
 
 @dataclass(frozen=True)
-class Counts:
+class RowsByRank:
     """Rows of the batch in hand by rank: held, and among them real (neither completion nor filler)."""
 
     rows: list[int]
@@ -74,7 +74,7 @@ def columns(part: Any) -> Iterator[Column]:
         yield from columns(value)
 
 
-def in_list(parts: list[Any], counts: Counts | None) -> list[Any]:
+def in_list(parts: list[Any], counts: RowsByRank | None) -> list[Any]:
     """One list of the ranks' rows; what is no list of rows counts as one entry."""
     joined: list[Any] = []
     for rank, part in enumerate(parts):
@@ -86,7 +86,7 @@ def in_list(parts: list[Any], counts: Counts | None) -> list[Any]:
     return joined
 
 
-def in_place(parts: list[Any], counts: Counts | None) -> Any:
+def in_place(parts: list[Any], counts: RowsByRank | None) -> Any:
     """One structure like each rank's: its tensors concatenated, its lists of other values joined.
 
     `in_list` where the ranks' structures differ, and of a list of rows.
@@ -108,7 +108,7 @@ def in_place(parts: list[Any], counts: Counts | None) -> Any:
     return _concatenated(parts, counts)
 
 
-def _concatenated(parts: list[Any], counts: Counts | None) -> Any:
+def _concatenated(parts: list[Any], counts: RowsByRank | None) -> Any:
     """One tensor or array of those that the ranks brought; else `in_list`."""
     first = parts[0]
     if all(_is_array(part) and type(part) is type(first) for part in parts):
@@ -120,7 +120,7 @@ def _concatenated(parts: list[Any], counts: Counts | None) -> Any:
     return in_list(parts, counts)
 
 
-def _real(part: Any, rank: int, counts: Counts | None) -> Any:
+def _real(part: Any, rank: int, counts: RowsByRank | None) -> Any:
     """A rank's part without rows that complete or fill its batch, wherever these are nested in it."""
     if counts is None:
         return part

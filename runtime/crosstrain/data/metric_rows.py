@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from crosstrain.data.merging import Column, Counts
+from crosstrain.data.merging import Column, RowsByRank
 from crosstrain.utils import checks
 
 if TYPE_CHECKING:
     from crosstrain.comm.protocol import Comm
     from crosstrain.data.active_loaders import ActiveLoaders
     from crosstrain.data.loader import PreparedLoader
-    from crosstrain.data.pass_rows import Taken
+    from crosstrain.data.pass_rows import PassRows
 
 KIND = "rows"
 VALUE = 0  # the rows per sample of what has none: one value for each process
@@ -39,7 +39,7 @@ def rows_per_sample(size: int | None, held: int) -> int:
     raise Unfit
 
 
-def counts_of(loader: PreparedLoader, comm: Comm) -> Counts | None:
+def counts_of(loader: PreparedLoader, comm: Comm) -> RowsByRank | None:
     """What the loader knows about the batch in hand; None where its data set has no known length."""
     rows, real = [], []
     for rank in range(comm.world):
@@ -49,10 +49,10 @@ def counts_of(loader: PreparedLoader, comm: Comm) -> Counts | None:
         rows.append(held)
         real.append(true)
     weighted = loader._crosstrain.plan.even_batches == "weighted"
-    return Counts(rows, real, weighted)
+    return RowsByRank(rows, real, weighted)
 
 
-class Hand(NamedTuple):
+class BatchInHand(NamedTuple):
     """What the innermost loop has in hand where something is gathered.
 
     data: the name of its data set, None outside every loop. counts: rows of the batch, None where they cannot be
@@ -62,14 +62,14 @@ class Hand(NamedTuple):
     """
 
     data: str | None
-    counts: Counts | None
+    counts: RowsByRank | None
     rank: int
     whole: bool
     foreign: bool
-    ended: list[Taken]
+    ended: list[PassRows]
 
     @classmethod
-    def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> Hand:
+    def of(cls, active: ActiveLoaders, comm: Comm, whole: bool) -> BatchInHand:
         loader = active.current
         if loader is None:  # the rows of an unprepared loader's loop are no ended pass's
             return cls(None, None, comm.rank, whole, False, [] if active.foreign else active.ended)
@@ -92,7 +92,7 @@ class Hand(NamedTuple):
             for column, of_ranks in zip(found, zip(*sizes, strict=True), strict=True)
         ]
 
-    def held(self, counts: Counts) -> int:
+    def held(self, counts: RowsByRank) -> int:
         """Rows of what has one for each sample."""
         return sum(counts.rows) if self.whole else counts.rows[self.rank]
 
@@ -128,12 +128,12 @@ class Hand(NamedTuple):
         """Whether these are rows of a loop inside this one, which is over, and not of the batch in hand."""
         return self.data is not None and any(self.is_of(column, taken) for taken in self.ended)
 
-    def is_of(self, column: Column, taken: Taken) -> bool:
+    def is_of(self, column: Column, taken: PassRows) -> bool:
         """Whether these are as many as a pass gave that is over, and not as many as the batch in hand has."""
         total = taken.held_by_all if self.whole else taken.held
         return column.size == total and (self.counts is None or total != self.held(self.counts))
 
-    def _completes(self, column: Column, taken: Taken) -> bool:
+    def _completes(self, column: Column, taken: PassRows) -> bool:
         """Whether these seem to be rows of a pass that is over, some of which only complete a batch."""
         if not taken.completed or taken.last is None or column.size is None or column.size < 2:
             return False
@@ -168,7 +168,7 @@ class Hand(NamedTuple):
                 )
 
 
-def _counted(column: Column, taken: Taken) -> str:
+def _counted(column: Column, taken: PassRows) -> str:
     return (
         f"{checks.here()}: gather_for_metrics got {column.name} after the loop over {taken.name}, which gave this "
         f"process {taken.held} rows. Some rows of that loop only complete a batch, so that every process has as many, "

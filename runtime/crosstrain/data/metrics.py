@@ -12,8 +12,8 @@ from crosstrain.comm import double_reduction
 from crosstrain.comm.collectives import gather
 from crosstrain.comm.frames import Refused
 from crosstrain.comm.protocol import Comm
-from crosstrain.data.merging import Column, Counts, columns, in_list, in_place
-from crosstrain.data.metric_rows import KIND, VALUE, Hand
+from crosstrain.data.merging import Column, RowsByRank, columns, in_list, in_place
+from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand
 from crosstrain.utils import checks
 from crosstrain.utils.nested import leaves, only_tensors, pad_to, refill
 
@@ -39,7 +39,7 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
     if comm.replicas == 1:
         return data
     tensors = not use_gather_object and only_tensors(data)
-    hand = Hand.of(active, comm, whole=tensors and not comm.averages)
+    hand = BatchInHand.of(active, comm, whole=tensors and not comm.averages)
     found = [Column(leaf) for leaf in leaves(data)] if tensors else list(columns(data))
     try:
         sizes = _exchange(found, hand, comm)
@@ -60,7 +60,7 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
     )
 
 
-def _exchange(found: list[Column], hand: Hand, comm: Comm) -> list[list[int | None]]:
+def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:
     """The columns' sizes on every rank, where the ranks have to meet; else only here.
 
     Raises Refused on every rank where one of them finds a problem. The others learn of it in the exchange that
@@ -82,7 +82,7 @@ def _exchange(found: list[Column], hand: Hand, comm: Comm) -> list[list[int | No
     return comm.all_gather_object(sizes) if meet else [sizes]
 
 
-def _note(found: list[Column], hand: Hand) -> None:
+def _note(found: list[Column], hand: BatchInHand) -> None:
     """Nothing is wrong with these: what the journal and the user are told."""
     if hand.data is None:
         return
@@ -94,7 +94,7 @@ def _note(found: list[Column], hand: Hand) -> None:
         hand.warn_of_several(found)
 
 
-def _gather_objects(data: Any, found: list[Column], hand: Hand, comm: Comm, listed: bool) -> Any:
+def _gather_objects(data: Any, found: list[Column], hand: BatchInHand, comm: Comm, listed: bool) -> Any:
     if comm.world == 1 and not isinstance(data, (list, tuple)):
         return data
     counts = None if any(map(hand.collected, found)) else hand.counts
@@ -102,7 +102,7 @@ def _gather_objects(data: Any, found: list[Column], hand: Hand, comm: Comm, list
     return in_list(parts, counts) if listed else in_place(parts, counts)
 
 
-def _cut_whole(data: Any, counts: Counts, per_sample: list[int]) -> Any:
+def _cut_whole(data: Any, counts: RowsByRank, per_sample: list[int]) -> Any:
     """The tensors hold the rows of all ranks already, one rank's behind the other's: keep the real ones."""
     out: list[Tensor] = []
     for tensor, times in zip(leaves(data), per_sample, strict=True):
@@ -115,7 +115,7 @@ def _cut_whole(data: Any, counts: Counts, per_sample: list[int]) -> Any:
     return refill(data, out)
 
 
-def _gather_tensors(data: Any, counts: Counts, comm: Comm, per_sample: list[int]) -> Any:
+def _gather_tensors(data: Any, counts: RowsByRank, comm: Comm, per_sample: list[int]) -> Any:
     """Ranks may hold different numbers of rows: pad to the longest, gather, cut each rank's real rows."""
     most = max(counts.rows)
     padded = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from crosstrain.data.sharding import Counts
 
 
-class Taken:
+class PassRows:
     """Rows of the batches that a pass has given out.
 
     held: rows on this rank, completion included. held_by_all: on all ranks. last: the last batch's.
@@ -19,7 +19,7 @@ class Taken:
         self.completed = False
         self._rank = rank
         self._batches = 0
-        self._ended_in: tuple[Taken, int] | None = None
+        self._ended_in: tuple[PassRows, int] | None = None
 
     def add(self, counts: Counts) -> None:
         """One more batch."""
@@ -29,10 +29,10 @@ class Taken:
         self.completed = self.completed or counts.rows != counts.real
         self._batches += 1
 
-    def end(self, outer: Taken | None) -> None:
+    def end(self, outer: PassRows | None) -> None:
         """The pass is over; ``outer``: the pass in whose loop it ran."""
         self._ended_in = None if outer is None else (outer, outer._batches)
 
-    def ended_beside(self, outer: Taken | None) -> bool:
+    def ended_beside(self, outer: PassRows | None) -> bool:
         """Whether the pass ended while ``outer`` had the batch in hand that it has now; None: outside every loop."""
         return self._ended_in == (None if outer is None else (outer, outer._batches))

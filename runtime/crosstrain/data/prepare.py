@@ -28,15 +28,15 @@ from crosstrain.data.options import DataPlan
 from crosstrain.data.order_rng import OrderRng
 from crosstrain.data.presharded import AdoptedDealer, own_sampler
 from crosstrain.data.samplers import (
-    Dealer,
     SeedableRandomSampler,
+    ShardedBatchSampler,
     SkipBatchSampler,
     generators,
     reach,
     seeded,
 )
 from crosstrain.data.self_sharded import RankWatch, WatchedWorker
-from crosstrain.data.sharding import Dealing
+from crosstrain.data.sharding import BatchSplit
 from crosstrain.data.worker_seeds import SeedByRank
 
 
@@ -202,14 +202,14 @@ def _reads_one_stream(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> bool:
     return stream and not _is_sharded(raw, comm, plan)
 
 
-def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> Dealing:
+def _dealing(raw: DataLoader[Any], comm: Comm, plan: DataPlan) -> BatchSplit:
     batches = raw._index_sampler
     stream = isinstance(raw.dataset, IterableDataset)
     size = raw.batch_size if stream or raw.batch_size is not None else getattr(batches, "batch_size", None)
     drop_last = raw.drop_last or (not stream and bool(getattr(batches, "drop_last", False)))
     # What the user's data set batches itself is one batch for all devices of a process.
     devices = 1 if raw.batch_size is None and raw.batch_sampler is None else comm.replicas // comm.world
-    return Dealing(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last, devices)
+    return BatchSplit(comm.world, comm.rank, size, plan.split_batches, plan.even_batches, drop_last, devices)
 
 
 def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: bool = True) -> OrderRng:
@@ -222,7 +222,7 @@ def _order_rng(raw: DataLoader[Any], comm: Comm, plan: DataPlan, everywhere: boo
     return OrderRng(comm, generators(raw, batches), reach(batches), plan.rng_types, everywhere=everywhere)
 
 
-def _dealer(raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> Dealer:
+def _dealer(raw: DataLoader[Any], how: BatchSplit, rng: OrderRng, comm: Comm) -> ShardedBatchSampler:
     batches = raw._index_sampler
     single = raw.batch_sampler is None and not isinstance(batches, BatchSampler)
     unknown = reach(batches) == "anything"
@@ -231,7 +231,9 @@ def _dealer(raw: DataLoader[Any], how: Dealing, rng: OrderRng, comm: Comm) -> De
         return AdoptedDealer(
             batches, how, rng, comm, single=single, check=False, early=early, sampler=sampler
         )
-    return Dealer(batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early)
+    return ShardedBatchSampler(
+        batches, how, rng, comm, single=single, check=how.parts > 1 and unknown, early=early
+    )
 
 
 def _seed_workers(twin: dict[str, Any], comm: Comm, plan: DataPlan) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 from crosstrain.comm.protocol import Comm
-from crosstrain.data.samplers import Dealer, known_length
+from crosstrain.data.samplers import ShardedBatchSampler, known_length
 from crosstrain.data.sharding import Batch, Counts
 
 
@@ -66,7 +66,7 @@ def misfit(shares: list[Share | None], comm: Comm, data: str) -> str | None:
     return None
 
 
-class AdoptedDealer(Dealer):
+class AdoptedDealer(ShardedBatchSampler):
     """The index sampler of a loader that the script has sharded: its own batches, one a step.
 
     sampler: what shards. Its indices are every `num_replicas`-th of an order that starts again at its end to fill

@@ -22,7 +22,7 @@ from torch.utils.data import (
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.random_streams import State
 from crosstrain.data.order_rng import OrderRng, Reach
-from crosstrain.data.sharding import Batch, Counts, Dealing, Even, cut, deal, steps
+from crosstrain.data.sharding import Batch, BatchSplit, Counts, Even, cut, deal, steps
 from crosstrain.utils import checks
 
 
@@ -69,7 +69,7 @@ class SkipBatchSampler(BatchSampler):
         return max(0, len(self.batch_sampler) - self.skip_batches)
 
 
-class Dealer:
+class ShardedBatchSampler:
     """The index sampler of a prepared map-style loader: this rank's share of the user's own batches.
 
     With several processes it is also the loader's `batch_sampler`; what it lacks, the user's own answers.
@@ -87,7 +87,7 @@ class Dealer:
     def __init__(
         self,
         batches: Any,
-        how: Dealing,
+        how: BatchSplit,
         rng: OrderRng,
         comm: Comm,
         *,
@@ -102,7 +102,7 @@ class Dealer:
         self.skip = 0
         self.resume: State | None = None
         self.rewind = False
-        self.drawn: Drawn | None = None
+        self.drawn: SamplerPass | None = None
         self.early = early
         self._comm = comm
         self._check = check
@@ -136,7 +136,7 @@ class Dealer:
         walk: Iterator[Any] = iter(self.batches)
         if self.single and not self.how.alone:
             walk = ([index] for index in walk)
-        self.drawn = Drawn(self, walk)
+        self.drawn = SamplerPass(self, walk)
         return self.drawn.own()
 
     def __len__(self) -> int:
@@ -170,13 +170,13 @@ class Dealer:
         return chain(head, walk)
 
 
-class Drawn:
-    """One pass of a `Dealer`: the state it began in, and the counts of steps drawn and not yet consumed.
+class SamplerPass:
+    """One pass of a `ShardedBatchSampler`: the state it began in, and the counts of steps drawn and not yet consumed.
 
     One process needs no counts: its batches are the user's.
     """
 
-    def __init__(self, dealer: Dealer, walk: Iterator[Batch]) -> None:
+    def __init__(self, dealer: ShardedBatchSampler, walk: Iterator[Batch]) -> None:
         self.start: State = {}  # known with the first batch
         self.counts: deque[Counts | None] = deque()
         self._dealer = dealer
@@ -226,7 +226,7 @@ class RowRequests:
         return repeat([None] * self._rows)
 
 
-def own_rows(how: Dealing) -> int:
+def own_rows(how: BatchSplit) -> int:
     """Rows that this rank holds in a full step of a stream."""
     assert how.full is not None, "a stream without batches has no rows to count"
     return cut(how.full, how.parts, how.width, how.even).counts.rows[how.part]

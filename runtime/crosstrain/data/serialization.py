@@ -17,7 +17,7 @@ _ALIGN = 16
 _PLAIN = (type(None), bool, int, float, str)
 
 
-class Slot(NamedTuple):
+class TensorSlot(NamedTuple):
     """Stands for a tensor in a batch's skeleton."""
 
     dtype: torch.dtype
@@ -34,7 +34,7 @@ class Value(NamedTuple):
 class Flat(NamedTuple):
     """The parts of all ranks but the first as bytes; the first stays where it is.
 
-    buffers: a uint8 tensor for each of these ranks. skeleton: the batch with a `Slot` for every tensor and a
+    buffers: a uint8 tensor for each of these ranks. skeleton: the batch with a `TensorSlot` for every tensor and a
     `Value` for everything else. shapes: the tensors' dimensions behind the rows, one after the other, the
     same on all ranks.
     """
@@ -78,7 +78,7 @@ def unpack(buffer: Tensor, skeleton: Any, shapes: list[int], rows: int) -> Any:
     at = 0
     sizes = iter(shapes)
 
-    def leaf(stand_in: Slot | Value) -> Any:
+    def leaf(stand_in: TensorSlot | Value) -> Any:
         nonlocal at
         if isinstance(stand_in, Value):
             return copy.copy(stand_in.value)
@@ -115,7 +115,7 @@ def _take_apart(part: Any, rows: int, into: list[Tensor]) -> Any:
             if odd or leaf.is_conj() or leaf.is_neg() or (leaf.ndim and leaf.shape[0] != rows):
                 raise _NotFlat
             into.append(leaf)
-            return Slot(leaf.dtype, leaf.ndim)
+            return TensorSlot(leaf.dtype, leaf.ndim)
         if type(leaf) in _PLAIN or _is_empty(leaf):
             return Value(type(leaf), leaf)
         raise _NotFlat
@@ -139,7 +139,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _stands_in(value: Any) -> bool:
-    return isinstance(value, (Slot, Value))
+    return isinstance(value, (TensorSlot, Value))
 
 
 def _own(leaf: Any) -> Any:

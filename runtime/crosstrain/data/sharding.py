@@ -41,7 +41,7 @@ class Cut(NamedTuple):
     counts: Counts
 
 
-class Dealt(NamedTuple):
+class RankStep(NamedTuple):
     """One step as one rank sees it. `own` is None on a rank that has no batch in this step."""
 
     own: Batch | None
@@ -49,7 +49,7 @@ class Dealt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Dealing:
+class BatchSplit:
     """How a list of index batches becomes steps of `parts` ranks.
 
     size: rows of a full batch of the list, None when the sizes vary (a batch sampler of the user's own).
@@ -148,12 +148,12 @@ def groups(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
         yield group
 
 
-def deal(batches: Iterable[Batch], how: Dealing) -> Iterator[Dealt]:
+def deal(batches: Iterable[Batch], how: BatchSplit) -> Iterator[RankStep]:
     """The steps of one pass as rank `how.part` sees them, read one step at a time and never ahead."""
     if how.alone:
         for batch in batches:
             n = (len(batch),)
-            yield Dealt(batch, Counts(n, n))
+            yield RankStep(batch, Counts(n, n))
         return
     first: list[Batch] = []
     for group in groups(batches, how.group):
@@ -163,7 +163,7 @@ def deal(batches: Iterable[Batch], how: Dealing) -> Iterator[Dealt]:
             yield dealt
 
 
-def _rows_may_move(group: list[Batch], how: Dealing) -> bool:
+def _rows_may_move(group: list[Batch], how: BatchSplit) -> bool:
     """Whether a row of this step may go to another rank than the rest of its batch.
 
     Batches of varying size stay whole: a sampler that forms them (by length, by class) did it for a reason.
@@ -171,11 +171,11 @@ def _rows_may_move(group: list[Batch], how: Dealing) -> bool:
     return how.split or (how.size is not None and max(map(len, group)) <= how.size)
 
 
-def _by_row(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | None:
+def _by_row(group: list[Batch], first: list[Batch], how: BatchSplit) -> RankStep | None:
     n = sum(map(len, group))
     full = n if how.full is None else how.full
     if n == full and not how.split and how.devices == 1:
-        return Dealt(group[how.part], cut(n, how.parts, how.width, how.even).counts)
+        return RankStep(group[how.part], cut(n, how.parts, how.width, how.even).counts)
     if n < full and how.drop_last:
         return None
     if n > full and how.even != "weighted":
@@ -186,11 +186,11 @@ def _by_row(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | Non
     piece = cut(n, how.parts, how.width, how.even)
     lo, hi = piece.bounds[how.part]
     if lo == hi:
-        return Dealt(None, piece.counts)
-    return Dealt(take(_joined(group), _joined(first), lo, hi), piece.counts)
+        return RankStep(None, piece.counts)
+    return RankStep(take(_joined(group), _joined(first), lo, hi), piece.counts)
 
 
-def _by_batch(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | None:
+def _by_batch(group: list[Batch], first: list[Batch], how: BatchSplit) -> RankStep | None:
     missing = how.group - len(group)
     if missing and how.drop_last:
         return None
@@ -202,10 +202,10 @@ def _by_batch(group: list[Batch], first: list[Batch], how: Dealing) -> Dealt | N
         held = _by_part([*group, *(first[i % len(first)] for i in range(missing))], how)
     rows = tuple(sum(map(len, batches)) for batches in held)
     mine = held[how.part]
-    return Dealt(_joined(mine) if mine else None, Counts(rows, real))
+    return RankStep(_joined(mine) if mine else None, Counts(rows, real))
 
 
-def _by_part(group: list[Batch], how: Dealing) -> list[list[Batch]]:
+def _by_part(group: list[Batch], how: BatchSplit) -> list[list[Batch]]:
     """The batches of each part, whole; the last parts may have fewer, or none."""
     return [group[at : at + how.devices] for at in range(0, how.group, how.devices)]
 
@@ -214,7 +214,7 @@ def _joined(batches: list[Batch]) -> Batch:
     return batches[0] if len(batches) == 1 else list(chain.from_iterable(batches))
 
 
-def steps(batches: int, how: Dealing, samples: int | None = None) -> int:
+def steps(batches: int, how: BatchSplit, samples: int | None = None) -> int:
     """How many batches rank `how.part` gets in a pass over `batches` batches, of `samples` rows in all if known."""
     if how.alone:
         return batches

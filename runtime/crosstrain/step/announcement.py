@@ -47,12 +47,14 @@ def announce_setup(accelerator: Setup) -> None:
         say(describe(accelerator))
 
 
-def _counts(accelerator: Setup) -> run_summary.Counts | None:
+def _counts(accelerator: Setup) -> run_summary.Progress | None:
     if not accelerator._dataloaders:
         return None
     rows = accelerator._dataloaders[0].total_batch_size
     steps = max((gate.steps for gate in accelerator._gates), default=0)
-    return run_summary.Counts(steps, None if rows is None else rows * accelerator.gradient_accumulation_steps)
+    return run_summary.Progress(
+        steps, None if rows is None else rows * accelerator.gradient_accumulation_steps
+    )
 
 
 def describe(accelerator: Setup) -> str:

@@ -18,7 +18,7 @@ BUCKET_BYTES = 25 << 20
 CommHook = Callable[[Any, Any], "torch.futures.Future[Tensor]"]
 
 
-class Slot:
+class GradientSlot:
     """One parameter, and where its gradient stands."""
 
     __slots__ = ("arrived", "bucket", "name", "param", "touched")
@@ -34,7 +34,7 @@ class Slot:
 class Bucket:
     """Gradients that are averaged together. The methods are those of torch's GradBucket, for hooks."""
 
-    def __init__(self, index: int, slots: list[Slot], extra: int = 0) -> None:
+    def __init__(self, index: int, slots: list[GradientSlot], extra: int = 0) -> None:
         """``extra`` elements at the end of the buffer are left to the caller."""
         self.slots = slots
         self.last = False
@@ -119,7 +119,7 @@ class Bucket:
 class SparseBucket(Bucket):
     """One parameter whose gradient is sparse: an embedding with ``sparse=True``. Hooks do not apply."""
 
-    def __init__(self, index: int, slot: Slot) -> None:
+    def __init__(self, index: int, slot: GradientSlot) -> None:
         super().__init__(index, [slot])
         self.views = []
         self.flat = self.extra = torch.empty(0)
@@ -166,15 +166,15 @@ class _HookPending:
 
 
 def lay_out(
-    slots: Iterable[Slot], sparse: set[int], bucket_bytes: int, flags: int
+    slots: Iterable[GradientSlot], sparse: set[int], bucket_bytes: int, flags: int
 ) -> tuple[list[Bucket], Tensor | None]:
     """Distribute the slots over buckets in their order; ``flags`` elements, and one per bucket, ride in the last one
     if that is dense.
 
     Returns the buckets and the flags' part of the last bucket (None: no dense last bucket, or flags is 0).
     """
-    groups: list[list[Slot]] = []
-    filling: dict[tuple[torch.dtype, torch.device], tuple[list[Slot], int]] = {}
+    groups: list[list[GradientSlot]] = []
+    filling: dict[tuple[torch.dtype, torch.device], tuple[list[GradientSlot], int]] = {}
     for slot in slots:
         param = slot.param
         if id(param) in sparse:

@@ -30,7 +30,7 @@ from torch.autograd.function import BackwardCFunction
 from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
-from crosstrain.step.buckets import BUCKET_BYTES, CommHook, Slot, lay_out, sparse_parameters
+from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_out, sparse_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class GradientSync:
         self._held: Any = None
         self._reported = False
         self._handles: list[Any] = []
-        self._slots: list[Slot] = []
+        self._slots: list[GradientSlot] = []
         self._next = 0
         self._watch()
 
@@ -112,7 +112,7 @@ class GradientSync:
         seen = {slot.name: slot for slot in self._slots}
         named = list(self.model.named_parameters())
         self._frozen = [param for _, param in named if not param.requires_grad]
-        self._slots = [Slot(name, param) for name, param in reversed(named) if param.requires_grad]
+        self._slots = [GradientSlot(name, param) for name, param in reversed(named) if param.requires_grad]
         check_alike(self.model, {slot.name: slot.param for slot in self._slots}, self._comm)
         for slot in self._slots:
             before = seen.get(slot.name)
@@ -143,7 +143,7 @@ class GradientSync:
 
     # -- while a backward pass runs ---------------------------------------------------------------
 
-    def _arrive(self, slot: Slot, _param: Tensor) -> None:
+    def _arrive(self, slot: GradientSlot, _param: Tensor) -> None:
         with self._lock:
             slot.touched = True
             if not self._open:
@@ -352,7 +352,7 @@ class GradientSync:
         fault, self._fault = self._fault, None
         raise RuntimeError(fault or "another process cannot train on its loss: see the error that it raises.")
 
-    def _look_at(self, missing: list[Slot], used: set[str], frozen_share: float) -> None:
+    def _look_at(self, missing: list[GradientSlot], used: set[str], frozen_share: float) -> None:
         """Some parameters got no gradient: say so once, and stop carrying those that all ranks froze."""
         if frozen_share > 1 - 0.5 / self._comm.world:
             self._watch()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 VARIABLE = "CROSSTRAIN_SUMMARY"
 
 
-class Counts(NamedTuple):
+class Progress(NamedTuple):
     """Optimizer steps so far, and samples of one step (None: not known)."""
 
     steps: int
@@ -32,7 +32,7 @@ class Summary:
     made it. It returns None when the Accelerator has forgotten what it prepared.
     """
 
-    def __init__(self, count: Callable[[], Counts | None], path: Path) -> None:
+    def __init__(self, count: Callable[[], Progress | None], path: Path) -> None:
         self._count = count
         self._path = path
         self._started = time.monotonic()
@@ -54,7 +54,7 @@ class Summary:
 _CURRENT: list[Summary] = []
 
 
-def begin(count: Callable[[], Counts | None]) -> None:
+def begin(count: Callable[[], Progress | None]) -> None:
     """Write these counts from now on, if a launcher asks for them. On the main process."""
     path = os.environ.get(VARIABLE)
     if not path:

@@ -25,10 +25,10 @@ WORD = 8  # bytes
 _MASK = (1 << 64) - 1
 
 
-class Watched:
+class WatchedBatches:
     """An iterator over a loader that hands every batch on and tells `seen` of it."""
 
-    def __init__(self, batches: Any, watch: Watch, loader: Any) -> None:
+    def __init__(self, batches: Any, watch: LoaderWatch, loader: Any) -> None:
         self._batches = batches
         self._watch = watch
         self._loader = loader
@@ -37,7 +37,7 @@ class Watched:
             None  # the batch that was in hand before this pass
         )
 
-    def __iter__(self) -> Watched:
+    def __iter__(self) -> WatchedBatches:
         return self
 
     def __del__(self) -> None:
@@ -76,7 +76,7 @@ class Watched:
         return batch
 
 
-class Watch:
+class LoaderWatch:
     """Watches every loader of this process.
 
     rows: real rows of the batch in hand, all ranks of it if the loader is not prepared. reading: a context
@@ -119,7 +119,7 @@ class Watch:
             self.opening = self.draws_order(loader)
             batches = Guarded(self, real, loader) if prepared_kind else real(loader)
             self.opening = None
-            return Watched(batches, self, loader)
+            return WatchedBatches(batches, self, loader)
 
         kind.__iter__ = iterate
 
@@ -151,7 +151,7 @@ class Watch:
 class Guarded:
     """A prepared loader's pass: what happens while it reads is its own business."""
 
-    def __init__(self, watch: Watch, start: Callable[[Any], Iterator[Any]], loader: Any) -> None:
+    def __init__(self, watch: LoaderWatch, start: Callable[[Any], Iterator[Any]], loader: Any) -> None:
         self._watch = watch
         watch._inside = True
         try:

@@ -47,9 +47,9 @@ class Late:
         """What XLA has compiled and read until now; None where nothing was on an XLA device."""
         if not self._steps:
             return None
-        from crosstrain.comm.xla.watch import Watch
+        from crosstrain.comm.xla.watch import CompilationWatch
 
-        report = Watch().report()
+        report = CompilationWatch().report()
         steps, between = attributed([*self._marks, (False, report.compiled)])
         return XlaCounts(steps, between, report.reads, report.fallbacks)
 

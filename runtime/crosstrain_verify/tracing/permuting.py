@@ -11,7 +11,7 @@ from crosstrain.utils.nested import leaves
 from torch import Tensor
 
 from crosstrain_verify.records.operands import Operand, permutation
-from crosstrain_verify.tracing.batches import Watch, checksum
+from crosstrain_verify.tracing.batches import LoaderWatch, checksum
 
 
 class Permuting:
@@ -22,7 +22,7 @@ class Permuting:
         self._permute = permute
         self._rows = 0  # of the batch in hand, if that is the first of its pass
 
-    def install(self, watch: Watch) -> None:
+    def install(self, watch: LoaderWatch) -> None:
         """Look at every batch that is handed out, and at every `gather_for_metrics`."""
         from crosstrain.accelerator import Accelerator
 

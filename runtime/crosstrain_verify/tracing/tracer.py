@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.records.traces import Batch, Ending, Event, RankTrace
-from crosstrain_verify.tracing.batches import Watch
+from crosstrain_verify.tracing.batches import LoaderWatch
 from crosstrain_verify.tracing.deferred_values import Late, on_xla, square_norm
 from crosstrain_verify.tracing.script_lines import place
 from crosstrain_verify.tracing.trained import Trained, epsilon, parameters_of
@@ -50,7 +50,7 @@ class Tracer:
     """Records from `install()` on. `stop` is called before optimizer step `limit` + 1 is executed."""
 
     def __init__(self, limit: int | None, stop: Callable[[], None]) -> None:
-        self.watch = Watch(lambda: len(self._events), self._reading)
+        self.watch = LoaderWatch(lambda: len(self._events), self._reading)
         self.steps_done: Callable[[int], object] = lambda steps: None  # told before each step
         self._draws = False
         self._statistics = False

@@ -25,7 +25,7 @@ from crosstrain.comm.xla.api import internals, runtime, spmd, torch_xla
 from crosstrain.comm.xla.api import model as xla_model
 from crosstrain.comm.xla.move import Moved, move
 from crosstrain.comm.xla.place import Dtypes, Spread, SpreadPlacer
-from crosstrain.comm.xla.watch import Watch
+from crosstrain.comm.xla.watch import CompilationWatch
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class XlaComm:
         self._spread = Spread(self.device, mesh, local, shared=self.world > 1 and not apart)
         self._dtypes: Dtypes = {}
         self._moved = Moved()
-        self.watch = Watch()
+        self.watch = CompilationWatch()
         self._stepped = False
         self._seeding = _SeedsXla(self)
         self.seed(hosts.broadcast_object(torch.initial_seed()))

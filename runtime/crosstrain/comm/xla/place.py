@@ -11,7 +11,7 @@ from torch import Tensor
 from crosstrain.comm.placement import Placer
 from crosstrain.comm.xla.api import model as xla_model
 from crosstrain.comm.xla.api import spmd
-from crosstrain.comm.xla.watch import Watch
+from crosstrain.comm.xla.watch import CompilationWatch
 from crosstrain.utils.nested import rows_of
 
 Dtypes = dict[torch.dtype, torch.dtype]
@@ -56,7 +56,7 @@ class SpreadPlacer(Placer):
     """Places the batches of one loader, and tells the watch what shapes they had."""
 
     def __init__(
-        self, device: torch.device, spread: Spread, dtypes: Dtypes, watch: Watch, source: str
+        self, device: torch.device, spread: Spread, dtypes: Dtypes, watch: CompilationWatch, source: str
     ) -> None:
         super().__init__(device)
         self._spread = spread

@@ -76,7 +76,7 @@ def count(name: str) -> int:
     return metrics.counter_value(name) or 0
 
 
-class Watch:
+class CompilationWatch:
     """Notices a training that keeps compiling, and says once for each loader what its batches did."""
 
     def __init__(self) -> None:

@@ -1,0 +1,133 @@
+"""What a checkpoint is made of, and how all ranks make it together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from crosstrain.checkpoint.manifests import CorruptCheckpointError
+from crosstrain.comm.protocol import Comm
+from crosstrain.step import model as models
+from crosstrain.step.optimizer import Gate
+from crosstrain.step.precision import Precision
+from crosstrain.step.replica_consistency import Drift
+from crosstrain.step.window import Gradients
+from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin, ProjectConfiguration
+
+SaveHook = Callable[[list[nn.Module], list[dict[str, Any]], str], None]
+LoadHook = Callable[[list[nn.Module], str], None]
+
+SHARED_ERRORS: tuple[type[Exception], ...] = (FileNotFoundError, CorruptCheckpointError, ValueError, OSError)
+
+
+class Training(Protocol):
+    """An Accelerator, as far as it is saved and continued."""
+
+    step: int
+    project_configuration: ProjectConfiguration
+    fsdp_plugin: FullyShardedDataParallelPlugin | None
+    _comm: Comm
+    _drift: Drift
+    _precision: Precision
+    _gradients: Gradients
+    _window: int
+    _gates: list[Gate]
+    _models: list[nn.Module]
+    _optimizers: list[Optimizer]
+    _schedulers: list[LRScheduler]
+    _dataloaders: list[DataLoader[Any]]
+    _custom_objects: list[Any]
+    _save_hooks: dict[str, SaveHook]
+    _load_hooks: dict[str, LoadHook]
+
+    def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]: ...
+
+
+class Position:
+    """A prepared loader's position, with the seed of its order where that is a function of seed and epoch."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._seedable = loader._crosstrain.seedable
+
+    def __str__(self) -> str:
+        return f"the order of the loader over {type(self._loader.dataset).__name__}"
+
+    def state_dict(self) -> dict[str, Any]:
+        seed = {} if self._seedable is None else {"seed": self._seedable.initial_seed}
+        return {**self._loader.state_dict(), **seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._seedable is not None and "seed" in state:
+            self._seedable.initial_seed = state["seed"]
+        self._loader.load_state_dict(state)
+
+
+def in_parts(training: Training, module: nn.Module) -> bool:
+    """Whether every process writes its own part of this model."""
+    plugin = training.fsdp_plugin
+    return plugin is not None and plugin.state_dict_type != "FULL_STATE_DICT" and models.is_sharded(module)
+
+
+def single_states(training: Training) -> list[tuple[str, str, list[Any]]]:
+    """Name, suffix and objects of what is saved as one file each."""
+    loss_scale = training._precision.loss_scale
+    return [
+        ("optimizer", ".bin", _optimizer_states(training)),
+        ("scheduler", ".bin", training._schedulers),
+        ("loader", ".bin", [Position(loader) for loader in training._dataloaders]),
+        ("scaler", ".pt", [] if loss_scale is None else [loss_scale.scaler]),
+    ]
+
+
+def _optimizer_states(training: Training) -> list[Any]:
+    if not any(models.is_sharded(module) for module in training._models):
+        return list(training._optimizers)
+    from crosstrain.checkpoint.sharded import WholeOptimizer, model_of
+
+    return [
+        WholeOptimizer(gate, training._models)
+        for gate in training._gates
+        if not in_parts(training, model_of(gate.optimizer, training._models))
+    ]
+
+
+def numbered(name: str, index: int, suffix: str) -> str:
+    """The file of the object with this index; the first has no number."""
+    return f"{name}{suffix}" if index == 0 else f"{name}_{index}{suffix}"
+
+
+def mains_choice(training: Training, choose: Callable[[], Path]) -> Path:
+    """What the main process chooses, on all: paths may differ (`tempfile`), and so may what they see there."""
+    chosen: list[Path] = []
+    main = training._comm.rank == 0
+    together(training, lambda: chosen.append(choose()) if main else None)
+    return training._comm.broadcast_object(chosen[0] if main else Path())
+
+
+def together(training: Training, work: Callable[[], object]) -> None:
+    """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang.
+
+    Errors that a script may catch have the same type everywhere, so that all ranks catch them or none does.
+    """
+    problem: Exception | None = None
+    try:
+        work()
+    except Exception as error:
+        problem = error
+    said = training._comm.all_gather_object(
+        None if problem is None else (type(problem).__name__, str(problem))
+    )
+    if problem is not None:
+        raise problem
+    for rank, error_of in enumerate(said):
+        if error_of is not None:
+            name, text = error_of
+            kind = {kind.__name__: kind for kind in SHARED_ERRORS}.get(name, RuntimeError)
+            raise kind(f"the checkpoint failed on rank {rank}: {name}: {text}")

@@ -30,16 +30,16 @@ from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
 from crosstrain.step import prepare_checks
-from crosstrain.step.accumulation import Accumulation
+from crosstrain.step.accumulation import Accumulation, AccumulationMembers
 from crosstrain.step.announcement import announce_setup
-from crosstrain.step.clipping import Clipping
+from crosstrain.step.clipping import Clipping, ClippingMembers
 from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.precision import Precision
 from crosstrain.step.replica_consistency import Drift
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
-from crosstrain.tracking.members import Tracking
-from crosstrain.tracking.trackers import GeneralTracker, choose
+from crosstrain.tracking.members import Trackers, Tracking
+from crosstrain.tracking.trackers import choose
 from crosstrain.utils import checks, operations
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,
@@ -63,7 +63,7 @@ def _join_run(cpu: bool | None, group: InitProcessGroupKwargs | None) -> Comm:
     return comm
 
 
-class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tracking, Extras):
+class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, Checkpoints, Tracking, Extras):
     """Runs a training script on whatever it was launched on: one process or many, with or without devices.
 
     Args:
@@ -159,14 +159,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
             self.state.mixed_precision, self.device, self.handlers.autocast, self.handlers.scaler
         )
         self._gradients = RUN.gradients
-        self._window = self._gradients.steps
-        self._accumulating = False
-        self._turn = None
-        self._first_step = FirstStep(self._comm)
         self._weighed: tuple[weakref.ref[Tensor] | None, float] = (None, 1.0)
-        self.step = 0
         self.flag_tensor: Tensor | None = None
-        self.trackers: list[GeneralTracker] = []
         self._models: list[nn.Module] = []
         self._syncs: list[models.ModelSync] = []
         self._optimizers: list[Optimizer] = []
@@ -174,14 +168,22 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         self._schedulers: list[LRScheduler] = []
         self._dataloaders: list[DataLoader[Any]] = []
         self._custom_objects: list[Any] = []
-        if self._window > 1 or self._precision.loss_scale is not None:
+        self._compose()
+        if self._gradients.steps > 1 or self._precision.loss_scale is not None:
             watch_steps()
-        self._drift = Drift(self._comm, self._gates, self._syncs)
         if self._comm.averages:
             self._gradients.active.watch(self._drift)
         self._save_hooks: dict[str, SaveHook] = {}
         self._load_hooks: dict[str, LoadHook] = {}
         self._announced = False
+
+    def _compose(self) -> None:
+        """Make the parts that work on what is prepared; they share this object's lists."""
+        self._accumulation = Accumulation(self._gradients, self._models, self._gates, self._syncs)
+        self._clipping = Clipping(self._gates, self._syncs, self._gradients, self._precision)
+        self._drift = Drift(self._comm, self._gates, self._syncs)
+        self._first_step = FirstStep(self._comm)
+        self._trackers = Trackers(self.log_with, self.project_configuration)
 
     # -- preparation ------------------------------------------------------------------------------
 
@@ -317,8 +319,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         """
         gradients = self._gradients
         given = loss
-        if self._window != 1:
-            loss = loss / self._window
+        if self._accumulation.window != 1:
+            loss = loss / self._accumulation.window
         if self._comm.averages:
             if not self._models:
                 raise RuntimeError(
@@ -363,13 +365,8 @@ class Accelerator(ProcessViews, Choices, Accumulation, Clipping, Checkpoints, Tr
         return self._gradients.active.weight(self._comm.rank)
 
     def _before_step(self, optimizer: Optimizer) -> None:
-        self._settle()
+        models.settle(self._syncs)
         self._first_step.before(optimizer)
-
-    def _settle(self) -> None:
-        """Average what is still local: no step and no clipping may see gradients that differ between ranks."""
-        for sync in self._syncs:
-            sync.settle()
 
     def _send_buffers(self) -> None:
         for sync in self._syncs:

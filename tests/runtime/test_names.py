@@ -139,6 +139,25 @@ def test_an_accelerator_can_be_pickled() -> None:
     assert again.prepare(nn.Linear(1, 1)) is not None
 
 
+def test_a_pickled_accelerator_counts_on_and_has_parts_of_its_own() -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3)
+    with accelerator.accumulate():
+        pass
+    again = pickle.loads(pickle.dumps(accelerator))
+    assert again.step == 1
+    with again.accumulate():
+        pass
+    assert (again.step, accelerator.step) == (2, 1)
+    model = again.prepare(nn.Linear(1, 1, bias=False))
+    nn.init.ones_(model.weight)
+    again.sync_gradients = True
+    again.backward(model(torch.full((1, 1), 9.0)).sum())
+    assert model.weight.grad.item() == 3.0
+    again.clip_grad_value_(model.parameters(), 0.5)
+    assert model.weight.grad.item() == 0.5
+    assert (again.trackers, again.scaler) == ([], None)
+
+
 def test_after_a_reset_the_old_accelerator_says_so() -> None:
     accelerator = Accelerator(cpu=True)
     accelerator.state._reset_state()

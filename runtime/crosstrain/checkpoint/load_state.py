@@ -120,7 +120,8 @@ def _continue(training: Training, source: Path, manifest: Manifest | None) -> No
         _reseed(training)
     config = training.project_configuration
     if manifest is not None:
-        training.step, training._window = manifest.step, manifest.window
+        accumulation = training._accumulation
+        accumulation.step, accumulation.window = manifest.step, manifest.window
         training._gradients.sync_gradients = manifest.sync_gradients
         config.iteration = _next_iteration(training, source, manifest)
         _load_waiting_gradients(training, source, manifest)
@@ -143,7 +144,7 @@ def _load_waiting_gradients(training: Training, source: Path, manifest: Manifest
     if manifest.sync_gradients:
         return
     if manifest.world != training._comm.world or not path.is_file():
-        training.step = 0
+        training._accumulation.step = 0
         training._gradients.sync_gradients = True
         warnings.warn(
             "the accumulation window in the checkpoint cannot be continued and starts anew", stacklevel=5

@@ -65,8 +65,8 @@ def _save_target(training: Training, output_dir: str | Path | None) -> Path:
 def _manifest(training: Training) -> Manifest:
     return Manifest(
         world=training._comm.world,
-        step=training.step,
-        window=training._window,
+        step=training._accumulation.step,
+        window=training._accumulation.window,
         sync_gradients=training._gradients.sync_gradients,
         iteration=training.project_configuration.iteration,
         version=__version__,

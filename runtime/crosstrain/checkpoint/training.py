@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from crosstrain.checkpoint.manifests import CorruptCheckpointError
 from crosstrain.comm.protocol import Comm
 from crosstrain.step import model as models
+from crosstrain.step.accumulation import Accumulation
 from crosstrain.step.optimizer import Gate
 from crosstrain.step.precision import Precision
 from crosstrain.step.replica_consistency import Drift
@@ -29,14 +30,13 @@ SHARED_ERRORS: tuple[type[Exception], ...] = (FileNotFoundError, CorruptCheckpoi
 class Training(Protocol):
     """An Accelerator, as far as it is saved and continued."""
 
-    step: int
     project_configuration: ProjectConfiguration
     fsdp_plugin: FullyShardedDataParallelPlugin | None
     _comm: Comm
     _drift: Drift
     _precision: Precision
     _gradients: Gradients
-    _window: int
+    _accumulation: Accumulation
     _gates: list[Gate]
     _models: list[nn.Module]
     _optimizers: list[Optimizer]

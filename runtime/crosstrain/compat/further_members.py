@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +16,10 @@ from crosstrain.compat import not_supported
 from crosstrain.data.prepare import skip_first_batches
 from crosstrain.options import Handlers
 from crosstrain.state import RUN, AcceleratorState
-from crosstrain.step.model import ModelSync, is_sharded, sync_of
-from crosstrain.step.optimizer import Gate
+from crosstrain.step.accumulation import Accumulation
+from crosstrain.step.model import is_sharded, sync_of
 from crosstrain.step.precision import Precision
-from crosstrain.step.replica_consistency import Drift
 from crosstrain.step.uneven_inputs import join
-from crosstrain.step.unprepared import FirstStep
 from crosstrain.step.window import Gradients
 from crosstrain.utils.dataclasses import ProfileKwargs
 
@@ -33,7 +31,19 @@ _PREPARED = (
     "_schedulers",
     "_dataloaders",
     "_custom_objects",
-    "trackers",
+)
+
+
+_REMADE = (
+    "_comm",
+    "_gradients",
+    "_accumulation",
+    "_clipping",
+    "_drift",
+    "_first_step",
+    "_trackers",
+    "_save_hooks",
+    "_load_hooks",
 )
 
 
@@ -44,9 +54,8 @@ class Extras:
     handlers: Handlers
     flag_tensor: torch.Tensor | None
     _comm: Comm
-    _drift: Drift
-    _gates: list[Gate]
-    _syncs: list[ModelSync]
+    _compose: Callable[[], None]
+    _accumulation: Accumulation
     _gradients: Gradients
     _precision: Precision
     _models: list[nn.Module]
@@ -138,19 +147,21 @@ class Extras:
     def __getstate__(self) -> dict[str, Any]:
         """A pickled Accelerator keeps its options; what was prepared stays behind."""
         state = dict(self.__dict__)
-        for name in ("_comm", "_gradients", "_first_step", "_drift", "_save_hooks", "_load_hooks"):
+        for name in _REMADE:
             del state[name]
         for name in _PREPARED:
             state[name] = []
         state["_weighed"] = (None, 1.0)
+        state["_counted"] = (self._accumulation.step, self._accumulation.window)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        counted = state.pop("_counted")
         self.__dict__.update(state, _save_hooks={}, _load_hooks={})
         self._comm = RUN.start()
         self._gradients = RUN.gradients
-        self._first_step = FirstStep(self._comm)
-        self._drift = Drift(self._comm, self._gates, self._syncs)
+        self._compose()
+        self._accumulation.step, self._accumulation.window = counted
         RUN.settle_precision(self._precision.name)
 
     def __getattr__(self, name: str) -> Any:

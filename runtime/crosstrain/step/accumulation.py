@@ -1,9 +1,9 @@
-"""The part of an Accelerator that counts micro-batches: when gradients stay local, and when a step is due."""
+"""Counting micro-batches: when gradients stay local, and when a step is due."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import nn
@@ -15,54 +15,47 @@ from crosstrain.step.window import Gradients
 
 
 class Accumulation:
-    """Windows of micro-batches. ``step`` counts them; a window ends with an optimizer step."""
+    """Windows of micro-batches; a window ends with an optimizer step.
 
-    step: int
-    _window: int  # what `backward` divides by
-    _accumulating: bool  # inside a micro-batch
-    _turn: tuple[tuple[int, int], tuple[int, ...]] | None  # pass, batch and models of the last micro-batch
-    _gradients: Gradients
-    _models: list[nn.Module]
-    _gates: list[Gate]
-    _syncs: list[models.ModelSync]
+    step: micro-batches so far. window: what `backward` divides by. The sequences are the Accelerator's own, which grow.
+    """
 
-    @property
-    def sync_gradients(self) -> bool:
-        """Whether this micro-step ends with an optimizer step."""
-        return self._gradients.sync_gradients
+    def __init__(
+        self,
+        gradients: Gradients,
+        prepared: Sequence[nn.Module],
+        gates: Sequence[Gate],
+        syncs: Sequence[models.ModelSync],
+    ) -> None:
+        self.step = 0
+        self.window = gradients.steps
+        self.gradients = gradients
+        self._models = prepared
+        self._gates = gates
+        self._syncs = syncs
+        self._inside = False  # a micro-batch
+        self._turn: tuple[tuple[int, int], tuple[int, ...]] | None = (
+            None  # pass, batch and models of the last micro-batch
+        )
 
-    @sync_gradients.setter
-    def sync_gradients(self, value: bool) -> None:
-        self._gradients.sync_gradients = value
-
-    @property
-    def gradient_accumulation_steps(self) -> int:
-        return self._gradients.steps
-
-    @gradient_accumulation_steps.setter
-    def gradient_accumulation_steps(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
+        """Accumulate so many micro-batches from now on."""
         if steps < 1:
             raise ValueError(f"gradient_accumulation_steps={steps} must be 1 or more")
-        self._gradients.steps = self._window = steps
+        self.gradients.steps = self.window = steps
         watch_steps()
 
     @contextmanager
     def accumulate(self, *accumulated: nn.Module) -> Iterator[None]:
-        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
-
-        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
-        arguments all prepared models accumulate. If the body raises, the window is given up: its gradients are
-        dropped, and the next micro-batch begins a new one. One inside another, for a second model, is the same
-        micro-batch.
-        """
-        if self._accumulating:
+        """See `Accelerator.accumulate`."""
+        if self._inside:
             with self._local(accumulated):
                 yield
             return
-        if self._gradients.steps > 1:
+        if self.gradients.steps > 1:
             self._notice_turns(accumulated)
         self._advance()
-        self._accumulating = True
+        self._inside = True
         try:
             with self._local(accumulated):
                 yield
@@ -70,13 +63,13 @@ class Accumulation:
             self._give_up_window()
             raise
         finally:
-            self._accumulating = False
+            self._inside = False
 
     def _give_up_window(self) -> None:
         """The next micro-batch begins a new window, with nothing left of this one: not its gradients either, whether
         the script calls `zero_grad` or not."""
         self.step = 0
-        self._gradients.sync_gradients = True
+        self.gradients.sync_gradients = True
         for gate in self._gates:
             gate.discard()
         for sync in self._syncs:
@@ -84,7 +77,7 @@ class Accumulation:
 
     def _notice_turns(self, accumulated: tuple[nn.Module, ...]) -> None:
         """Models that accumulate one after the other on the same batch count it several times: say so, once."""
-        loader = self._gradients.active.current
+        loader = self.gradients.active.current
         run = None if loader is None else loader._crosstrain.progress.current
         if run is None:
             return
@@ -101,15 +94,15 @@ class Accumulation:
     def _local(self, accumulated: tuple[nn.Module, ...]) -> AbstractContextManager[object]:
         """Inside, the gradients of these models (or of all) stay local, unless this micro-batch ends the window."""
         stack = ExitStack()
-        if not self._gradients.sync_gradients and not self._gradients.sync_each_batch:
+        if not self.gradients.sync_gradients and not self.gradients.sync_each_batch:
             for model in accumulated or tuple(self._models):
-                stack.enter_context(self.no_sync(model))
+                stack.enter_context(no_sync(model))
         return stack
 
     def _advance(self) -> None:
-        gradients = self._gradients
+        gradients = self.gradients
         if gradients.sync_gradients or self.step == 0:
-            self._window = self._window_size()
+            self.window = self._window_size()
         self.step += 1
         loader = gradients.active.current if gradients.sync_with_dataloader else None
         last = loader is not None and loader.end_of_dataloader
@@ -119,7 +112,7 @@ class Accumulation:
 
     def _window_size(self) -> int:
         """Micro-batches of the window that starts now, as far as `backward` should divide by it."""
-        gradients = self._gradients
+        gradients = self.gradients
         loader = gradients.active.current
         if not gradients.scale_last_window or loader is None:
             return gradients.steps
@@ -128,10 +121,57 @@ class Accumulation:
             return gradients.steps
         return min(gradients.steps, here.length - here.done + 1)
 
+
+def no_sync(model: nn.Module | None) -> AbstractContextManager[None]:
+    """Inside, the gradients of this model stay local."""
+    sync = None if model is None else models.sync_of(model)
+    return nullcontext() if sync is None else sync.no_sync()
+
+
+class AccumulationMembers:
+    """The part of an Accelerator that accumulates."""
+
+    _accumulation: Accumulation
+
+    @property
+    def step(self) -> int:
+        """Micro-batches so far; 0 after the last of a pass."""
+        return self._accumulation.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._accumulation.step = value
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether this micro-step ends with an optimizer step."""
+        return self._accumulation.gradients.sync_gradients
+
+    @sync_gradients.setter
+    def sync_gradients(self, value: bool) -> None:
+        self._accumulation.gradients.sync_gradients = value
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        return self._accumulation.gradients.steps
+
+    @gradient_accumulation_steps.setter
+    def gradient_accumulation_steps(self, steps: int) -> None:
+        self._accumulation.set_steps(steps)
+
+    def accumulate(self, *accumulated: nn.Module) -> AbstractContextManager[None]:
+        """One micro-batch. Gradients add up locally until the window's last, which averages and steps.
+
+        The window ends after `gradient_accumulation_steps`, and at the active loader's last batch. Without
+        arguments all prepared models accumulate. If the body raises, the window is given up: its gradients are
+        dropped, and the next micro-batch begins a new one. One inside another, for a second model, is the same
+        micro-batch.
+        """
+        return self._accumulation.accumulate(*accumulated)
+
     def no_sync(self, model: nn.Module | None = None) -> AbstractContextManager[None]:
         """Gradients of backward passes inside stay local; nothing to do with one process."""
-        sync = None if model is None else models.sync_of(model)
-        return nullcontext() if sync is None else sync.no_sync()
+        return no_sync(model)
 
     def trigger_sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         """Backward passes inside average, also for losses that were made under `no_sync`."""

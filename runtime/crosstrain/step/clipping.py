@@ -1,36 +1,36 @@
-"""The part of an Accelerator that clips gradients: once per step, unscaled, the same on every rank."""
+"""Clipping gradients: once per step, unscaled, the same on every rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 
+from crosstrain.step.model import ModelSync, settle
 from crosstrain.step.optimizer import Gate
 from crosstrain.step.precision import Precision
 from crosstrain.step.window import Gradients
 
 
 class Clipping:
-    """Clipping and unscaling of gradients."""
+    """Clipping and unscaling of gradients.
 
-    _gates: list[Gate]
-    _gradients: Gradients
-    _settle: Callable[[], None]
-    _precision: Precision
+    ``gates`` and ``syncs`` are the Accelerator's own lists, which grow.
+    """
 
-    @property
-    def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler of fp16, None in other precisions."""
-        return self._precision.scaler
-
-    def unscale_gradients(
-        self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None
+    def __init__(
+        self, gates: Sequence[Gate], syncs: Sequence[ModelSync], gradients: Gradients, precision: Precision
     ) -> None:
-        """Divide gradients by the fp16 loss scale, once per step; nothing to do without a scaler."""
+        self._gates = gates
+        self._gradients = gradients
+        self._syncs = syncs
+        self.scaler = precision.scaler
+
+    def unscale(self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None) -> None:
+        """See `Accelerator.unscale_gradients`."""
         if self.scaler is None:
             return
         chosen = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
@@ -38,13 +38,8 @@ class Clipping:
             if chosen is None or any(gate.optimizer is one for one in chosen):
                 gate.unscale()
 
-    def clip_grad_norm_(
-        self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2
-    ) -> Tensor:
-        """Scale the gradients down to ``max_norm``; returns their total norm before.
-
-        Inside an accumulation window nothing is changed; the norm is that of the gradients so far.
-        """
+    def by_norm(self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2) -> Tensor:
+        """See `Accelerator.clip_grad_norm_`."""
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if not self._gradients.sync_gradients:
             norm = get_total_norm([p.grad for p in chosen if p.grad is not None], norm_type)
@@ -53,15 +48,15 @@ class Clipping:
         self._before_clipping(chosen)
         return _whole(clip_grad_norm_(chosen, max_norm, norm_type=norm_type))
 
-    def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-        """Clamp every gradient element to ``[-clip_value, clip_value]``; nothing inside a window."""
+    def by_value(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+        """See `Accelerator.clip_grad_value_`."""
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if self._gradients.sync_gradients:
             self._before_clipping(chosen)
             clip_grad_value_(chosen, clip_value)
 
     def _before_clipping(self, parameters: list[Tensor]) -> None:
-        self._settle()
+        settle(self._syncs)
         if self.scaler is not None:
             for gate in self._gates:
                 if gate.owns(parameters):
@@ -72,3 +67,33 @@ def _whole(norm: Tensor) -> Tensor:
     """The norm of sharded gradients is sharded itself; put it together."""
     put_together = getattr(norm, "full_tensor", None)
     return norm if put_together is None else put_together()
+
+
+class ClippingMembers:
+    """The part of an Accelerator that unscales and clips."""
+
+    _clipping: Clipping
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The gradient scaler of fp16, None in other precisions."""
+        return self._clipping.scaler
+
+    def unscale_gradients(
+        self, optimizer: Optimizer | list[Optimizer] | tuple[Optimizer, ...] | None = None
+    ) -> None:
+        """Divide gradients by the fp16 loss scale, once per step; nothing to do without a scaler."""
+        self._clipping.unscale(optimizer)
+
+    def clip_grad_norm_(
+        self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2
+    ) -> Tensor:
+        """Scale the gradients down to ``max_norm``; returns their total norm before.
+
+        Inside an accumulation window nothing is changed; the norm is that of the gradients so far.
+        """
+        return self._clipping.by_norm(parameters, max_norm, norm_type)
+
+    def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+        """Clamp every gradient element to ``[-clip_value, clip_value]``; nothing inside a window."""
+        self._clipping.by_value(parameters, clip_value)

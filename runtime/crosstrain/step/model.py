@@ -211,6 +211,12 @@ def backward(loss: Tensor, syncs: list[ModelSync], kwargs: dict[str, Any]) -> No
         sync.finish()
 
 
+def settle(syncs: Iterable[ModelSync]) -> None:
+    """Average what is still local: no step and no clipping may see gradients that differ between ranks."""
+    for sync in syncs:
+        sync.settle()
+
+
 def look(syncs: list[ModelSync], fault: str | None) -> None:
     """All ranks come here with what is wrong with their loss (None: nothing) and raise it after the backward pass.
 

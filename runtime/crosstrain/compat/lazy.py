@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -21,6 +22,8 @@ def resolver(
 
     def resolve(name: str) -> Any:
         if name not in homes:
+            if find_spec(f"{package}.{name}") is not None:  # `from package import module` asks here first
+                raise AttributeError(f"module {package!r} has not imported its module {name!r} yet")
             for module in others:
                 home = import_module(f"crosstrain.{module}")
                 with suppress(AttributeError):

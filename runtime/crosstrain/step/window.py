@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from crosstrain.data.active_loaders import ActiveLoaders
-from crosstrain.utils.dataclasses import GradientAccumulationPlugin
+if TYPE_CHECKING:
+    from crosstrain.data.active_loaders import ActiveLoaders
+    from crosstrain.utils.dataclasses import GradientAccumulationPlugin
 
 
 class Gradients:
@@ -26,6 +28,10 @@ class Gradients:
 
     @cached_property
     def active(self) -> ActiveLoaders:
+        from crosstrain.data.active_loaders import (
+            ActiveLoaders,
+        )  # a run without loaders needs none of the room
+
         return ActiveLoaders()
 
     def configure(self, plugin: GradientAccumulationPlugin) -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from .support import Case, converts, each, leaves, refuses
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.engine import Options, migrate_text
+
+from tests.support.ranks import run_ranks
+
+from .as_one import run
+from .support import SLOTS, Case, check_invariants, converts, each, leaves, migrate, script
 
 RULE = "CT203"
 STEP = "optimizer.step()"
@@ -60,6 +68,11 @@ POSITIVE = [
         "accelerator.clip_grad_norm_(\n    model.parameters(),  # all of them\n    1.0,\n)",
         "over several lines with a comment",
     ),
+    clip(
+        "torch.nn.utils.clip_grad_value_(model.parameters(), 1.0, foreach=True)",
+        "accelerator.clip_grad_value_(model.parameters(), 1.0, foreach=True)",
+        "by value, all tensors at once",
+    ),
 ]
 
 NEGATIVE = [
@@ -103,15 +116,30 @@ NEGATIVE = [
         {"end": "vector = torch.nn.utils.parameters_to_vector(model.parameters())"},
     ),
     leaves(RULE, "an import that nothing uses", {"imports": "from torch.nn.utils import clip_grad_norm_"}),
-    refuses(
-        RULE,
-        "an argument without a counterpart",
-        {"step": f"torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)\n{STEP}"},
-        at="error_if_nonfinite",
-    ),
 ]
+ALL_ARGUMENTS = "clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True, foreach=False)"
 
 
 @each(POSITIVE, NEGATIVE)
 def test_clipping(case: Case) -> None:
     case.check()
+
+
+def test_accelerate_takes_fewer_arguments() -> None:
+    """How it is computed can be left out, and what is to be an error cannot."""
+    strict = script({**SLOTS, "step": f"torch.nn.utils.{ALL_ARGUMENTS}\n{STEP}"})
+    result = migrate_text(Path("train.py"), strict, Options(runtime="accelerate"))
+    assert [f.rule for f in result.findings] == ["CT203"]
+    lenient = strict.replace("error_if_nonfinite=True, ", "")
+    result = migrate_text(Path("train.py"), lenient, Options(runtime="accelerate"))
+    assert "accelerator.clip_grad_norm_(model.parameters(), 1.0)\n" in result.after
+
+
+def test_a_norm_that_is_not_finite_is_an_error_on_every_rank() -> None:
+    text = script({**SLOTS, "step": f"torch.nn.utils.{ALL_ARGUMENTS}\n{STEP}"})
+    result = migrate(text)
+    check_invariants(text, result)
+    assert f"accelerator.{ALL_ARGUMENTS}\n" in result.after
+    infinite = result.after.replace("accelerator.backward(loss)", "accelerator.backward(loss * float('inf'))")
+    with pytest.raises(RuntimeError, match="non-finite"):
+        run_ranks(run, 2, infinite + "\nweights = []\n")

@@ -19,9 +19,7 @@ GRADIENT = {
     "loss": 'out = model(x)\nloss = F.cross_entropy(out, y, reduction="none")',
     "backward": "loss.backward(\n    torch.ones(8),\n)",
 }
-CLIPPED = {
-    "step": "nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)\noptimizer.step()"
-}
+KEPT = {"loop": "for x, y in list(train_loader):"}
 SPEAKS = {
     "imports": "import os\nfrom tqdm import tqdm",
     "loop": "for x, y in tqdm(train_loader):  # one epoch",
@@ -39,24 +37,24 @@ def _line(text: str, part: str) -> int:
 
 
 def test_all_reasons_are_said_at_once() -> None:
-    text = script({**SLOTS, **GRADIENT, **CLIPPED})
+    text = script({**SLOTS, **GRADIENT, **KEPT})
     result = migrate_text(Path("train.py"), text, Options())
     found = [(one.rule, one.line, one.severity) for one in result.findings]
     assert found == [
+        ("CT605", _line(text, "list(train_loader)"), Severity.REFUSED),
         ("CT202", _line(text, "loss.backward"), Severity.REFUSED),
-        ("CT203", _line(text, "clip_grad_norm_"), Severity.REFUSED),
     ]
     assert not result.changed
 
 
 def test_a_reason_is_said_once() -> None:
-    text = script({**SLOTS, **CLIPPED, "after_step": CLIPPED["step"].split("\n")[0]})
+    text = script({**SLOTS, **KEPT, "after_epoch": "for x, y in list(train_loader):\n    pass"})
     result = migrate_text(Path("train.py"), text, Options())
-    assert [one.rule for one in result.findings] == ["CT203"]
+    assert [one.rule for one in result.findings] == ["CT605"]
 
 
 def test_what_stands_alone_is_done_and_the_core_is_left() -> None:
-    text = script({**SLOTS, **GRADIENT, **CLIPPED, **SPEAKS})
+    text = script({**SLOTS, **GRADIENT, **SPEAKS})
     result = _todo(text)
     assert (result.outcome, result.changed) == (FileOutcome.REFUSED, True)
     for done in (
@@ -74,8 +72,8 @@ def test_what_stands_alone_is_done_and_the_core_is_left() -> None:
 
 
 def test_each_place_has_a_line_above_its_statement() -> None:
-    lines = _todo(script({**SLOTS, **GRADIENT, **CLIPPED})).after.split("\n")
-    for rule, below in (("CT202", "loss.backward("), ("CT203", "nn.utils.clip_grad_norm_(")):
+    lines = _todo(script({**SLOTS, **GRADIENT, **KEPT})).after.split("\n")
+    for rule, below in (("CT202", "loss.backward("), ("CT605", "for x, y in list(")):
         place = next(n for n, line in enumerate(lines) if below in line)
         above = next(n for n in range(place, 0, -1) if "# TODO(crosstrain" in lines[n])
         assert f"# TODO(crosstrain {rule}): " in lines[above]
@@ -132,11 +130,13 @@ def test_a_script_that_converts_has_nothing_left_to_do() -> None:
 
 
 def test_the_lines_stand_in_the_files_they_are_about() -> None:
-    helper = "from torch import nn\n\n\ndef clip(model):\n    nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)\n"
-    main = script({**SLOTS, "imports": "from helper import clip", "step": "clip(model)\noptimizer.step()"})
+    helper = "def backwards(loader):\n    return reversed(list(loader))\n"
+    main = script(
+        {**SLOTS, "imports": "from helper import backwards", "loop": "for x, y in backwards(train_loader):"}
+    )
     result = _todo(link([("helper.py", helper), ("train.py", main)], (".",)))
     first, second = (part.text for part in parts(result.after))
-    assert "    # TODO(crosstrain CT203): " in first
+    assert "    # TODO(crosstrain CT605): " in first
     assert "WORLD_SIZE" not in first
     assert "WORLD_SIZE" in second
     for text in (first, second):

@@ -38,7 +38,14 @@ class Clipping:
             if chosen is None or any(gate.optimizer is one for one in chosen):
                 gate.unscale()
 
-    def by_norm(self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2) -> Tensor:
+    def by_norm(
+        self,
+        parameters: Tensor | Iterable[Tensor],
+        max_norm: float,
+        norm_type: float = 2,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
+    ) -> Tensor:
         """See `Accelerator.clip_grad_norm_`."""
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if not self._gradients.sync_gradients:
@@ -46,14 +53,16 @@ class Clipping:
             norm = _whole(norm)
             return norm if self.scaler is None else norm / self.scaler.get_scale()
         self._before_clipping(chosen)
-        return _whole(clip_grad_norm_(chosen, max_norm, norm_type=norm_type))
+        return _whole(clip_grad_norm_(chosen, max_norm, norm_type, error_if_nonfinite, foreach))
 
-    def by_value(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    def by_value(
+        self, parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+    ) -> None:
         """See `Accelerator.clip_grad_value_`."""
         chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if self._gradients.sync_gradients:
             self._before_clipping(chosen)
-            clip_grad_value_(chosen, clip_value)
+            clip_grad_value_(chosen, clip_value, foreach)
 
     def _before_clipping(self, parameters: list[Tensor]) -> None:
         settle(self._syncs)
@@ -86,14 +95,23 @@ class ClippingMembers:
         self._clipping.unscale(optimizer)
 
     def clip_grad_norm_(
-        self, parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2
+        self,
+        parameters: Tensor | Iterable[Tensor],
+        max_norm: float,
+        norm_type: float = 2,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
     ) -> Tensor:
         """Scale the gradients down to ``max_norm``; returns their total norm before.
 
         Inside an accumulation window nothing is changed; the norm is that of the gradients so far.
+        ``error_if_nonfinite`` and ``foreach`` are those of `torch.nn.utils.clip_grad_norm_`: RuntimeError, on every
+        rank, where the norm is not finite.
         """
-        return self._clipping.by_norm(parameters, max_norm, norm_type)
+        return self._clipping.by_norm(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
-    def clip_grad_value_(self, parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    def clip_grad_value_(
+        self, parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+    ) -> None:
         """Clamp every gradient element to ``[-clip_value, clip_value]``; nothing inside a window."""
-        self._clipping.by_value(parameters, clip_value)
+        self._clipping.by_value(parameters, clip_value, foreach)

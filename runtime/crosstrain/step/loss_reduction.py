@@ -142,7 +142,7 @@ def _scaled(
     counts = _counts(sizes, rows)
     divisors = [scaling.divisor for scaling in scalings]
     if kind is Kind.MEAN:  # times its rows, it would be a sum
-        return Kind.UNKNOWN if any(isclose(1 / divisor, n) for divisor in divisors for n in counts) else kind
+        return Kind.UNKNOWN if any(isclose(1, n * divisor) for divisor in divisors for n in counts) else kind
     if any(isclose(divisor, n) for divisor in divisors for n in counts):
         return Kind.MEAN
     if any(isclose(divisor, n * replicas) for divisor in divisors for n in counts):

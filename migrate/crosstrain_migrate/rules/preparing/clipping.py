@@ -8,6 +8,9 @@ After:  `accelerator.clip_grad_norm_(model.parameters(), 1.0)`
 
 from __future__ import annotations
 
+import ast
+
+from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.base import Context, refuse
 
 RULE = "CT203"
@@ -18,7 +21,10 @@ CLIPPERS = {
     "torch.nn.utils.clip_grad_value_": "clip_grad_value_",
     "torch.nn.utils.clip_grad.clip_grad_value_": "clip_grad_value_",
 }
-SUPPORTED = {"parameters", "max_norm", "norm_type", "clip_value", "foreach"}
+MEANT = frozenset({"parameters", "max_norm", "norm_type", "clip_value"})
+# Of torch's functions, and of our runtime's methods; Accelerate's take neither.
+MORE = frozenset({"error_if_nonfinite", "foreach"})
+HOW = "foreach"  # only how it is computed
 
 
 def plan(context: Context) -> None:
@@ -26,13 +32,20 @@ def plan(context: Context) -> None:
         if context.wish.mapped and not context.at_hand(call):
             continue  # gradients are whole where the backward pass is the author's
         name = next(CLIPPERS[p] for p in context.facts.paths(call.func) if p in CLIPPERS)
-        unsupported = {k.arg for k in call.keywords} - SUPPORTED
-        if unsupported:
-            names = ", ".join(sorted(str(n) for n in unsupported))
-            reason = (
-                f"gradients are clipped without {names} there: what that argument asks for would not be done"
-            )
-            raise refuse(RULE, call, reason, "leave that argument out")
+        _check_arguments(context, call)
         context.replace(
             call.func, RULE, "clips the averaged, unscaled gradients", f"{context.accelerator(call)}.{name}"
         )
+
+
+def _check_arguments(context: Context, call: ast.Call) -> None:
+    """Raises Refusal where the accelerator's method does not do what an argument asks for."""
+    ours = context.runtime == "crosstrain"
+    given = {k.arg: k.value for k in call.keywords}
+    unsupported = given.keys() - (MEANT | MORE if ours else MEANT | {HOW})
+    if unsupported:
+        names = ", ".join(sorted(str(n) for n in unsupported))
+        reason = f"gradients are clipped without {names} there: what that argument asks for would not be done"
+        raise refuse(RULE, call, reason, "leave that argument out")
+    if HOW in given and not ours:
+        context.edits.append(e.RemoveArgument(call, RULE, argument=given[HOW]))

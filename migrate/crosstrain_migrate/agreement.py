@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from crosstrain_migrate.discovery import discover
-from crosstrain_migrate.imports import Project, is_script, mentioned
+from crosstrain_migrate.imports import ImportGraph, Project, is_script, mentioned
 from crosstrain_migrate.outcome import Migrated, display_name
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.roles.program import is_main_test, tree_of
@@ -175,7 +175,7 @@ def _used_by_main(file: Migrated) -> set[str]:
 
 def _neighbours(changed: dict[Path, Migrated]) -> Iterator[tuple[Source, Files]]:
     """Files beside and below the changed ones that may use what changes, each with those that it imports."""
-    known: dict[Path, Source | None] = {}
+    graph = ImportGraph()
     folder = Path(os.path.commonpath([path.parent for path in changed]))
     # An import of one of them names it, or a package that it is in.
     names = {part for path in changed for part in path.relative_to(folder).with_suffix("").parts}
@@ -195,7 +195,7 @@ def _neighbours(changed: dict[Path, Migrated]) -> Iterator[tuple[Source, Files]]
                 continue
         except Unusable:  # nobody asked for it by name, and Python cannot import it either
             continue
-        used = [changed[file.target] for file in Project(source, known).files if file.target in changed]
+        used = [changed[file.target] for file in Project(source, graph).files if file.target in changed]
         if used:
             yield source, used
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from crosstrain_migrate.imports import ImportGraph, Project, is_script
 from crosstrain_migrate.outcome import Migrated
+from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.results import FileResult
 from crosstrain_migrate.roles import program
 from crosstrain_migrate.sources import Source, may_train
@@ -44,11 +45,12 @@ class Unit:
         return _split(self.files, done.result)
 
 
-def units(sources: Iterable[Source]) -> list[Unit]:
+def units(sources: Iterable[Source], progress: Progress | None = None) -> list[Unit]:
     """The scripts among `sources` with their imports, and the files that belong to no script."""
     listed = list(sources)
     graph = ImportGraph(listed)
-    programs = {source.target: one for source in listed if (one := _program(source, graph)) is not None}
+    counted = progress.over(listed, f"imports of {{}} of {len(listed)} files followed") if progress else listed
+    programs = {source.target: one for source in counted if (one := _program(source, graph)) is not None}
     importers = Counter(file.target for one in programs.values() for file in one.files[:-1])
     shared = frozenset(target for target, scripts in importers.items() if scripts > 1)
     found = {target: one.linked(shared) for target, one in programs.items()}

@@ -75,12 +75,15 @@ class Disk:
     def _mode(self, path: str) -> int:
         mode = self._modes.get(path)
         if mode is None:
-            try:
-                mode = os.stat(path).st_mode  # noqa: PTH116 (a Path costs more than the answer)
-            except (OSError, ValueError):
-                mode = 0
-            self._modes[path] = mode
+            mode = self._modes[path] = _mode(path)
         return mode
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 (a Path costs more than the answer)
+    except (OSError, ValueError):
+        return 0
 
 
 class ImportGraph:

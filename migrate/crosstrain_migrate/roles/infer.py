@@ -337,7 +337,9 @@ class Interpreter:
 
     def eval(self, node: ast.expr) -> Values:
         """What `node` may be now; remembers it for `of`."""
-        found = self.supposed(node, evaluate(self, node))
+        found = evaluate(self, node)
+        if self.assumed:
+            found = self.supposed(node, found)
         cell = self.values.cell(node)
         self.merge(cell, found)
         return frozenset(cell)

@@ -477,8 +477,7 @@ class _Sweeper:
         """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
         others = [
             a.name
-            for n in self.facts.nodes
-            if isinstance(n, ast.Import)
+            for n in self.facts.each(ast.Import)
             for a in n.names
             if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
         ]

@@ -110,6 +110,7 @@ def main() -> None:
     last: tuple[Tree, float] | None = None
     with tempfile.TemporaryDirectory() as name:
         os.environ["PYTHONPYCACHEPREFIX"] = name
+        subprocess.run([sys.executable, "-m", "crosstrain_migrate.cli", "--no-cache", str(ROOT / "golden")], capture_output=True)
         for number, tree in enumerate(trees(options.most)):
             folder = Path(name) / str(number)
             folder.mkdir()

@@ -635,10 +635,12 @@ class Facts:
 
 
 def _position(value: Value) -> tuple[int | str, ...]:
-    """Where a value was made, through which call, for which key, and as what: every run lists them alike."""
+    """Where a value was made, through which call, for which key, as what and of which class: every run lists them
+    alike."""
     places = (getattr(value, "site", None), getattr(value, "via", None))
     numbers = [getattr(place, name, 0) for place in places for name in ("lineno", "col_offset")]
-    return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""))
+    of_class = getattr(getattr(value, "cls", None), "lineno", 0)
+    return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""), of_class)
 
 
 def understand(tree: ast.Module) -> Facts:

@@ -134,12 +134,12 @@ class ImportGraph:
         top = module.split(".")[0]
         if top in _FOREIGN:
             return None
-        for root in map(str, self.roots(folder)):
+        # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
+        roots = [folder] if top in sys.stdlib_module_names else self.roots(folder)
+        for root in map(str, roots):
             place = _join(root, top)
             if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
-                # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
-                if root == str(folder) or top not in sys.stdlib_module_names:
-                    return root
+                return root
         return None
 
     def source(self, path: Path, script: Source) -> Source | None:

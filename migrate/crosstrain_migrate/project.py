@@ -49,7 +49,9 @@ def units(sources: Iterable[Source], progress: Progress | None = None) -> list[U
     """The scripts among `sources` with their imports, and the files that belong to no script."""
     listed = list(sources)
     graph = ImportGraph(listed)
-    counted = progress.over(listed, f"imports of {{}} of {len(listed)} files followed") if progress else listed
+    counted = (
+        progress.over(listed, f"imports of {{}} of {len(listed)} files followed") if progress else listed
+    )
     programs = {source.target: one for source in counted if (one := _program(source, graph)) is not None}
     importers = Counter(file.target for one in programs.values() for file in one.files[:-1])
     shared = frozenset(target for target, scripts in importers.items() if scripts > 1)

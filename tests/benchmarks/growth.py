@@ -57,7 +57,9 @@ def modules(folder: Path, count: int) -> None:
     package.mkdir()
     (package / "__init__.py").write_text("")
     for number in range(count):
-        others = sorted({(number * 7 + step + 1) % count for step in range(min(IMPORTS, count - 1))} - {number})
+        others = sorted(
+            {(number * 7 + step + 1) % count for step in range(min(IMPORTS, count - 1))} - {number}
+        )
         imports = "".join(f"from parts import m{other}\n" for other in others)
         (package / f"m{number}.py").write_text(imports + HELPER.format(n=number), encoding="utf-8")
 
@@ -103,14 +105,19 @@ def processor_seconds(folder: Path, rounds: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--most", type=int, default=LINES[-1], help="lines of the longest script [%(default)s]")
+    parser.add_argument(
+        "--most", type=int, default=LINES[-1], help="lines of the longest script [%(default)s]"
+    )
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     print("| what | size | CPU s | growth |\n|---|---:|---:|---:|")
     last: tuple[Tree, float] | None = None
     with tempfile.TemporaryDirectory() as name:
         os.environ["PYTHONPYCACHEPREFIX"] = name
-        subprocess.run([sys.executable, "-m", "crosstrain_migrate.cli", "--no-cache", str(ROOT / "golden")], capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "crosstrain_migrate.cli", "--no-cache", str(ROOT / "golden")],
+            capture_output=True,
+        )
         for number, tree in enumerate(trees(options.most)):
             folder = Path(name) / str(number)
             folder.mkdir()

@@ -102,7 +102,7 @@ def test_progress_counts_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.Mo
     progress = Progress(stream)
     assert list(progress.over("abc", "{} of 3 read")) == ["a", "b", "c"]
     progress.clear()
-    shown = [part for part in stream.getvalue().split("\r\x1b[K")]
+    shown = stream.getvalue().split("\r\x1b[K")
     assert shown == ["", "0 of 3 read", "1 of 3 read", "2 of 3 read", ""]
 
 

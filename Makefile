@@ -76,6 +76,7 @@ verify-soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks.tools
+	$(BIN)/python -m tests.benchmarks.growth
 
 clean:
 	rm -rf $(VENV) $(XLA) .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import os
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from crosstrain_migrate.discovery import discover
-from crosstrain_migrate.imports import Project, is_script, mentioned
+from crosstrain_migrate.imports import ImportGraph, Project, is_script, mentioned
 from crosstrain_migrate.outcome import Migrated, display_name
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.roles.program import is_main_test, tree_of
@@ -26,17 +26,34 @@ Files = list[Migrated]  # one script's: what it imports, then itself
 
 def agreed(programs: list[Files], follow: bool) -> Files:
     """Every file once. A script that cannot be changed without harm to another one is left as it was, and says so."""
-    kept = [files if follow else _alone(files) for files in programs]
+    kept = _Programs([files if follow else _alone(files) for files in programs])
+    around = _Neighbourhood()
     changing = True
     while changing:
         changing = False
-        for number, files in enumerate(kept):
-            reason = _objection(files, [other for other in kept if other is not files])
+        for number, files in enumerate(kept.all):
+            reason = _objection(number, kept, around)
             if reason is not None:
-                kept[number] = _withdrawn(files, *reason)
+                kept.all[number] = _withdrawn(files, *reason)
                 changing = True
-    known = {file.source.target for files in kept for file in files}
-    return _merged([_with_readers(files, known) for files in kept])
+    known = {file.source.target for files in kept.all for file in files}
+    return _merged([_with_readers(files, known, around) for files in kept.all])
+
+
+class _Programs:
+    """All programs of a run, and which of them a file is part of."""
+
+    def __init__(self, programs: list[Files]) -> None:
+        self.all = programs
+        self._numbers: dict[Path, list[int]] = defaultdict(list)
+        for number, files in enumerate(programs):
+            for file in files:
+                self._numbers[file.source.target].append(number)
+
+    def others(self, number: int, targets: Iterable[Path]) -> list[Files]:
+        """The programs beside program `number` that one of these files is part of, in order."""
+        found = {other for target in targets for other in self._numbers.get(target, ())}
+        return [self.all[other] for other in sorted(found - {number})]
 
 
 def _alone(files: Files) -> Files:
@@ -62,8 +79,9 @@ def _unchanged(file: Migrated) -> FileResult:
     return replace(file.result, after=file.result.before, changes=(), findings=found, extras={})
 
 
-def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
-    """Why `files` cannot be changed as they are, and what to do."""
+def _objection(number: int, programs: _Programs, around: _Neighbourhood) -> tuple[str, str] | None:
+    """Why program `number` cannot be changed as it is, and what to do."""
+    files = programs.all[number]
     script = files[-1]
     changed = {file.source.target: file for file in files if file.result.changed}
     for file in changed.values():
@@ -71,7 +89,7 @@ def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
         if names:
             reason = f"{file.name} is a script of its own too, and calls `{min(names)}`, which changes"
             return reason, f"run migrate on {file.name} first, or move what both use into a module"
-    for program in others:
+    for program in programs.others(number, changed):
         for file in program:
             mine = changed.get(file.source.target)
             if mine is None or mine.result.after == file.result.after:
@@ -84,10 +102,8 @@ def _objection(files: Files, others: list[Files]) -> tuple[str, str] | None:
                 if names:
                     return _unmigrated(script, user, mine, names)
     if len(changed) > (script.source.target in changed):
-        for user, used in _neighbours(changed):
-            if is_script(user.code) and not any(
-                user.target == one.source.target for p in others for one in p
-            ):
+        for user, used in around.users(changed):
+            if is_script(user.code) and not programs.others(number, [user.target]):
                 for file in used:
                     names = _used_names(user, file)
                     if names:
@@ -101,13 +117,13 @@ def _unmigrated(script: Migrated, user: Source, file: Migrated, names: set[str])
     return reason, f"name both (migrate {script.name} {name}), or resolve first what keeps {name} from it"
 
 
-def _with_readers(files: Files, known: set[Path]) -> Files:
+def _with_readers(files: Files, known: set[Path], around: _Neighbourhood) -> Files:
     """What nobody asked to migrate and calls what changes (a test, for instance) is named."""
     changed = {file.source.target: file for file in files if file.result.changed}
     if not any(_changed_names(file) for file in changed.values()):
         return files
     said = []
-    for user, used in _neighbours(changed):
+    for user, used in around.users(changed):
         for file in used if user.target not in known else ():
             names = _used_names(user, file)
             if names:
@@ -173,31 +189,68 @@ def _used_by_main(file: Migrated) -> set[str]:
     return {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
 
 
-def _neighbours(changed: dict[Path, Migrated]) -> Iterator[tuple[Source, Files]]:
-    """Files beside and below the changed ones that may use what changes, each with those that it imports."""
-    known: dict[Path, Source | None] = {}
-    folder = Path(os.path.commonpath([path.parent for path in changed]))
-    # An import of one of them names it, or a package that it is in.
-    names = {part for path in changed for part in path.relative_to(folder).with_suffix("").parts}
-    packages = {path.parent for path in changed if (path.parent / "__init__.py").is_file()}
-    names |= {package.name for package in packages}
-    wanted = [name.encode() for file in changed.values() for name in _changed_names(file)]
-    for found, _ in zip(discover([folder]), range(MOST_NEIGHBOURS), strict=False):
-        if isinstance(found, InputError):
-            continue
+class _Neighbourhood:
+    """The files around those that change: each folder is walked once, each file read once."""
+
+    def __init__(self) -> None:
+        self._graph = ImportGraph()
+        self._found: dict[Path, list[Path]] = {}
+        self._read: dict[Path, _Neighbour | None] = {}
+
+    def users(self, changed: dict[Path, Migrated]) -> Iterator[tuple[Source, Files]]:
+        """Files beside and below the changed ones that may use what changes, each with those that it imports."""
+        folder = Path(os.path.commonpath([path.parent for path in changed]))
+        # An import of one of them names it, or a package that it is in.
+        names = {part for path in changed for part in path.relative_to(folder).with_suffix("").parts}
+        packages = {path.parent for path in changed if (path.parent / "__init__.py").is_file()}
+        names |= {package.name for package in packages}
+        wanted = [name.encode() for file in changed.values() for name in _changed_names(file)]
+        for one in self._in(folder):
+            if one.target in changed or not any(name in one.data for name in wanted):
+                continue
+            own = {""} if packages.intersection(one.target.parents) else set()  # `from . import fit`
+            if one.source is None or (names | own).isdisjoint(one.mentions):
+                continue
+            files = Project(one.source, self._graph).files
+            used = [changed[file.target] for file in files if file.target in changed]
+            if used:
+                yield one.source, used
+
+    def _in(self, folder: Path) -> Iterator[_Neighbour]:
+        if folder not in self._found:
+            found = (one for one, _ in zip(discover([folder]), range(MOST_NEIGHBOURS), strict=False))
+            self._found[folder] = [one.path for one in found if not isinstance(one, InputError)]
+        for path in self._found[folder]:
+            if path not in self._read:
+                try:
+                    self._read[path] = _Neighbour(path, *read_bytes(path))
+                except Unusable:  # nobody asked for it by name
+                    self._read[path] = None
+            one = self._read[path]
+            if one is not None:
+                yield one
+
+
+@dataclass(frozen=True)
+class _Neighbour:
+    """A file that nobody asked to migrate."""
+
+    path: Path
+    data: bytes
+    target: Path
+
+    @cached_property
+    def source(self) -> Source | None:
+        """None where Python cannot import it either."""
         try:
-            data, target = read_bytes(found.path)
-            if target in changed or not any(name in data for name in wanted):
-                continue
-            source = decode(found.path, data, target)  # a notebook's code is not what lies on disk
-            own = {""} if packages.intersection(target.parents) else set()  # `from . import fit`
-            if (names | own).isdisjoint(mentioned(source.code)):
-                continue
-        except Unusable:  # nobody asked for it by name, and Python cannot import it either
-            continue
-        used = [changed[file.target] for file in Project(source, known).files if file.target in changed]
-        if used:
-            yield source, used
+            return decode(self.path, self.data, self.target)
+        except Unusable:
+            return None
+
+    @cached_property
+    def mentions(self) -> set[str]:
+        # A notebook's code is not what lies on disk.
+        return mentioned(self.source.code) if self.source is not None else set()
 
 
 def _merged(programs: list[Files]) -> Files:

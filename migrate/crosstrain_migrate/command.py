@@ -15,10 +15,11 @@ from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.discovery import discover
 from crosstrain_migrate.imports import is_script
 from crosstrain_migrate.outcome import Migrated, Outcome
+from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.project import units
 from crosstrain_migrate.results import InputError
 from crosstrain_migrate.sources import NOTEBOOK, STDIN, Source, Unusable, decode, may_train, read_bytes
-from crosstrain_migrate.workers import Migrate, checked, migrate_all, migrate_one
+from crosstrain_migrate.workers import Migrate, checked, collect_rarely, migrate_all, migrate_one
 
 if TYPE_CHECKING:
     from crosstrain_migrate.engine import Options
@@ -37,16 +38,26 @@ class Request:
 
 def run(request: Request, migrate: Migrate) -> Outcome:
     """Migrates every file that the request means; writes them, all or none, in write mode."""
-    read, guests, others = _read_all(request)
+    progress = Progress()
+    try:
+        return _run(request, migrate, progress)
+    finally:
+        progress.clear()
+
+
+def _run(request: Request, migrate: Migrate, progress: Progress) -> Outcome:
+    collect_rarely()
+    read, guests, others = _read_all(request, progress)
     errors = [one for one in read if isinstance(one, InputError)]
     # Alone, a guest holds nothing to migrate; whether it even parses is none of our business.
     found = [
         unit
-        for unit in units(one for one in [*read, *guests] if isinstance(one, Source))
+        for unit in units((one for one in [*read, *guests] if isinstance(one, Source)), progress)
         if len(unit.files) > 1 or unit.whole not in guests
     ]
     programs: list[list[Migrated]] = []
-    for unit, file in zip(found, _results([unit.whole for unit in found], request, migrate), strict=True):
+    results = _results([unit.whole for unit in found], request, migrate, progress)
+    for unit, file in zip(found, results, strict=True):
         if isinstance(file, InputError):
             errors.append(file)
         else:
@@ -70,7 +81,9 @@ def run(request: Request, migrate: Migrate) -> Outcome:
     return Outcome(tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
 
 
-def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source], list[Path]]:
+def _read_all(
+    request: Request, progress: Progress
+) -> tuple[list[Source | InputError], list[Source], list[Path]]:
     """The files to look into (or why one cannot be), those that may train through what they import, and all that hold
     no training code themselves.
 
@@ -79,7 +92,7 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source]
     read: list[Source | InputError] = []
     others: list[tuple[Path, bytes, Path]] = []
     trains = False
-    for found in discover(request.paths, request.exclude):
+    for found in progress.over(discover(request.paths, request.exclude), "{} files read"):
         if isinstance(found, InputError):
             read.append(found)
             continue
@@ -102,10 +115,12 @@ def _read_all(request: Request) -> tuple[list[Source | InputError], list[Source]
     return read, guests, [target for _, _, target in others]
 
 
-def _results(sources: list[Source], request: Request, migrate: Migrate) -> Iterator[Migrated | InputError]:
+def _results(
+    sources: list[Source], request: Request, migrate: Migrate, progress: Progress
+) -> Iterator[Migrated | InputError]:
     """Each file's result, in order: from an earlier run where the text, the options and the tool are the same."""
     if not request.cache:
-        yield from migrate_all(sources, request.options, migrate)
+        yield from migrate_all(sources, request.options, migrate, progress)
         return
     cache = Cache(repr((request.options, migrate.__module__, migrate.__qualname__)))
     known = [cache.get(source.path, source.text) for source in sources]
@@ -113,6 +128,7 @@ def _results(sources: list[Source], request: Request, migrate: Migrate) -> Itera
         [source for source, result in zip(sources, known, strict=True) if result is None],
         request.options,
         migrate,
+        progress,
     )
     for source, result in zip(sources, known, strict=True):
         if result is not None:

@@ -28,9 +28,10 @@ TRAINERS = {
 HIDDEN = {"timm.utils.NativeScaler": "timm's NativeScaler", "timm.utils.ApexScaler": "timm's ApexScaler"}
 
 _PACKAGES = dict.fromkeys(name.split(".")[0] for name in (*FRAMEWORKS, *TRAINERS, *HIDDEN))
-_IMPORTS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACKAGES).encode(), re.MULTILINE)
+# A line end is found faster than the start of a line.
+_IMPORTS = re.compile(rb"\n[ \t]*(?:import|from)[ \t]+(?:%s)\b" % "|".join(_PACKAGES).encode())
 
 
 def may_be_imported(data: bytes) -> bool:
     """The cheap test: whether a text imports a package that has one of them."""
-    return _IMPORTS.search(data) is not None
+    return _IMPORTS.search(b"\n" + data) is not None

@@ -1,15 +1,20 @@
-"""Which files of its own project a file imports. Found by text and on disk: nothing is parsed, nothing is run."""
+"""Which files of its own project a file imports. Found by text and on disk: nothing is run."""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from crosstrain_migrate.sources import Source, Unusable, read
+from crosstrain_migrate.roles.program import MARKER, tree_of
+from crosstrain_migrate.sources import UNPARSABLE, Source, Unusable, read
+from crosstrain_migrate.suppress import skips_file
+
+Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names asked of it
 
 # What marks the top folder of a project; absolute imports are looked up no higher.
 _TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
@@ -36,6 +41,8 @@ _IMPORT = re.compile(
     re.M,
 )
 _NAME = re.compile(rb"[A-Za-z_]\w*(?:[ \t]+as[ \t]+\w+)?|\*")
+_PACKAGE = "__init__.py"
+_join = os.path.join  # joining Paths takes longer than asking the file system about the result
 _SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
 
 
@@ -50,107 +57,204 @@ def is_script(data: bytes) -> bool:
     return _SCRIPT.search(data) is not None
 
 
-class Project:
-    """The files around one script, read once. `roots` are the folders absolute imports are looked up in."""
+class Disk:
+    """What is a file and what a folder, by path: the file system is asked about each path once."""
 
-    def __init__(self, script: Source, known: dict[Path, Source | None]) -> None:
+    def __init__(self) -> None:
+        self._modes: dict[str, int] = {}
+
+    def is_file(self, path: str) -> bool:
+        return stat.S_ISREG(self._mode(path))
+
+    def is_folder(self, path: str) -> bool:
+        return stat.S_ISDIR(self._mode(path))
+
+    def exists(self, path: str) -> bool:
+        return self._mode(path) != 0
+
+    def _mode(self, path: str) -> int:
+        mode = self._modes.get(path)
+        if mode is None:
+            mode = self._modes[path] = _mode(path)
+        return mode
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 (a Path costs more than the answer)
+    except (OSError, ValueError):
+        return 0
+
+
+class ImportGraph:
+    """Which file of a project imports which, for every script of a run.
+
+    Each file is read, parsed and searched for imports once, each import looked up once for every folder with scripts.
+    """
+
+    def __init__(self, sources: Iterable[Source] = ()) -> None:
+        self._sources: dict[Path, Source | None] = {source.target: source for source in sources}
+        self._disk = Disk()
+        self._roots: dict[Path, tuple[Path, ...]] = {}
+        self._statements: dict[Path, list[Statement]] = {}
+        self._imported: dict[tuple[Path, Path], list[Path]] = {}
+        self._links: dict[Path, bool] = {}
+
+    def roots(self, folder: Path) -> tuple[Path, ...]:
+        """The folder of a script, which Python looks into first, and the folders above it up to the project's top."""
+        found = self._roots.get(folder)
+        if found is None:
+            found = self._roots[folder] = _roots(folder, self._disk)
+        return found
+
+    def imported(self, source: Source, folder: Path) -> list[Path]:
+        """The files that `source` imports itself when a script in `folder` runs, packages' `__init__.py` included."""
+        key = (source.target, folder)
+        found = self._imported.get(key)
+        if found is None:
+            found = self._imported[key] = self._looked_up(source, folder)
+        return found
+
+    def _looked_up(self, source: Source, folder: Path) -> list[Path]:
+        statements = self._statements.get(source.target)
+        if statements is None:
+            statements = self._statements[source.target] = list(dict.fromkeys(_imports(source.code)))
+        found: dict[str, None] = {}
+        for level, module, names in statements:
+            base = self._base(source.target, folder, level, module)
+            if base is not None:
+                found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
+        found.pop(str(source.target), None)
+        return [Path(path) for path in found]
+
+    def _base(self, target: Path, folder: Path, level: int, module: str) -> str | None:
+        """The folder that `module` is looked up in."""
+        if level:
+            return str(target.parents[level - 1]) if level <= len(target.parents) else None
+        top = module.split(".")[0]
+        if top in _FOREIGN:
+            return None
+        # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
+        roots = [folder] if top in sys.stdlib_module_names else self.roots(folder)
+        for root in map(str, roots):
+            place = _join(root, top)
+            if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
+                return root
+        return None
+
+    def source(self, path: Path, script: Source) -> Source | None:
+        """A file that `script` imports; None where it cannot be used."""
+        if path == script.target:
+            return script
+        if path not in self._sources:
+            try:
+                shown = Path(os.path.relpath(path, script.target.parent))
+                self._sources[path] = read(_normal(script.path.parent / shown))
+            except Unusable:
+                self._sources[path] = None  # Python will say so when the script is run
+        return self._sources[path]
+
+    def links(self, source: Source) -> bool:
+        """Whether a file can be a part of a program."""
+        found = self._links.get(source.target)
+        if found is None:
+            found = self._links[source.target] = not skips_file(source.text) and _parses(source.text)
+        return found
+
+
+class Project:
+    """The files around one script. `roots` are the folders absolute imports are looked up in.
+
+    `noticed` is told of each file as soon as it is found, and may raise to end the search.
+    """
+
+    def __init__(
+        self, script: Source, graph: ImportGraph, noticed: Callable[[Source], None] = lambda _: None
+    ) -> None:
         self.script = script
-        self.roots = _roots(script.target)
-        self._known = known  # files read so far, for every script of the run; None: cannot be used
+        self._graph = graph
+        self._folder = script.target.parent
+        self._noticed = noticed
+        self.roots = graph.roots(self._folder)
 
     @cached_property
     def files(self) -> list[Source]:
         """The script's local imports in the order in which they run, and the script."""
         found: dict[Path, None] = {}
         self._follow(self.script, found, set())
-        return [source for source in map(self._source, found) if source is not None]
+        sources = (self._graph.source(path, self.script) for path in found)
+        return [source for source in sources if source is not None]
 
     def _follow(self, source: Source, found: dict[Path, None], begun: set[Path]) -> None:
         begun.add(source.target)
+        self._noticed(source)
         for target in self.imported(source):
-            inner = self._source(target)
+            inner = self._graph.source(target, self.script)
             if inner is not None and inner.target not in begun:
                 self._follow(inner, found, begun)
         found[source.target] = None
 
     def imported(self, source: Source) -> list[Path]:
-        """The files that `source` imports itself, packages' `__init__.py` included."""
-        found: dict[Path, None] = {}
-        for level, module, names in _imports(source.code):
-            for base in self._bases(source.target, level, module):
-                found.update(dict.fromkeys(_chain(base, module, names)))
-                if found:
-                    break
-        return [path for path in found if path != source.target]
+        return self._graph.imported(source, self._folder)
 
-    def _bases(self, target: Path, level: int, module: str) -> list[Path]:
-        if level:
-            return [target.parents[level - 1]] if level <= len(target.parents) else []
-        top = module.split(".")[0]
-        if top in _FOREIGN:
-            return []
-        local = [root for root in self.roots if (root / f"{top}.py").is_file() or (root / top).is_dir()]
-        # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
-        own = [root for root in local if root == self.roots[0] or top not in sys.stdlib_module_names]
-        return own[:1]
 
-    def _source(self, path: Path) -> Source | None:
-        if path == self.script.target:
-            return self.script
-        if path not in self._known:
-            try:
-                shown = Path(os.path.relpath(path, self.script.target.parent))
-                self._known[path] = read(_normal(self.script.path.parent / shown))
-            except Unusable:
-                self._known[path] = None  # Python will say so when the script is run
-        return self._known[path]
+def _parses(text: str) -> bool:
+    if MARKER in text:
+        return False
+    try:
+        tree_of(text)
+    except UNPARSABLE:
+        return False
+    return True
 
 
 def _normal(path: Path) -> Path:
     return Path(os.path.normpath(path))
 
 
-def _roots(script: Path) -> list[Path]:
-    """The script's folder, which Python looks into first, and the folders above it up to the project's top."""
-    folders = [script.parent, *script.parent.parents]
+def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
+    folders = [folder, *folder.parents]
     top = next(
-        (n for n, folder in enumerate(folders[:6]) if any((folder / name).exists() for name in _TOPS)), 0
+        (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), name)) for name in _TOPS)),
+        0,
     )
     package = 0
-    while (folders[package] / "__init__.py").is_file() and package + 1 < len(folders):
+    while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):
         package += 1
-    return folders[: max(top, package) + 1]
+    return tuple(folders[: max(top, package) + 1])
 
 
-def _imports(data: bytes) -> Iterator[tuple[int, str, list[str]]]:
+def _imports(data: bytes) -> Iterator[Statement]:
     """(level, dotted module, names asked of it) of every import statement."""
     for match in _IMPORT.finditer(data):
         if match["modules"] is not None:
             for part in match["modules"].split(b","):
                 words = part.split()
                 if words:
-                    yield 0, words[0].decode(), []
+                    yield 0, words[0].decode(), ()
             continue
-        names = [found.split()[0].decode() for found in _NAME.findall(match["names"])]
+        names = tuple(found.split()[0].decode() for found in _NAME.findall(match["names"]))
         yield len(match["dots"]), match["module"].decode(), names
 
 
-def _chain(base: Path, module: str, names: list[str]) -> Iterator[Path]:
+def _chain(base: str, module: str, names: Sequence[str], disk: Disk) -> Iterator[str]:
     """The files that importing `names` from `module` below `base` runs."""
     folder = base
     for part in filter(None, module.split(".")):
-        if (folder / "__init__.py").is_file() and folder != base:
-            yield folder / "__init__.py"
-        if (folder / f"{part}.py").is_file() and not (folder / part / "__init__.py").is_file():
-            yield folder / f"{part}.py"
+        package, inner = _join(folder, _PACKAGE), _join(folder, part)
+        if folder != base and disk.is_file(package):
+            yield package
+        if disk.is_file(f"{inner}.py") and not disk.is_file(_join(inner, _PACKAGE)):
+            yield f"{inner}.py"
             return
-        folder /= part
-    if not folder.is_dir():
+        folder = inner
+    if not disk.is_folder(folder):
         return
-    if (folder / "__init__.py").is_file() and (module or folder == base):
-        yield folder / "__init__.py"
-    for name in names:
-        if (folder / f"{name}.py").is_file():
-            yield folder / f"{name}.py"
-        elif (folder / name / "__init__.py").is_file():
-            yield folder / name / "__init__.py"
+    package = _join(folder, _PACKAGE)
+    if (module or folder == base) and disk.is_file(package):
+        yield package
+    for inner in (_join(folder, name) for name in names):
+        if disk.is_file(f"{inner}.py"):
+            yield f"{inner}.py"
+        elif disk.is_file(_join(inner, _PACKAGE)):
+            yield _join(inner, _PACKAGE)

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crosstrain_migrate.imports import Project, is_script
+from crosstrain_migrate.imports import ImportGraph, Project, is_script
 from crosstrain_migrate.outcome import Migrated
+from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.results import FileResult
 from crosstrain_migrate.roles import program
-from crosstrain_migrate.sources import UNPARSABLE, Source, may_train
+from crosstrain_migrate.sources import Source, may_train
 from crosstrain_migrate.suppress import skips_file
 
 # Beyond these a script is understood without its imports: a library's internals are not what trains.
@@ -44,11 +45,14 @@ class Unit:
         return _split(self.files, done.result)
 
 
-def units(sources: Iterable[Source]) -> list[Unit]:
+def units(sources: Iterable[Source], progress: Progress | None = None) -> list[Unit]:
     """The scripts among `sources` with their imports, and the files that belong to no script."""
     listed = list(sources)
-    known: dict[Path, Source | None] = {source.target: source for source in listed}
-    programs = {source.target: one for source in listed if (one := _program(source, known)) is not None}
+    graph = ImportGraph(listed)
+    counted = (
+        progress.over(listed, f"imports of {{}} of {len(listed)} files followed") if progress else listed
+    )
+    programs = {source.target: one for source in counted if (one := _program(source, graph)) is not None}
     importers = Counter(file.target for one in programs.values() for file in one.files[:-1])
     shared = frozenset(target for target, scripts in importers.items() if scripts > 1)
     found = {target: one.linked(shared) for target, one in programs.items()}
@@ -90,35 +94,44 @@ class _Program:
         return Unit(self.files, Linked(source.path, source.target, source.data, text, source.encoding))
 
 
-def _program(source: Source, known: dict[Path, Source | None]) -> _Program | None:
+def _program(source: Source, graph: ImportGraph) -> _Program | None:
     """The program of a script that trains, itself or in what it imports; None for anything else."""
     if not _runs(source) or skips_file(source.text):
         return None
-    project = Project(source, known)
+    project = Project(source, graph, _Limit(source, graph).count)
     if not project.imported(source):
         return None
-    files = [file for file in project.files if file is source or _links(file)]
-    size = sum(len(file.code) for file in files)
-    if len(files) == 1 or len(files) > MOST_FILES or size > MOST_BYTES:
+    try:
+        files = [file for file in project.files if file is source or graph.links(file)]
+    except _TooLarge:
+        return None
+    if len(files) == 1:
         return None
     # A module with the loop in it need not name torch itself.
-    if not may_train(b"\n".join(file.code for file in files)) or not _parses(source.text):
+    if not may_train(b"\n".join(file.code for file in files)) or not graph.links(source):
         return None
-    return _Program(tuple(files), tuple(project.roots))
+    return _Program(tuple(files), project.roots)
 
 
-def _links(file: Source) -> bool:
-    return not skips_file(file.text) and _parses(file.text)
+class _TooLarge(Exception):
+    pass
 
 
-def _parses(text: str) -> bool:
-    if program.MARKER in text:
-        return False
-    try:
-        program.tree_of(text)
-    except UNPARSABLE:
-        return False
-    return True
+class _Limit:
+    """Ends the search for a script's files at the first one that is too many."""
+
+    def __init__(self, script: Source, graph: ImportGraph) -> None:
+        self._script = script
+        self._graph = graph
+        self._files = self._bytes = 0
+
+    def count(self, file: Source) -> None:
+        if file is not self._script and not self._graph.links(file):
+            return
+        self._files += 1
+        self._bytes += len(file.code)
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+            raise _TooLarge
 
 
 # -- from one result to each file's own ----------------------------------------------------------------------

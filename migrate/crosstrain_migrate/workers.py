@@ -10,15 +10,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crosstrain_migrate.outcome import Migrated
+from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.results import FileResult, InputError
 from crosstrain_migrate.sources import Source, Unusable, syntax_problem
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from multiprocessing.process import BaseProcess
 
     from crosstrain_migrate.engine import Options
@@ -32,20 +34,24 @@ _ALLOCATIONS, _GENERATIONS = 50_000, 5
 _BYTES_PER_PROCESS = 30_000
 
 
-def migrate_all(
-    sources: Sequence[Source], options: Options, migrate: Migrate
-) -> Iterator[Migrated | InputError]:
-    """Each file's result, in order."""
+def collect_rarely() -> None:
+    """Tells Python how this program uses memory."""
     gc.freeze()  # what is loaded stays: looking through all of it once takes as long as understanding a script
     gc.set_threshold(_ALLOCATIONS, _GENERATIONS, _GENERATIONS)
+
+
+def migrate_all(
+    sources: Sequence[Source], options: Options, migrate: Migrate, progress: Progress
+) -> Iterator[Migrated | InputError]:
+    """Each file's result, in order."""
+    collect_rarely()
     total = sum(len(source.data) for source in sources)
     processes = min(len(sources), _processors(), total // _BYTES_PER_PROCESS)
-    results: Iterator[Migrated | InputError]
     if processes > 1:
-        results = _in_processes(sources, options, migrate, processes)
+        yield from _in_processes(sources, options, migrate, processes, progress)
     else:
-        results = (migrate_one(source, options, migrate) for source in sources)
-    yield from _with_progress(results, len(sources))
+        for source in progress.over(sources, f"{{}} of {len(sources)} scripts migrated"):
+            yield migrate_one(source, options, migrate)
 
 
 def _processors() -> int:
@@ -79,7 +85,7 @@ def checked(file: Migrated) -> Migrated | InputError:
 
 
 def _in_processes(
-    sources: Sequence[Source], options: Options, migrate: Migrate, processes: int
+    sources: Sequence[Source], options: Options, migrate: Migrate, processes: int, progress: Progress
 ) -> Iterator[Migrated | InputError]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -96,6 +102,8 @@ def _in_processes(
             workers = multiprocessing.active_children()
             for number, source in enumerate(sources):
                 future = futures[number]
+                if progress.is_shown:
+                    _watch(future, futures.values(), progress)
                 if not isinstance(future.exception(), BrokenProcessPool):
                     yield future.result()
                 elif any(_interrupted(worker) for worker in workers):
@@ -105,6 +113,14 @@ def _in_processes(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _watch(future: Future[Any], every: Collection[Future[Any]], progress: Progress) -> None:
+    """Waits for one result, and says how many there are."""
+    from concurrent.futures import wait
+
+    while wait([future], timeout=0.1).not_done:
+        progress.say(f"{sum(one.done() for one in every)} of {len(every)} scripts migrated")
 
 
 def _interrupted(worker: BaseProcess) -> bool:
@@ -143,21 +159,3 @@ def _end_with_the_parent(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _with_progress(results: Iterator[Migrated | InputError], total: int) -> Iterator[Migrated | InputError]:
-    """Counts on a terminal, once it has taken more than a second."""
-    if not sys.stderr.isatty():
-        yield from results
-        return
-    start = shown = time.monotonic()
-    try:
-        for done, result in enumerate(results, 1):
-            yield result
-            now = time.monotonic()
-            if now - start > 1 and now - shown > 0.1:
-                shown = now
-                print(f"\r{done} of {total} files", end="", file=sys.stderr, flush=True)
-    finally:
-        if shown > start:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .infer import Interpreter
 
 
+_ABSENT = frozenset({Absent()})
+
+
 def evaluate(interp: Interpreter, node: ast.expr) -> Values:
     return _EVALUATORS.get(type(node), _parts)(interp, node)
 
@@ -47,33 +50,39 @@ def _parts(interp: Interpreter, node: ast.expr) -> Values:
 
 
 def _name(interp: Interpreter, node: ast.Name) -> Values:
-    scope = interp.table.of_node[node].resolve(node.id)
-    if scope is None:
-        return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
     reaching = interp.reaching.get(node)
     if reaching is not None:
-        found = frozenset(v for d in reaching for v in interp.definitions[d])
+        definitions = interp.definitions
+        found = frozenset().union(*[definitions[d] for d in reaching])
     else:
+        scope = interp.table.of_node[node].resolve(node.id)
+        if scope is None:
+            return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
         found = frozenset(interp.env[scope, node.id])
-    parent = interp.table.parents.get(node)
-    if not (isinstance(parent, ast.Call) and parent.func is node):
-        interp.escaped.update(v.node for v in found if isinstance(v, Function))
+    functions = [v.node for v in found if v.__class__ is Function]
+    if functions and not _is_called(interp, node):
+        interp.escaped.update(functions)
     return found
+
+
+def _is_called(interp: Interpreter, node: ast.expr) -> bool:
+    parent = interp.table.parents.get(node)
+    return isinstance(parent, ast.Call) and parent.func is node
 
 
 def _attribute(interp: Interpreter, node: ast.Attribute) -> Values:
     found: set[Value] = set()
     for owner in _present(interp.eval(node.value)):
         found |= attribute(interp, owner, node.attr, node)
-    parent = interp.table.parents.get(node)
-    if not (isinstance(parent, ast.Call) and parent.func is node):
-        interp.escaped.update(v.function.node for v in found if isinstance(v, Method))
+    functions = [v.function.node for v in found if v.__class__ is Method]
+    if functions and not _is_called(interp, node):
+        interp.escaped.update(functions)
     return frozenset(found)
 
 
 def _present(owners: Values) -> Values:
     """Without None, if it may be anything else: None has no attributes and no items."""
-    return frozenset(v for v in owners if not isinstance(v, Absent)) or owners
+    return owners - _ABSENT or owners
 
 
 def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:

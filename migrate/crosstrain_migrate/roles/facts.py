@@ -100,7 +100,19 @@ class Facts:
         """The nodes of some kinds, in the order of `nodes`."""
         found = self._of_kinds.get(kinds)
         if found is None:
-            found = self._of_kinds[kinds] = [node for node in self.nodes if isinstance(node, kinds)]
+            parts = [self._by_class.get(kind, []) for kind in kinds if not kind.__subclasses__()]
+            if len(parts) == len(kinds) == 1:
+                found = parts[0]
+            else:
+                found = [node for node in self.nodes if isinstance(node, kinds)]
+            self._of_kinds[kinds] = found
+        return found
+
+    @cached_property
+    def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
+        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        for node in self.nodes:
+            found[node.__class__].append(node)
         return found
 
     @cached_property
@@ -172,8 +184,18 @@ class Facts:
         return {v.path for v in self.of(node) if isinstance(v, Symbol)}
 
     def calls_to(self, *paths: str) -> list[ast.Call]:
-        wanted = set(paths)
-        return [c for c in self.calls if self.paths(c.func) & wanted]
+        if len(paths) == 1:
+            return self._calls_by_path.get(paths[0], [])
+        wanted = {call for path in paths for call in self._calls_by_path.get(path, ())}
+        return [call for call in self.calls if call in wanted] if wanted else []
+
+    @cached_property
+    def _calls_by_path(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.calls:
+            for path in self.paths(call.func):
+                found[path].append(call)
+        return found
 
     def method_calls(self, name: str) -> list[ast.Call]:
         return [c for c in self.calls if isinstance(c.func, ast.Attribute) and c.func.attr == name]
@@ -613,10 +635,12 @@ class Facts:
 
 
 def _position(value: Value) -> tuple[int | str, ...]:
-    """Where a value was made, through which call, for which key, and as what: every run lists them alike."""
+    """Where a value was made, through which call, for which key, as what and of which class: every run lists them
+    alike."""
     places = (getattr(value, "site", None), getattr(value, "via", None))
     numbers = [getattr(place, name, 0) for place in places for name in ("lineno", "col_offset")]
-    return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""))
+    of_class = getattr(getattr(value, "cls", None), "lineno", 0)
+    return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""), of_class)
 
 
 def understand(tree: ast.Module) -> Facts:

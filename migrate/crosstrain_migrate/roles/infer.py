@@ -42,7 +42,7 @@ from .values import (
     Values,
 )
 from .walks import walk
-from .widening import CROWD, WIDEN_ABOVE, covered, is_attribute, widen
+from .widening import COVERABLE, CROWD, WIDEN_ABOVE, covered, is_attribute, widen
 from .wrappers import moving_wrappers
 
 MAX_PASSES = 40
@@ -191,7 +191,12 @@ class Interpreter:
     def merge(self, target: Cell, new: Iterable[Value]) -> None:
         if target.issuperset(new):
             return
-        fresh = [value for value in new if value not in target and not covered(value, target, self.heap)]
+        fresh = [
+            value
+            for value in new
+            if value not in target
+            and not (value.__class__ in COVERABLE and covered(value, target, self.heap))
+        ]
         if len(target) + len(fresh) > CROWD:
             fresh = [value for value in fresh if not is_attribute(value)] or [*UNKNOWN - target]
             fresh = self._as_one(target, fresh)
@@ -200,7 +205,8 @@ class Interpreter:
         target.update(fresh)
         if len(target) > WIDEN_ABOVE:
             widen(target)
-        self.watch.changed(target.readers)
+        if target.readers:
+            self.watch.changed(target.readers)
         self.changed = True
 
     def _as_one(self, target: Cell, fresh: list[Value]) -> list[Value]:
@@ -337,7 +343,9 @@ class Interpreter:
 
     def eval(self, node: ast.expr) -> Values:
         """What `node` may be now; remembers it for `of`."""
-        found = self.supposed(node, evaluate(self, node))
+        found = evaluate(self, node)
+        if self.assumed:
+            found = self.supposed(node, found)
         cell = self.values.cell(node)
         self.merge(cell, found)
         return frozenset(cell)

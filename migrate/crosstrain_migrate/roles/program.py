@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
+from .walks import statements
+
 MARKER = "'crosstrain file "
 LOCAL = "//"  # before the path of a linked file or folder in a Symbol
 
@@ -125,7 +127,7 @@ def is_main_test(node: ast.AST) -> bool:
 
 def _spell_out_stars(region: Region, links: Links) -> None:
     """`from .layers import *` names what it brings in, so that nobody has to know of stars."""
-    for node in ast.walk(region):
+    for node in statements(region):
         if not isinstance(node, ast.ImportFrom) or node.names[0].name != "*":
             continue
         source = links.region(links.find(region, node.level, node.module or ""))

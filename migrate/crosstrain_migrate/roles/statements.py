@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import attributes, lifetimes
@@ -31,8 +32,9 @@ def run_body(interp: Interpreter, body: list[ast.stmt]) -> None:
         if statement in interp.constants.dead:
             continue
         if statement in interp.watch.settled:
-            for suite in _inner_suites(statement):
-                run_body(interp, suite)
+            for name in _SUITES.get(type(statement), ()):
+                for suite in _suites(getattr(statement, name)):
+                    run_body(interp, suite)
             continue
         outer = interp.watch.enter(statement)
         _EFFECTS.get(type(statement), _run_parts)(interp, statement)
@@ -149,20 +151,26 @@ def _return(interp: Interpreter, node: ast.Return) -> None:
         interp.merge(interp.returns.cell(function), values)
 
 
-def _inner_suites(node: ast.stmt) -> Iterable[list[ast.stmt]]:
-    """The suites that belong to a statement of this scope, in the order in which they stand."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or not (
-        hasattr(node, "body") or isinstance(node, ast.Match)
-    ):
-        return
-    for name in node._fields:
-        parts = getattr(node, name)
-        if isinstance(parts, list) and parts:
-            if isinstance(parts[0], ast.stmt):
-                yield parts
-            elif isinstance(parts[0], ast.ExceptHandler | ast.match_case):
-                for part in parts:
-                    yield part.body
+# The fields with the suites that belong to a statement of this scope, in the order in which they stand.
+_SUITES: dict[type[ast.stmt], tuple[str, ...]] = {
+    ast.If: ("body", "orelse"),
+    ast.For: ("body", "orelse"),
+    ast.AsyncFor: ("body", "orelse"),
+    ast.While: ("body", "orelse"),
+    ast.With: ("body",),
+    ast.AsyncWith: ("body",),
+    ast.Try: ("body", "handlers", "orelse", "finalbody"),
+    ast.Match: ("cases",),
+}
+if sys.version_info >= (3, 11):
+    _SUITES[ast.TryStar] = _SUITES[ast.Try]
+
+
+def _suites(field: list[Any]) -> list[list[ast.stmt]]:
+    """A suite itself, or those of handlers and cases."""
+    if field and isinstance(field[0], ast.ExceptHandler | ast.match_case):
+        return [part.body for part in field]
+    return [field] if field else []
 
 
 _EFFECTS: dict[type[ast.stmt], Callable[[Interpreter, Any], None]] = {

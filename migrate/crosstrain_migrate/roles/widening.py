@@ -13,6 +13,9 @@ DEEPEST, CROWD = 4, 40
 LONGEST = 6  # parts of a dotted name that surely names something in a module
 
 
+COVERABLE = frozenset({Sequence, Shard})  # the kinds of values that `covered` may be true of
+
+
 def covered(value: Value, values: set[Value], heap: Heap) -> bool:
     """Whether a widened value already stands for this one: without this test, sets would grow and shrink for ever."""
     if isinstance(value, Sequence):

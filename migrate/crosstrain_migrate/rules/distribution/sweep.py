@@ -297,11 +297,16 @@ class _Sweeper:
         return any(isinstance(n.ctx, ast.Load) for n in self.facts.mentions(scope, name))
 
     def _attribute_read(self, name: str) -> bool:
-        if name in self.now.attributes:
-            return True
-        return any(isinstance(n, ast.Constant) and n.value == name for n in self.facts.nodes) and any(
-            isinstance(n, ast.Name) and n.id in {"getattr", "vars", "asdict"} for n in self.facts.nodes
-        )
+        return name in self.now.attributes or (name in self._texts and self._asks_by_name)
+
+    @cached_property
+    def _texts(self) -> frozenset[str]:
+        values = (node.value for node in self.facts.each(ast.Constant))
+        return frozenset(value for value in values if isinstance(value, str))
+
+    @cached_property
+    def _asks_by_name(self) -> bool:
+        return any(self.facts.names.get(name) for name in ("getattr", "vars", "asdict"))
 
     def _repeated(self) -> None:
         """`self.model = model` for the second time, where a wrapper stood between the two."""
@@ -387,15 +392,22 @@ class _Sweeper:
 
     def _kept_in(self, function: FunctionNode, name: str) -> list[ast.Assign]:
         """The assignments of a parameter to one attribute, if it is used for nothing else."""
-        loads = [
-            n
-            for n in self.facts.names.get(name, ())
-            if isinstance(n.ctx, ast.Load) and self.facts.table.is_inside(n, function)
-        ]
+        loads = self._loads.get((function, name), [])
         parents = [self.facts.table.parents.get(n) for n in loads]
         stores = [p for p in parents if isinstance(p, ast.Assign) and isinstance(p.targets[0], ast.Attribute)]
         targets = {ast.unparse(s.targets[0]) for s in stores if len(s.targets) == 1}
         return stores if len(stores) == len(loads) and len(targets) == 1 else []
+
+    @cached_property
+    def _loads(self) -> dict[tuple[ast.AST, str], list[ast.Name]]:
+        """The reads of each name in each function, those in functions inside it too."""
+        found: dict[tuple[ast.AST, str], list[ast.Name]] = defaultdict(list)
+        for node in self.facts.each(ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                for around in self.facts.table.ancestors(node):
+                    if isinstance(around, FunctionNode):
+                        found[around, node.id].append(node)
+        return found
 
     def _only_given_on(self, stores: list[ast.Assign]) -> list[ast.AST]:
         """The reads of the attribute that these assignments fill, if each of them is an argument of a call."""
@@ -407,8 +419,7 @@ class _Sweeper:
         ]
         if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
             return []
-        named = any(isinstance(n, ast.Constant) and n.value == target.attr for n in self.facts.nodes)
-        return [] if named or self._shown_whole(target.value) else reads
+        return [] if target.attr in self._texts or self._shown_whole(target.value) else reads
 
     def _sites(self, function: FunctionNode) -> list[ast.Call]:
         return [site for site in self._all_sites(function) if site in self._in_place]
@@ -466,8 +477,7 @@ class _Sweeper:
         """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
         others = [
             a.name
-            for n in self.facts.nodes
-            if isinstance(n, ast.Import)
+            for n in self.facts.each(ast.Import)
             for a in n.names
             if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
         ]

@@ -11,9 +11,11 @@ from functools import cached_property
 from pathlib import Path
 
 from crosstrain_migrate.roles.program import MARKER, tree_of
+from crosstrain_migrate.search_path import added_folders
 from crosstrain_migrate.sources import UNPARSABLE, Source, Unusable, read
 from crosstrain_migrate.suppress import skips_file
 
+Roots = tuple[Path, ...]  # the folders that Python looks into for an absolute import, in this order
 Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names asked of it
 
 # What marks the top folder of a project; absolute imports are looked up no higher.
@@ -89,7 +91,8 @@ def _mode(path: str) -> int:
 class ImportGraph:
     """Which file of a project imports which, for every script of a run.
 
-    Each file is read, parsed and searched for imports once, each import looked up once for every folder with scripts.
+    Each file is read, parsed and searched for imports once, each import looked up once for every list of folders that
+    scripts look into.
     """
 
     def __init__(self, sources: Iterable[Source] = ()) -> None:
@@ -97,7 +100,8 @@ class ImportGraph:
         self._disk = Disk()
         self._roots: dict[Path, tuple[Path, ...]] = {}
         self._statements: dict[Path, list[Statement]] = {}
-        self._imported: dict[tuple[Path, Path], list[Path]] = {}
+        self._added: dict[Path, tuple[Path, ...]] = {}
+        self._imported: dict[tuple[Path, Roots], list[Path]] = {}
         self._links: dict[Path, bool] = {}
 
     def roots(self, folder: Path) -> tuple[Path, ...]:
@@ -107,27 +111,35 @@ class ImportGraph:
             found = self._roots[folder] = _roots(folder, self._disk)
         return found
 
-    def imported(self, source: Source, folder: Path) -> list[Path]:
-        """The files that `source` imports itself when a script in `folder` runs, packages' `__init__.py` included."""
-        key = (source.target, folder)
-        found = self._imported.get(key)
+    def added(self, source: Source) -> tuple[Path, ...]:
+        """The folders that a file adds to `sys.path`."""
+        found = self._added.get(source.target)
         if found is None:
-            found = self._imported[key] = self._looked_up(source, folder)
+            named = map(Path, added_folders(source.text, source.target)) if b"sys.path" in source.code else ()
+            found = self._added[source.target] = tuple(p for p in named if self._disk.is_folder(str(p)))
         return found
 
-    def _looked_up(self, source: Source, folder: Path) -> list[Path]:
+    def imported(self, source: Source, roots: Roots) -> list[Path]:
+        """The files that `source` imports itself where Python looks into `roots`, packages' `__init__.py` included."""
+        key = (source.target, roots)
+        found = self._imported.get(key)
+        if found is None:
+            found = self._imported[key] = self._looked_up(source, roots)
+        return found
+
+    def _looked_up(self, source: Source, roots: Roots) -> list[Path]:
         statements = self._statements.get(source.target)
         if statements is None:
             statements = self._statements[source.target] = list(dict.fromkeys(_imports(source.code)))
         found: dict[str, None] = {}
         for level, module, names in statements:
-            base = self._base(source.target, folder, level, module)
+            base = self._base(source.target, roots, level, module)
             if base is not None:
                 found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
         found.pop(str(source.target), None)
         return [Path(path) for path in found]
 
-    def _base(self, target: Path, folder: Path, level: int, module: str) -> str | None:
+    def _base(self, target: Path, roots: Roots, level: int, module: str) -> str | None:
         """The folder that `module` is looked up in."""
         if level:
             return str(target.parents[level - 1]) if level <= len(target.parents) else None
@@ -135,8 +147,7 @@ class ImportGraph:
         if top in _FOREIGN:
             return None
         # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
-        roots = [folder] if top in sys.stdlib_module_names else self.roots(folder)
-        for root in map(str, roots):
+        for root in map(str, roots[:1] if top in sys.stdlib_module_names else roots):
             place = _join(root, top)
             if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
                 return root
@@ -173,9 +184,9 @@ class Project:
     ) -> None:
         self.script = script
         self._graph = graph
-        self._folder = script.target.parent
         self._noticed = noticed
-        self.roots = graph.roots(self._folder)
+        self.roots = graph.roots(script.target.parent)
+        self._look_into(graph.added(script))
 
     @cached_property
     def files(self) -> list[Source]:
@@ -188,14 +199,21 @@ class Project:
     def _follow(self, source: Source, found: dict[Path, None], begun: set[Path]) -> None:
         begun.add(source.target)
         self._noticed(source)
-        for target in self.imported(source):
-            inner = self._graph.source(target, self.script)
-            if inner is not None and inner.target not in begun:
-                self._follow(inner, found, begun)
+        self._look_into(self._graph.added(source))
+        roots: Roots = ()
+        while roots != self.roots:  # a file that is imported may add folders for the ones below it
+            roots = self.roots
+            for target in self.imported(source):
+                inner = self._graph.source(target, self.script)
+                if inner is not None and inner.target not in begun:
+                    self._follow(inner, found, begun)
         found[source.target] = None
 
+    def _look_into(self, folders: Roots) -> None:
+        self.roots = (*self.roots, *(folder for folder in folders if folder not in self.roots))
+
     def imported(self, source: Source) -> list[Path]:
-        return self._graph.imported(source, self._folder)
+        return self._graph.imported(source, self.roots)
 
 
 def _parses(text: str) -> bool:

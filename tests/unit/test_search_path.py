@@ -1,0 +1,82 @@
+"""Folders that scripts add to `sys.path`: found by the text, and looked into for what the script imports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.command import Request, run
+from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.search_path import added_folders
+
+FILE = Path("/work/project/run/train.py")
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ('sys.path.append("..")', "/work/project"),
+        ('sys.path.insert(0, "/opt/models")', "/opt/models"),
+        ('sys.path.append(os.path.join(os.path.dirname(__file__), "..", "lib"))', "/work/project/lib"),
+        ("sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))", "/work/project"),
+        ("sys.path.append(osp.realpath(osp.join(osp.dirname(__file__), osp.pardir)))", "/work/project"),
+        ("sys.path.insert(1, str(Path(__file__).resolve().parent.parent))", "/work/project"),
+        ("sys.path.insert(1, str(Path(__file__).parents[1] / 'lib'))", "/work/project/lib"),
+        ("sys.path.append(Path(__file__).parent.joinpath('lib').as_posix())", None),
+        ("sys.path.append(os.getcwd())", "/work/project/run"),
+        ("HERE = os.path.dirname(__file__)\nROOT = HERE + '/..'\nsys.path.append(ROOT)", "/work/project"),
+        ("sys.path.append(f'{os.path.dirname(__file__)}/lib')", "/work/project/run/lib"),
+        ("sys.path.extend(['lib'])", "/work/project/run/lib"),
+        ("sys.path += ['lib']", None),
+        ("sys.path.append(os.environ['MODELS'])", None),
+        ("where = 'a'\nwhere = 'b'\nsys.path.append(where)", None),
+        ("def add(path):\n    sys.path.insert(0, path)", None),
+        ("sys.path.append(", None),
+    ],
+)
+def test_which_folder_a_line_adds(line: str, folder: str | None) -> None:
+    text = f"import os, sys\nimport os.path as osp\nfrom pathlib import Path\n{line}\n"
+    assert added_folders(text, FILE) == ([] if folder is None else [folder])
+
+
+NETS = """\
+from torch import nn
+import sizes
+
+
+def build():
+    return nn.Linear(8, sizes.CLASSES).cuda()
+"""
+TRAIN = """\
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+sys.path.append("../common")
+import nets
+
+loader = DataLoader(TensorDataset(torch.randn(48, 8), torch.randint(0, 3, (48,))), batch_size=8)
+model = nets.build()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.cross_entropy(model(x.cuda()), y.cuda()).backward()
+    optimizer.step()
+"""
+
+
+def test_a_module_of_an_added_folder_is_migrated_with_its_script(tmp_path: Path) -> None:
+    """And what it imports in turn, from the same folder."""
+    for name, text in (
+        ("run/train.py", TRAIN),
+        ("common/nets.py", NETS),
+        ("common/sizes.py", "CLASSES = 3\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    outcome = run(Request((tmp_path / "run/train.py",), Options(), Mode.WRITE, cache=False), migrate_text)
+    assert {file.source.path.name for file in outcome.changed} == {"train.py", "nets.py"}
+    assert "return nn.Linear(8, sizes.CLASSES)\n" in (tmp_path / "common/nets.py").read_text()

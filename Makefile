@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs bench faults fuzz verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz verify-soak clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,10 @@ docs: $(STAMP)
 # Hundreds of kills, full disks and damaged checkpoints; nothing may be lost.
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --rounds 300
+
+# The wheel, in dist/.
+dist: $(STAMP)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --minutes 30

@@ -60,6 +60,14 @@ ListRules = Annotated[
     bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
 ]
 Emit = Annotated[Snippet | None, _option("Print a file that runs the check in CI.")]
+EmitFrom = Annotated[
+    str | None,
+    _option(
+        "With --emit, where CI gets Crosstrain from: git+URL@REVISION, a wheel, or crosstrain==VERSION (default: where "
+        "this one was installed from).",
+        metavar="ORIGIN",
+    ),
+]
 Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
 Version = Annotated[bool, _option("Show the version.", "--version")]
 Verify = Annotated[
@@ -114,7 +122,11 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, own)
 
 
-@app.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(
+    cls=_Command,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    short_help="Rewrite plain training scripts for many processes.",
+)
 def migrate(
     context: typer.Context,
     paths: Paths = None,
@@ -137,6 +149,7 @@ def migrate(
     explain_roles: ExplainRoles = False,
     list_rules: ListRules = False,
     emit: Emit = None,
+    emit_from: EmitFrom = None,
     undo: Undo = False,
     verify: Verify = False,
     verify_steps: VerifySteps = 20,
@@ -164,7 +177,7 @@ def migrate(
     if explain_roles:
         _end(console.put_roles(console.checked(named, write=write, check=check), output))
     if emit is not None:
-        _end(console.put_snippet(emit))
+        _end(console.put_snippet(emit, emit_from))
     if undo:
         _end(console.undo(named or [Path()]))
     asked = console.Asked(

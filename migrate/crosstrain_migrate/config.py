@@ -75,7 +75,9 @@ def _parse(file: Path, *, required: bool) -> Config:
     except ValueError as error:  # not UTF-8, not TOML
         raise Unusable(InputError(file, f"is not TOML: {error}", "Correct it, then run again.")) from error
     tool = document.get("tool", {})
-    tables = tool.get("crosstrain", {}) if isinstance(tool, dict) else {}
+    tool = tool if isinstance(tool, dict) else {}
+    _check_names(file, tool)
+    tables = tool.get("crosstrain", {})
     if not isinstance(tables, dict):
         raise _wrong(file, "[tool.crosstrain] is not a table", f"Write {TABLE}.")
     if "migrate" not in tables:
@@ -85,6 +87,16 @@ def _parse(file: Path, *, required: bool) -> Config:
             raise _wrong(file, f"has no {TABLE}", "Add the table, or leave --config out.")
         return Config()
     return _config(file, tables["migrate"])
+
+
+def _check_names(file: Path, tool: dict[str, Any]) -> None:
+    """Tables that were probably meant to be ours. `[tool.migrate]` may be another tool's: its keys decide."""
+    near = [one for one in get_close_matches("crosstrain", tool, cutoff=0.8) if one != "crosstrain"]
+    other = tool.get("migrate")
+    if isinstance(other, dict) and set(other) & set(_KEYS):
+        near.append("migrate")
+    if near and "crosstrain" not in tool:
+        raise _wrong(file, f"[tool.{near[0]}] is not known", f"Did you mean {TABLE}?")
 
 
 def _config(file: Path, table: Any) -> Config:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,11 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
 
     if len(request.paths) != 1 or not request.paths[0].is_file():
         raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
+    if find_spec("torch") is None:
+        from crosstrain.requirements import install
+
+        _say(f"error: --verify trains with PyTorch, and torch is not installed: {install('torch')}")
+        return 2
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     text = showing.format is Format.TEXT and showing.output is None
     if text:
@@ -248,10 +254,14 @@ def put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
     return 0
 
 
-def put_snippet(which: Snippet) -> int:
-    from crosstrain_migrate.pages import ci_snippet
+def put_snippet(which: Snippet, origin: str | None) -> int:
+    from crosstrain_migrate.snippets import ci_snippet
 
-    typer.echo(ci_snippet(which.value), nl=False)
+    try:
+        text = ci_snippet(which.value, origin)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--emit-from") from None
+    typer.echo(text, nl=False)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What the command prints of itself: the rules' pages, the table of all rules, and CI snippets.
+"""What the command prints of itself: the rules' pages and the table of all rules.
 
 `python -m crosstrain_migrate.pages README.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
 with `--check` it only says whether it would change.
@@ -142,14 +142,6 @@ def with_table(text: str) -> str:
     if not start or not end:
         raise ValueError(f"holds no {_START} ... {_END}")
     return f"{before}{start}\n{markdown_table()}{end}{after}"
-
-
-def ci_snippet(name: str) -> str:
-    """The file that runs `migrate --check` in "github-actions" or "pre-commit"."""
-    from crosstrain_migrate.reports.templates import environment
-
-    (template,) = environment().list_templates(filter_func=lambda file: file.startswith(f"ci-{name}."))
-    return environment().get_template(template).render(version=__version__)
 
 
 def code_of(text: str) -> str:

@@ -276,6 +276,29 @@ def test_an_unknown_code_says_where_the_known_ones_are(migrate: Migrate, argumen
     assert "--list-rules" in ran.err
 
 
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "git+https://user:secret@example.org/x/crosstrain@v9",
+        "dist/crosstrain-9-py3-none-any.whl",
+        "crosstrain==9",
+    ],
+)
+@pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
+def test_ci_snippets_install_what_they_are_told_to(migrate: Migrate, name: str, origin: str) -> None:
+    text = migrate("--emit", name, "--emit-from", origin).out.decode()
+    yaml.safe_load(text)
+    assert origin.removeprefix("git+https://user:secret@").partition("@")[0].removeprefix("dist/") in text
+    assert "secret" not in text
+    assert "REPOSITORY" not in text
+
+
+def test_a_repository_needs_a_revision(migrate: Migrate) -> None:
+    ran = migrate("--emit", "pre-commit", "--emit-from", "git+https://example.org/x/crosstrain")
+    assert ran.code == 2
+    assert "git+URL@REVISION" in ran.err
+
+
 @pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
 def test_ci_snippets_are_yaml_and_call_what_exists(migrate: Migrate, name: str) -> None:
     text = migrate("--emit", name).out.decode()
@@ -285,6 +308,7 @@ def test_ci_snippets_are_yaml_and_call_what_exists(migrate: Migrate, name: str) 
         assert {hook["id"] for repo in snippet["repos"] for hook in repo["hooks"]} <= {
             hook["id"] for hook in hooks
         }
+        assert "rev" in snippet["repos"][0]  # this checkout's commit
     else:
         (command,) = (
             step["run"] for step in snippet["jobs"]["migrate"]["steps"] if "migrate" in step.get("run", "")

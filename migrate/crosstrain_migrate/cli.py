@@ -51,6 +51,7 @@ ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyp
 Fail = Annotated[
     list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
 ]
+Tpu = Annotated[bool, _option("Also say what would be slow or fail on a TPU.", "--tpu")]
 NoCache = Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")]
 Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
 ExplainRoles = Annotated[
@@ -144,6 +145,7 @@ def migrate(
     todo: Todo = False,
     config_file: ConfigFile = None,
     fail_on: Fail = None,
+    tpu: Tpu = False,
     no_cache: NoCache = False,
     explain: Explain = None,
     explain_roles: ExplainRoles = False,
@@ -191,6 +193,7 @@ def migrate(
         select=console.codes(select),
         ignore=console.codes(ignore),
         extend=console.codes(extend_select),
+        tpu=tpu,
         cache=not no_cache,
     )
     request, showing = console.configured(asked, output_format, output, diff, fail_on)

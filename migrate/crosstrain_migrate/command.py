@@ -72,13 +72,20 @@ def _run(request: Request, migrate: Migrate, progress: Progress) -> Outcome:
     touched = {file.source.target for file in migrated if file.result.changed or file.result.refused}
     looked_at = {*others, *(guest.target for guest in guests), *(file.source.target for file in migrated)}
     untouched = len(looked_at - touched)
+    parts = {member.target for unit in found for member in unit.files[:-1]}
+    idle = [
+        file
+        for file in migrated
+        if file.source.path in request.paths and file not in files and file.source.target not in parts
+    ]
     if request.mode is Mode.WRITE:
         try:
             _write(files)
         except Unusable as problem:
             errors.append(problem.error)
             files = []
-    return Outcome(tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
+    said = (tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
+    return Outcome(*said, idle=tuple(idle))
 
 
 def _read_all(
@@ -146,8 +153,10 @@ def run_stdin(stream: BinaryIO, mode: Mode, options: Options, migrate: Migrate) 
     file = migrate_one(decode(STDIN, stream.read()), options, migrate)
     if isinstance(file, InputError):
         raise Unusable(file)
-    untouched = int(not (file.result.changed or file.result.refused))
-    return file, Outcome((file,), (), untouched, mode, options.runtime)
+    result = file.result
+    untouched = int(not (result.changed or result.refused))
+    idle = () if result.changed or result.findings or result.trains else (file,)
+    return file, Outcome((file,), (), untouched, mode, options.runtime, idle=idle)
 
 
 def _write(files: list[Migrated]) -> None:

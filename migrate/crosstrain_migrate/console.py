@@ -37,6 +37,7 @@ class Asked:
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     extend: tuple[str, ...]
+    tpu: bool
     cache: bool
 
 
@@ -84,9 +85,9 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
 
 
 def _say_what_is_proven(outcome: Outcome) -> None:
-    from crosstrain_migrate.reports.text import statuses
+    from crosstrain_migrate.reports import screen
 
-    for message in statuses(outcome):
+    for message in screen.statuses(outcome, screen.of_stderr()):
         _say(message)
 
 
@@ -129,7 +130,7 @@ def configured(
         follow=asked.follow if asked.follow is not None else config.follow is not False,
         strict=config.strict if asked.strict is None else asked.strict,
         todo=asked.todo,
-        advice=True,
+        advice=asked.tpu,
     )
     _check_codes((*chosen, *extended, *options.ignore))
     configured = None if config.fail_on is None else [FailOn(name) for name in config.fail_on]
@@ -194,23 +195,25 @@ def _migrate_stdin(request: Request, showing: Showing) -> int:
 
 
 def _show(outcome: Outcome, showing: Showing) -> int:
+    """The diff and what there is to say; a report of its own, and then the summary alone."""
     from crosstrain_migrate import reports
-    from crosstrain_migrate.reports.text import messages
+    from crosstrain_migrate.reports import screen
 
-    try:
-        if showing.format is Format.TEXT and showing.output is None:
-            if showing.diff:
-                reports.print_diff(outcome)
-        else:
+    shown = screen.of_stderr()
+    if showing.format is Format.TEXT and showing.output is None:
+        if showing.diff:
+            reports.print_diff(outcome)
+        said = list(screen.messages(outcome, shown))
+    else:
+        try:
             _put(reports.render(outcome, showing.format.value), showing.output)
             if showing.format is Format.GITHUB:
                 reports.append_github_summary(outcome)
-            if showing.diff and showing.output is not None and showing.format is not Format.TEXT:
-                reports.print_diff(outcome)
-    except OSError as error:
-        _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
-        return 2
-    for message in messages(outcome):
+        except OSError as error:
+            _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
+            return 2
+        said = [*screen.problems(outcome, shown), outcome.summary()]
+    for message in said:
         _say(message)
     return outcome.exit_code(showing.fail_on)
 
@@ -295,4 +298,5 @@ def _failed(problem: Unusable) -> int:
 
 
 def _say(message: str) -> None:
-    typer.echo(message.encode("utf-8", "backslashreplace").decode(), err=True)
+    """One message on standard error; `screen` has decided about its colours."""
+    typer.echo(message.encode("utf-8", "backslashreplace").decode(), err=True, color=True)

@@ -58,7 +58,7 @@ class Part:
 class Outcome:
     """`files` holds every file with changes, findings or training code; `untouched` counts the others too.
 
-    proof: the report of `--verify`, as `crosstrain verify` writes it.
+    idle: files that were asked for by name and hold nothing to do. proof: the report of `--verify`, as `crosstrain verify` writes it.
     """
 
     files: tuple[Migrated, ...]
@@ -67,6 +67,7 @@ class Outcome:
     mode: Mode
     runtime: str
     proof: dict[str, Any] | None = None
+    idle: tuple[Migrated, ...] = ()
 
     @property
     def changed(self) -> tuple[Migrated, ...]:

@@ -124,8 +124,8 @@ class Run:
 
 
 FROZEN = (
-    "it finished, the processes agree in every step, learning rates follow the original's passes, and what is "
-    "printed about evaluations is the original's, with every step of both undone"
+    "run once more with both scripts' weights frozen: the processes agree in every step, learning rates follow the "
+    "original's passes, and evaluations print what the original's do"
 )
 
 

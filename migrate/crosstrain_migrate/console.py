@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -59,6 +60,11 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
 
     if len(request.paths) != 1 or not request.paths[0].is_file():
         raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
+    if not re.fullmatch(r"\d+(,\d+)*", settings.processes):
+        raise typer.BadParameter(
+            f"{settings.processes}: write numbers separated by commas, such as 1,2",
+            param_hint="--verify-processes",
+        )
     if find_spec("torch") is None:
         from crosstrain.requirements import install
 

@@ -58,7 +58,8 @@ class Part:
 class Outcome:
     """`files` holds every file with changes, findings or training code; `untouched` counts the others too.
 
-    idle: files that were asked for by name and hold nothing to do. proof: the report of `--verify`, as `crosstrain verify` writes it.
+    idle: files that were asked for by name and hold nothing to do. broken: files that mention torch, were found in a
+    directory and do not parse. proof: the report of `--verify`, as `crosstrain verify` writes it.
     """
 
     files: tuple[Migrated, ...]
@@ -68,6 +69,7 @@ class Outcome:
     runtime: str
     proof: dict[str, Any] | None = None
     idle: tuple[Migrated, ...] = ()
+    broken: tuple[InputError, ...] = ()
 
     @property
     def changed(self) -> tuple[Migrated, ...]:

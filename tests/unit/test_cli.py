@@ -166,7 +166,7 @@ def test_colours_are_for_who_wants_them(
 def test_lines_are_as_long_as_the_terminal_is_wide(
     migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "35")
+    monkeypatch.setenv("COLUMNS", "32")
     _write(repo, a="x = refuse_me\n")
     assert migrate("a.py").err.splitlines()[1:3] == ["  1:5  refused  CT901  refuse_me", "      is here"]
 
@@ -230,6 +230,18 @@ def test_exit_codes(migrate: Migrate, repo: Path, text: str, arguments: list[str
     assert migrate("a.py", *arguments).code == code
 
 
+def test_a_file_of_a_directory_that_does_not_parse_is_a_warning(
+    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crosstrain_migrate.command.may_train", lambda data: b"torch_old" in data)
+    _write(repo, good="torch_old\n", model="from torch import nn\ndef f(:\n", other="print 'not ours'\n")
+    ran = migrate(".", "--no-diff")
+    assert ran.code == 0
+    assert ran.err.startswith("warning: model.py:2:7: does not parse")
+    assert "1 file would be changed, 2 untouched" in ran.err
+    assert "other.py" not in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -266,6 +278,13 @@ def test_a_project_may_be_strict(migrate: Migrate, repo: Path, arguments: list[s
     _write(repo, a="torch = assume_me\n")
     (repo / "pyproject.toml").write_text("[tool.crosstrain.migrate]\nstrict = true\n")
     assert migrate("a.py", *arguments).code == code
+
+
+def test_numbers_of_processes_are_numbers(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\n")
+    ran = migrate("a.py", "--verify", "--verify-processes", "two")
+    assert ran.code == 2
+    assert "two: write numbers" in ran.err
 
 
 # --- many files ---

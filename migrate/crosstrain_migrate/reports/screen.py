@@ -28,6 +28,7 @@ _STYLES: dict[str, dict[str, object]] = {
     "not reached": {"fg": "yellow", "bold": True},
     "failed": {"fg": "red", "bold": True},
     "error:": {"fg": "red", "bold": True},
+    "warning:": {"fg": "yellow", "bold": True},
     "next:": {"fg": "green", "bold": True},
 }
 _UNWRAPPED = 1_000_000
@@ -87,7 +88,9 @@ def messages(outcome: Outcome, screen: Screen) -> Iterator[str]:
 
 
 def problems(outcome: Outcome, screen: Screen) -> Iterator[str]:
-    """What could not be used."""
+    """What could not be used, and what was left out."""
+    for left_out in outcome.broken:
+        yield screen.styled(f"warning: {left_out}", "warning:")
     for error in outcome.errors:
         yield screen.styled(f"error: {error}", "error:")
 

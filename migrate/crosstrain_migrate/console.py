@@ -50,6 +50,7 @@ class Showing:
     output: Path | None
     diff: bool
     fail_on: frozenset[FailOn]
+    hints: bool = True  # what to do next
 
 
 def verify(request: Request, showing: Showing, settings: Settings) -> int:
@@ -73,7 +74,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     text = showing.format is Format.TEXT and showing.output is None
     if text:
-        code = _show(outcome, showing)
+        code = _show(outcome, replace(showing, hints=False))
         if outcome.errors:
             return code
         sys.stdout.flush()
@@ -82,7 +83,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     except Unusable as problem:
         return max(_failed(problem), 0 if text else _show(outcome, showing))
     if text:
-        _say_what_is_proven(proof.outcome)
+        _say_what_is_proven(proof.outcome, hints=proof.code == 0 and request.mode is not Mode.WRITE)
     else:
         code = _show(proof.outcome, showing)
     if proof.code == 0 and request.mode is Mode.WRITE:
@@ -90,10 +91,10 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     return max(code, proof.code)
 
 
-def _say_what_is_proven(outcome: Outcome) -> None:
+def _say_what_is_proven(outcome: Outcome, *, hints: bool) -> None:
     from crosstrain_migrate.reports import screen
 
-    for message in screen.statuses(outcome, screen.of_stderr()):
+    for message in screen.statuses(outcome, screen.of_stderr(), hints=hints):
         _say(message)
 
 
@@ -209,7 +210,7 @@ def _show(outcome: Outcome, showing: Showing) -> int:
     if showing.format is Format.TEXT and showing.output is None:
         if showing.diff:
             reports.print_diff(outcome)
-        said = list(screen.messages(outcome, shown))
+        said = list(screen.messages(outcome, shown, hints=showing.hints))
     else:
         try:
             _put(reports.render(outcome, showing.format.value), showing.output)

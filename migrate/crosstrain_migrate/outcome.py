@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_migrate.choices import FailOn, Mode
-from crosstrain_migrate.results import Change, FileResult, Finding, InputError
+from crosstrain_migrate.results import URGENCY, Change, FileResult, Finding, InputError
 from crosstrain_migrate.sources import STDIN, Piece, Source
 
 
@@ -27,6 +27,11 @@ class Migrated:
     @property
     def name(self) -> str:
         return display_name(self.source.path)
+
+    @property
+    def urgency(self) -> int:
+        """The position of its most urgent finding in `URGENCY`; last where it has none."""
+        return min((URGENCY.index(one.severity) for one in self.result.findings), default=len(URGENCY))
 
     def parts(self) -> list[Part]:
         """What there is to compare: the file, or each changed cell of a notebook."""

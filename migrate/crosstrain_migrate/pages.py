@@ -1,6 +1,6 @@
 """What the command prints of itself: the rules' pages and the table of all rules.
 
-`python -m crosstrain_migrate.pages README.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
+`python -m crosstrain_migrate.pages docs/rules.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
 with `--check` it only says whether it would change.
 """
 
@@ -96,14 +96,19 @@ def rule_page(code: str) -> str | None:
 def markdown() -> str:
     """All pages as one Markdown document."""
     parts = ["# Rules of migrate", markdown_table(link="#").rstrip()]
-    for page in rule_pages():
-        parts.append(f'<a id="{page.code.lower()}"></a>\n## {page.code}: {page.title}')
-        for heading, text in page.sections.items():
-            code = code_of(text)
-            parts.append(
-                f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}")
-            )
-        parts.append(f"**How to keep it away**: {page.suppression}")
+    parts += [
+        f'<a id="{page.code.lower()}"></a>\n{markdown_page(page, level=2).rstrip()}' for page in rule_pages()
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_page(page: RulePage, level: int = 1) -> str:
+    """One rule's page; `level` is that of its heading."""
+    parts = [f"{'#' * level} {page.code}: {page.title}"]
+    for heading, text in page.sections.items():
+        code = code_of(text)
+        parts.append(f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}"))
+    parts.append(f"**How to keep it away**: {page.suppression}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -17,7 +17,7 @@ import typer
 
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Migrated, Outcome
-from crosstrain_migrate.results import URGENCY, Finding, Severity
+from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.suppress import skips_file
 
 _STYLES: dict[str, dict[str, object]] = {
@@ -76,15 +76,16 @@ def of_stderr() -> Screen:
     return Screen(shutil.get_terminal_size().columns if wraps else _UNWRAPPED, colours)
 
 
-def messages(outcome: Outcome, screen: Screen) -> Iterator[str]:
-    """Everything but the diff: what could not be used, each file's findings, the summary, the next command."""
+def messages(outcome: Outcome, screen: Screen, *, hints: bool = True) -> Iterator[str]:
+    """Everything but the diff: what could not be used, each file's findings, the summary, with `hints` the next command."""
     yield from problems(outcome, screen)
-    for file in sorted(outcome.files, key=_urgency):
+    for file in sorted(outcome.files, key=lambda one: one.urgency):
         yield from _file(file, outcome.mode, screen)
     for file in outcome.idle:
         yield f"{file.name}: {_why_idle(file)}"
     yield outcome.summary()
-    yield from _next(outcome, screen)
+    if hints:
+        yield from _next(outcome, screen)
 
 
 def problems(outcome: Outcome, screen: Screen) -> Iterator[str]:
@@ -95,7 +96,7 @@ def problems(outcome: Outcome, screen: Screen) -> Iterator[str]:
         yield screen.styled(f"error: {error}", "error:")
 
 
-def statuses(outcome: Outcome, screen: Screen) -> Iterator[str]:
+def statuses(outcome: Outcome, screen: Screen, *, hints: bool = True) -> Iterator[str]:
     """After --verify, which assumptions it proved, and the summary."""
     for file in outcome.files:
         if file.result.assumptions:
@@ -103,11 +104,8 @@ def statuses(outcome: Outcome, screen: Screen) -> Iterator[str]:
         for finding in file.result.assumptions:
             yield from _finding(file, finding, finding.status or finding.severity.value, screen)[:1]
     yield outcome.summary()
-
-
-def _urgency(file: Migrated) -> int:
-    """The position of the most urgent finding: files with the same keep their order."""
-    return min((URGENCY.index(one.severity) for one in file.result.findings), default=len(URGENCY))
+    if hints:
+        yield screen.styled("next: --write changes the files", "next:", "--write")
 
 
 def _file(file: Migrated, mode: Mode, screen: Screen) -> Iterator[str]:

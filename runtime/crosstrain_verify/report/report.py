@@ -172,7 +172,7 @@ class Report:
             "migrated_script": str(self.migrated_path),
             "original": _plain(self.original),
             "runs": [_plain(run) for run in self.runs],
-            "checks": [asdict(check) for check in self.checks],
+            "checks": [{**asdict(check), "claim": check.claim} for check in self.checks],
             "notes": list(self.notes),
             "figure": svg(self),
         }

@@ -10,11 +10,12 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs bench faults fuzz verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz verify-soak clean
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "installing PyTorch and the tools into $(VENV): two to four minutes the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 env: $(STAMP)
@@ -32,7 +33,7 @@ types: $(STAMP)
 tests: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-test: lint types tests test-xla
+test: lint types docs tests test-xla
 
 # The long forms too: slow tests, XLA.
 test-all: lint types test-xla
@@ -57,14 +58,17 @@ test-cpus: $(STAMP)
 golden: $(STAMP)
 	$(BIN)/python -m tests.golden.regenerate
 
-# The rules' pages as one HTML file.
+# The documentation as a site, in docs/_build/html. Every warning is an error.
 docs: $(STAMP)
-	@mkdir -p docs
-	$(BIN)/migrate --list-rules --output-format html --output docs/rules.html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs docs/_build/html
 
 # Hundreds of kills, full disks and damaged checkpoints; nothing may be lost.
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --rounds 300
+
+# The wheel, in dist/.
+dist: $(STAMP)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --minutes 30
@@ -79,4 +83,4 @@ bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks.growth
 
 clean:
-	rm -rf $(VENV) $(XLA) .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(XLA) docs/_build docs/rules docs/reference/command_line.md .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""CPU seconds of the command line, for README's table: `python -m tests.measure`.
+"""CPU seconds of the command line, for the documentation's table: `python -m tests.measure`.
 
 Each command runs five times in a process of its own; the median of user + system time is printed. Nothing is asserted:
 the numbers are this machine's.

@@ -29,6 +29,7 @@ class FailOn(_Choice):
 
 class Format(_Choice):
     TEXT = "text"
+    CONCISE = "concise"
     JSON = "json"
     SARIF = "sarif"
     GITHUB = "github"

@@ -51,6 +51,7 @@ ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyp
 Fail = Annotated[
     list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
 ]
+Tpu = Annotated[bool, _option("Also say what would be slow or fail on a TPU.", "--tpu")]
 NoCache = Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")]
 Explain = Annotated[str | None, _option("Explain a rule.", metavar="CODE")]
 ExplainRoles = Annotated[
@@ -60,6 +61,14 @@ ListRules = Annotated[
     bool, _option("List the rules; with --output-format markdown or html, all pages.", "--list-rules")
 ]
 Emit = Annotated[Snippet | None, _option("Print a file that runs the check in CI.")]
+EmitFrom = Annotated[
+    str | None,
+    _option(
+        "With --emit, where CI gets Crosstrain from: git+URL@REVISION, a wheel, or crosstrain==VERSION (default: where "
+        "this one was installed from).",
+        metavar="ORIGIN",
+    ),
+]
 Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
 Version = Annotated[bool, _option("Show the version.", "--version")]
 Verify = Annotated[
@@ -114,7 +123,11 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, own)
 
 
-@app.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@app.command(
+    cls=_Command,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    short_help="Rewrite plain training scripts for many processes.",
+)
 def migrate(
     context: typer.Context,
     paths: Paths = None,
@@ -132,11 +145,13 @@ def migrate(
     todo: Todo = False,
     config_file: ConfigFile = None,
     fail_on: Fail = None,
+    tpu: Tpu = False,
     no_cache: NoCache = False,
     explain: Explain = None,
     explain_roles: ExplainRoles = False,
     list_rules: ListRules = False,
     emit: Emit = None,
+    emit_from: EmitFrom = None,
     undo: Undo = False,
     verify: Verify = False,
     verify_steps: VerifySteps = 20,
@@ -164,7 +179,7 @@ def migrate(
     if explain_roles:
         _end(console.put_roles(console.checked(named, write=write, check=check), output))
     if emit is not None:
-        _end(console.put_snippet(emit))
+        _end(console.put_snippet(emit, emit_from))
     if undo:
         _end(console.undo(named or [Path()]))
     asked = console.Asked(
@@ -178,6 +193,7 @@ def migrate(
         select=console.codes(select),
         ignore=console.codes(ignore),
         extend=console.codes(extend_select),
+        tpu=tpu,
         cache=not no_cache,
     )
     request, showing = console.configured(asked, output_format, output, diff, fail_on)

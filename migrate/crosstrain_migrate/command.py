@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +20,24 @@ from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.project import units
 from crosstrain_migrate.results import InputError
-from crosstrain_migrate.sources import NOTEBOOK, STDIN, Source, Unusable, decode, may_train, read_bytes
+from crosstrain_migrate.sources import (
+    NOTEBOOK,
+    STDIN,
+    UNPARSABLE,
+    Source,
+    Unusable,
+    decode,
+    may_train,
+    read_bytes,
+    syntax_problem,
+)
 from crosstrain_migrate.workers import Migrate, checked, collect_rarely, migrate_all, migrate_one
 
 if TYPE_CHECKING:
     from crosstrain_migrate.engine import Options
+
+
+_Found = tuple[Path, bytes, Path]  # a file as it was named, its bytes, and the file itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +85,38 @@ def _run(request: Request, migrate: Migrate, progress: Progress) -> Outcome:
     files = [file for file in migrated if file.result.changed or file.result.findings or file.result.trains]
     # A file that several scripts import, or that holds no training itself, is one file.
     touched = {file.source.target for file in migrated if file.result.changed or file.result.refused}
-    looked_at = {*others, *(guest.target for guest in guests), *(file.source.target for file in migrated)}
+    looked_at = {
+        *(target for _, _, target in others),
+        *(guest.target for guest in guests),
+        *(file.source.target for file in migrated),
+    }
     untouched = len(looked_at - touched)
+    parts = {member.target for unit in found for member in unit.files[:-1]}
+    idle = [
+        file
+        for file in migrated
+        if file.source.path in request.paths and file not in files and file.source.target not in parts
+    ]
     if request.mode is Mode.WRITE:
         try:
             _write(files)
         except Unusable as problem:
             errors.append(problem.error)
             files = []
-    return Outcome(tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
+    said = (tuple(files), tuple(errors), untouched, request.mode, request.options.runtime)
+    return Outcome(*said, idle=tuple(idle), broken=tuple(_broken(others)))
 
 
 def _read_all(
     request: Request, progress: Progress
-) -> tuple[list[Source | InputError], list[Source], list[Path]]:
+) -> tuple[list[Source | InputError], list[Source], list[_Found]]:
     """The files to look into (or why one cannot be), those that may train through what they import, and all that hold
     no training code themselves.
 
     A file asked for by name is always looked into, so that it gets an answer.
     """
     read: list[Source | InputError] = []
-    others: list[tuple[Path, bytes, Path]] = []
+    others: list[_Found] = []
     trains = False
     for found in progress.over(discover(request.paths, request.exclude), "{} files read"):
         if isinstance(found, InputError):
@@ -112,7 +138,25 @@ def _read_all(
     for path, data, target in scripts:
         with contextlib.suppress(Unusable):  # nobody asked for it by name
             guests.append(decode(path, data, target))
-    return read, guests, [target for _, _, target in others]
+    return read, guests, others
+
+
+def _broken(others: list[_Found]) -> Iterator[InputError]:
+    """Those that mention torch and do not parse: nobody asked for them by name, but they may have been meant."""
+    for path, data, target in others:
+        if b"torch" not in data or path.suffix == NOTEBOOK:
+            continue
+        try:
+            source = decode(path, data, target)
+        except Unusable as problem:
+            yield problem.error
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about invalid escapes, say
+                ast.parse(source.text)
+        except UNPARSABLE as error:
+            yield syntax_problem(path, source.text, error)
 
 
 def _results(
@@ -146,8 +190,10 @@ def run_stdin(stream: BinaryIO, mode: Mode, options: Options, migrate: Migrate) 
     file = migrate_one(decode(STDIN, stream.read()), options, migrate)
     if isinstance(file, InputError):
         raise Unusable(file)
-    untouched = int(not (file.result.changed or file.result.refused))
-    return file, Outcome((file,), (), untouched, mode, options.runtime)
+    result = file.result
+    untouched = int(not (result.changed or result.refused))
+    idle = () if result.changed or result.findings or result.trains else (file,)
+    return file, Outcome((file,), (), untouched, mode, options.runtime, idle=idle)
 
 
 def _write(files: list[Migrated]) -> None:

@@ -35,7 +35,7 @@ _CHOICES = {
     "fail-on": ("edits", "refused", "assumptions", "findings"),
 }
 _SWITCHES = ("follow", "strict")
-_KEYS = (*_LISTS, "runtime", *_SWITCHES)
+KEYS = (*_LISTS, "runtime", *_SWITCHES)
 
 
 def load(paths: Sequence[Path], given: Path | None) -> Config:
@@ -75,7 +75,9 @@ def _parse(file: Path, *, required: bool) -> Config:
     except ValueError as error:  # not UTF-8, not TOML
         raise Unusable(InputError(file, f"is not TOML: {error}", "Correct it, then run again.")) from error
     tool = document.get("tool", {})
-    tables = tool.get("crosstrain", {}) if isinstance(tool, dict) else {}
+    tool = tool if isinstance(tool, dict) else {}
+    _check_names(file, tool)
+    tables = tool.get("crosstrain", {})
     if not isinstance(tables, dict):
         raise _wrong(file, "[tool.crosstrain] is not a table", f"Write {TABLE}.")
     if "migrate" not in tables:
@@ -87,13 +89,23 @@ def _parse(file: Path, *, required: bool) -> Config:
     return _config(file, tables["migrate"])
 
 
+def _check_names(file: Path, tool: dict[str, Any]) -> None:
+    """Tables that were probably meant to be ours. `[tool.migrate]` may be another tool's: its keys decide."""
+    near = [one for one in get_close_matches("crosstrain", tool, cutoff=0.8) if one != "crosstrain"]
+    other = tool.get("migrate")
+    if isinstance(other, dict) and set(other) & set(KEYS):
+        near.append("migrate")
+    if near and "crosstrain" not in tool:
+        raise _wrong(file, f"[tool.{near[0]}] is not known", f"Did you mean {TABLE}?")
+
+
 def _config(file: Path, table: Any) -> Config:
     if not isinstance(table, dict):
         raise _wrong(file, f"{TABLE} is not a table", "Write its keys below that line.")
     for key, value in table.items():
-        if key not in _KEYS:
-            near = get_close_matches(key, _KEYS, 1)
-            remedy = f"Did you mean `{near[0]}`?" if near else f"Known keys: {', '.join(_KEYS)}."
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, 1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Known keys: {', '.join(KEYS)}."
             raise _wrong(file, f"unknown key `{key}` in {TABLE}", remedy)
         _check_value(file, key, value)
     values: dict[str, Any] = {

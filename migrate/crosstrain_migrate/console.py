@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,7 @@ class Asked:
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     extend: tuple[str, ...]
+    tpu: bool
     cache: bool
 
 
@@ -47,6 +50,7 @@ class Showing:
     output: Path | None
     diff: bool
     fail_on: frozenset[FailOn]
+    hints: bool = True  # what to do next
 
 
 def verify(request: Request, showing: Showing, settings: Settings) -> int:
@@ -57,10 +61,20 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
 
     if len(request.paths) != 1 or not request.paths[0].is_file():
         raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
+    if not re.fullmatch(r"\d+(,\d+)*", settings.processes):
+        raise typer.BadParameter(
+            f"{settings.processes}: write numbers separated by commas, such as 1,2",
+            param_hint="--verify-processes",
+        )
+    if find_spec("torch") is None:
+        from crosstrain.requirements import install
+
+        _say(f"error: --verify trains with PyTorch, and torch is not installed: {install('torch')}")
+        return 2
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     text = showing.format is Format.TEXT and showing.output is None
     if text:
-        code = _show(outcome, showing)
+        code = _show(outcome, replace(showing, hints=False))
         if outcome.errors:
             return code
         sys.stdout.flush()
@@ -69,7 +83,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     except Unusable as problem:
         return max(_failed(problem), 0 if text else _show(outcome, showing))
     if text:
-        _say_what_is_proven(proof.outcome)
+        _say_what_is_proven(proof.outcome, hints=proof.code == 0 and request.mode is not Mode.WRITE)
     else:
         code = _show(proof.outcome, showing)
     if proof.code == 0 and request.mode is Mode.WRITE:
@@ -77,10 +91,10 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     return max(code, proof.code)
 
 
-def _say_what_is_proven(outcome: Outcome) -> None:
-    from crosstrain_migrate.reports.text import statuses
+def _say_what_is_proven(outcome: Outcome, *, hints: bool) -> None:
+    from crosstrain_migrate.reports import screen
 
-    for message in statuses(outcome):
+    for message in screen.statuses(outcome, screen.of_stderr(), hints=hints):
         _say(message)
 
 
@@ -123,7 +137,7 @@ def configured(
         follow=asked.follow if asked.follow is not None else config.follow is not False,
         strict=config.strict if asked.strict is None else asked.strict,
         todo=asked.todo,
-        advice=True,
+        advice=asked.tpu,
     )
     _check_codes((*chosen, *extended, *options.ignore))
     configured = None if config.fail_on is None else [FailOn(name) for name in config.fail_on]
@@ -188,23 +202,25 @@ def _migrate_stdin(request: Request, showing: Showing) -> int:
 
 
 def _show(outcome: Outcome, showing: Showing) -> int:
+    """The diff and what there is to say; a report of its own, and then the summary alone."""
     from crosstrain_migrate import reports
-    from crosstrain_migrate.reports.text import messages
+    from crosstrain_migrate.reports import screen
 
-    try:
-        if showing.format is Format.TEXT and showing.output is None:
-            if showing.diff:
-                reports.print_diff(outcome)
-        else:
+    shown = screen.of_stderr()
+    if showing.format is Format.TEXT and showing.output is None:
+        if showing.diff:
+            reports.print_diff(outcome)
+        said = list(screen.messages(outcome, shown, hints=showing.hints))
+    else:
+        try:
             _put(reports.render(outcome, showing.format.value), showing.output)
             if showing.format is Format.GITHUB:
                 reports.append_github_summary(outcome)
-            if showing.diff and showing.output is not None and showing.format is not Format.TEXT:
-                reports.print_diff(outcome)
-    except OSError as error:
-        _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
-        return 2
-    for message in messages(outcome):
+        except OSError as error:
+            _say(f"error: {showing.output}: cannot be written: {error.strerror or error}")
+            return 2
+        said = [*screen.problems(outcome, shown), outcome.summary()]
+    for message in said:
         _say(message)
     return outcome.exit_code(showing.fail_on)
 
@@ -248,10 +264,14 @@ def put_rules(code: str | None, shown_as: Format, output: Path | None) -> int:
     return 0
 
 
-def put_snippet(which: Snippet) -> int:
-    from crosstrain_migrate.pages import ci_snippet
+def put_snippet(which: Snippet, origin: str | None) -> int:
+    from crosstrain_migrate.snippets import ci_snippet
 
-    typer.echo(ci_snippet(which.value), nl=False)
+    try:
+        text = ci_snippet(which.value, origin)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--emit-from") from None
+    typer.echo(text, nl=False)
     return 0
 
 
@@ -285,4 +305,5 @@ def _failed(problem: Unusable) -> int:
 
 
 def _say(message: str) -> None:
-    typer.echo(message.encode("utf-8", "backslashreplace").decode(), err=True)
+    """One message on standard error; `screen` has decided about its colours."""
+    typer.echo(message.encode("utf-8", "backslashreplace").decode(), err=True, color=True)

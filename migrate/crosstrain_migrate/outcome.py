@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_migrate.choices import FailOn, Mode
-from crosstrain_migrate.results import Change, FileResult, Finding, InputError
+from crosstrain_migrate.results import URGENCY, Change, FileResult, Finding, InputError
 from crosstrain_migrate.sources import STDIN, Piece, Source
 
 
@@ -27,6 +27,11 @@ class Migrated:
     @property
     def name(self) -> str:
         return display_name(self.source.path)
+
+    @property
+    def urgency(self) -> int:
+        """The position of its most urgent finding in `URGENCY`; last where it has none."""
+        return min((URGENCY.index(one.severity) for one in self.result.findings), default=len(URGENCY))
 
     def parts(self) -> list[Part]:
         """What there is to compare: the file, or each changed cell of a notebook."""
@@ -58,7 +63,8 @@ class Part:
 class Outcome:
     """`files` holds every file with changes, findings or training code; `untouched` counts the others too.
 
-    proof: the report of `--verify`, as `crosstrain verify` writes it.
+    idle: files that were asked for by name and hold nothing to do. broken: files that mention torch, were found in a
+    directory and do not parse. proof: the report of `--verify`, as `crosstrain verify` writes it.
     """
 
     files: tuple[Migrated, ...]
@@ -67,6 +73,8 @@ class Outcome:
     mode: Mode
     runtime: str
     proof: dict[str, Any] | None = None
+    idle: tuple[Migrated, ...] = ()
+    broken: tuple[InputError, ...] = ()
 
     @property
     def changed(self) -> tuple[Migrated, ...]:

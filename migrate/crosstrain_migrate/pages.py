@@ -1,6 +1,6 @@
-"""What the command prints of itself: the rules' pages, the table of all rules, and CI snippets.
+"""What the command prints of itself: the rules' pages and the table of all rules.
 
-`python -m crosstrain_migrate.pages README.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
+`python -m crosstrain_migrate.pages docs/rules.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
 with `--check` it only says whether it would change.
 """
 
@@ -96,14 +96,19 @@ def rule_page(code: str) -> str | None:
 def markdown() -> str:
     """All pages as one Markdown document."""
     parts = ["# Rules of migrate", markdown_table(link="#").rstrip()]
-    for page in rule_pages():
-        parts.append(f'<a id="{page.code.lower()}"></a>\n## {page.code}: {page.title}')
-        for heading, text in page.sections.items():
-            code = code_of(text)
-            parts.append(
-                f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}")
-            )
-        parts.append(f"**How to keep it away**: {page.suppression}")
+    parts += [
+        f'<a id="{page.code.lower()}"></a>\n{markdown_page(page, level=2).rstrip()}' for page in rule_pages()
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_page(page: RulePage, level: int = 1) -> str:
+    """One rule's page; `level` is that of its heading."""
+    parts = [f"{'#' * level} {page.code}: {page.title}"]
+    for heading, text in page.sections.items():
+        code = code_of(text)
+        parts.append(f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}"))
+    parts.append(f"**How to keep it away**: {page.suppression}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -142,14 +147,6 @@ def with_table(text: str) -> str:
     if not start or not end:
         raise ValueError(f"holds no {_START} ... {_END}")
     return f"{before}{start}\n{markdown_table()}{end}{after}"
-
-
-def ci_snippet(name: str) -> str:
-    """The file that runs `migrate --check` in "github-actions" or "pre-commit"."""
-    from crosstrain_migrate.reports.templates import environment
-
-    (template,) = environment().list_templates(filter_func=lambda file: file.startswith(f"ci-{name}."))
-    return environment().get_template(template).render(version=__version__)
 
 
 def code_of(text: str) -> str:

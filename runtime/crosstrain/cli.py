@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from crosstrain.launch import command as launch_commands
-from crosstrain.launch.command import usage_error
+from crosstrain.launch.command import Choice, usage_error
+from crosstrain.requirements import install
+from crosstrain.version import __version__
+
+MIGRATE = "migrate"
+
+
+class _Commands(TyperGroup):
+    """Also `crosstrain migrate`, which is the command `migrate` under another name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [MIGRATE, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name == MIGRATE:
+            return typer.main.get_command(import_module("crosstrain_migrate.cli").app)
+        return super().get_command(ctx, cmd_name)
+
 
 main = typer.Typer(
     name="crosstrain",
-    help="Launch, check and describe distributed training.",
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -23,29 +41,39 @@ main = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"crosstrain {__version__}")
+        raise typer.Exit
+
+
 @main.callback()
-def _group() -> None:
-    """Launch, check and describe distributed training."""
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Migrate, verify and launch PyTorch training on any number of processes."""
 
 
 launch_commands.add_to(main)
 
 
-class Expectation(str, Enum):
+class Expectation(Choice):
     """Values of `--expect`."""
 
     EQUAL = "equal"
     AGREE = "agree"
 
 
-class OutputFormat(str, Enum):
+class OutputFormat(Choice):
     """Values of `--output-format`."""
 
     TEXT = "text"
     JSON = "json"
 
 
-class Devices(str, Enum):
+class Devices(Choice):
     """Values of `--cuda`."""
 
     AUTO = "auto"
@@ -53,43 +81,51 @@ class Devices(str, Enum):
     PRESENT = "present"
 
 
-class Data(str, Enum):
+class Data(Choice):
     """Values of `--data`."""
 
     REAL = "real"
     SYNTHETIC = "synthetic"
 
 
-class Backend(str, Enum):
+class Backend(Choice):
     """Values of `--backend`."""
 
     TORCH = "torch"
     XLA = "xla"
 
 
-Original = Annotated[Path, typer.Argument(help="The script as it was; it runs in one process.")]
-Migrated = Annotated[Path, typer.Argument(help="The script as it is now.")]
-ScriptArgs = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS]...", help="Arguments for both scripts, after --.")
+Original = Annotated[
+    Path, typer.Argument(metavar="ORIGINAL", help="The script as it was; it runs in one process.")
 ]
-Processes = Annotated[str, typer.Option(help="Numbers of processes to try.")]
-Steps = Annotated[int | None, typer.Option(min=1, help="End the runs after so many optimizer steps.")]
+Migrated = Annotated[Path, typer.Argument(metavar="MIGRATED", help="The script as it is now.")]
+ScriptArgs = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments for both scripts, after --.")
+]
+Processes = Annotated[str, typer.Option(metavar="N,N", help="Numbers of processes to try.")]
+Steps = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="End the runs after so many optimizer steps.")
+]
 Expect = Annotated[
     Expectation, typer.Option(help="agree: several processes need only finish with equal ranks.")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Leave out the default launch with frozen weights.")]
-Timeout = Annotated[float, typer.Option(min=1, help="Seconds for each run.")]
+Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run.")]
 Folder = Annotated[
-    Path | None, typer.Option(help="Folder that every run gets a copy of [default: the current one].")
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder that every run gets a copy of [default: the current one]."),
 ]
 Overlay = Annotated[
-    Path | None, typer.Option(help="Folder whose files replace those of the copy for the migrated script.")
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder whose files replace those of the copy for the migrated script."),
 ]
 Link = Annotated[
-    list[str] | None, typer.Option(help="A name in that folder to link instead of copying: data only read.")
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A name in that folder to link instead of copying: data only read."),
 ]
 Ignore = Annotated[
-    list[str] | None, typer.Option(help="Leave out printed lines that match this regular expression.")
+    list[str] | None,
+    typer.Option(metavar="REGEX", help="Leave out printed lines that match this regular expression."),
 ]
 Cuda = Annotated[
     Devices,
@@ -103,11 +139,11 @@ RunBackend = Annotated[
     typer.Option(help="xla: run it once more on XLA's CPU client, and count what is compiled in each step."),
 ]
 Show = Annotated[OutputFormat, typer.Option(help="What to print.")]
-Output = Annotated[Path | None, typer.Option(help="Write the JSON report to this file, too.")]
-Figure = Annotated[Path | None, typer.Option(help="Write the loss curves to this SVG file.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON report to this file, too.")]
+Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the loss curves to this SVG file.")]
 
 
-@main.command()
+@main.command(short_help="Train two scripts side by side and compare them.")
 def verify(
     original: Original,
     migrated: Migrated,
@@ -136,7 +172,7 @@ def verify(
     try:
         proof = import_module("crosstrain_verify.command")
     except ModuleNotFoundError as error:
-        usage_error("verify", f"{error.name} is not installed: pip install 'crosstrain[verify]'")
+        usage_error("verify", f"{error.name} is not installed: {install('torch')}")
     code = proof.run(
         (original, migrated),
         steps,
@@ -167,16 +203,20 @@ def _numbers(processes: str) -> list[int]:
         usage_error("verify", f"--processes {processes}: numbers separated by commas, such as 1,2")
 
 
-@main.command("merge-weights")
+@main.command("merge-weights", short_help="Join a sharded checkpoint into one file.")
 def merge_weights(
-    source: Annotated[Path, typer.Argument(help="A folder that save_model or save_state wrote.")],
-    target: Annotated[Path, typer.Argument(help="The file to write: .safetensors, .pt, .pth or .bin.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder that save_model or save_state wrote.")
+    ],
+    target: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write: .safetensors, .pt, .pth or .bin.")
+    ],
 ) -> None:
     """Put the weights of a sharded checkpoint together in one file."""
     try:
         from crosstrain.checkpoint.merge_weights import merge
     except ModuleNotFoundError as error:
-        usage_error("merge-weights", f"{error.name} is not installed: pip install 'crosstrain[torch]'")
+        usage_error("merge-weights", f"{error.name} is not installed: {install('torch')}")
     try:
         number = merge(source, target)
     except (OSError, ValueError, RuntimeError) as error:
@@ -184,7 +224,7 @@ def merge_weights(
     typer.echo(f"wrote {target}: {number} tensors, {target.stat().st_size:,} bytes")
 
 
-@main.command()
+@main.command(short_help="Describe this machine, for a bug report.")
 def env() -> None:
     """Describe this machine and installation, to paste into a bug report."""
     from crosstrain.launch.env import describe

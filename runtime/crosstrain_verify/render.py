@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from crosstrain_verify.records.journal import summary
@@ -117,16 +117,18 @@ def live(console: Console, steps: int | None) -> Iterator[Told | None]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        tasks: dict[str, object] = {}
+        tasks: dict[str, TaskID] = {}
         total: list[int | None] = [steps]
+        starting = bar.add_task("starting: importing torch", total=None)
 
         def told(name: str, done: int) -> None:
             if name not in tasks:
+                bar.update(starting, visible=False)
                 for task in bar.tasks:
                     if total[0] is None and task.completed:
                         total[0] = int(task.completed)  # the original has told how many there are
                     bar.stop_task(task.id)
                 tasks[name] = bar.add_task(name, total=total[0])
-            bar.update(bar.tasks[list(tasks).index(name)].id, completed=done)
+            bar.update(tasks[name], completed=done)
 
         yield told

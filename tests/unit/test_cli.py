@@ -48,7 +48,11 @@ def test_without_write_the_diff_is_on_stdout_and_nothing_changes(migrate: Migrat
         b"--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,1 @@ CT101\n-import torch_old\n+import torch_new\n"
         in ran.out
     )
-    assert ran.err == "1 file would be changed, 1 untouched\n"
+    assert ran.err == (
+        "other.py: does not train: nothing in it, or in what it imports, calls backward(); nothing to do\n"
+        "1 file would be changed, 1 untouched\n"
+        "next: --verify trains it before and after and compares; --write changes the files\n"
+    )
     assert (repo / "train.py").read_text() == "import torch_old\n"
 
 
@@ -76,7 +80,11 @@ def test_write_changes_the_files_and_undo_takes_it_back(migrate: Migrate, repo: 
     _write(repo, a="torch_old\n", b="x = 1\n")
     ran = migrate("--write", ".")
     assert (ran.code, ran.out) == (0, b"")
-    assert ran.err == "changed a.py (CT101)\n1 file changed, 1 untouched\n"
+    assert ran.err == (
+        "changed a.py (CT101)\n1 file changed, 1 untouched\nnext: crosstrain launch a.py\n"
+        "Each process takes batches of the script's size: N processes, N times the rows a step. --split-batches shares "
+        "each batch instead, which is the same training.\n"
+    )
     assert (repo / "a.py").read_text() == "torch_new\n"
     assert migrate("--write", ".").err == "0 files changed, 2 untouched\n"
     ran = migrate("--undo")
@@ -102,31 +110,95 @@ def test_bad_files_get_one_message_each_and_the_good_ones_are_done(migrate: Migr
         "error: crash.py: migrate failed on this file (KeyError: 'crash_me'); it was not changed. "
         "Please report it with the traceback above.",
     ]
-    assert ran.err.endswith("1 file changed, 0 untouched, 4 not usable\n")
+    assert "1 file changed, 0 untouched, 4 not usable\n" in ran.err
     assert "Traceback" in ran.err
 
 
-def test_refusals_and_notes_are_one_line_each(migrate: Migrate, repo: Path) -> None:
-    _write(repo, a="torch = 1\nx = refuse_me\n", b="x = note_me\n")
-    ran = migrate("a.py", "b.py")
+def test_findings_stand_below_their_file_and_what_needs_a_person_comes_first(
+    migrate: Migrate, repo: Path
+) -> None:
+    _write(repo, a="torch_old\nx = note_me\ny = assume_me\nz = assume_me\n", b="x = note_me\ny = refuse_me\n")
+    ran = migrate("a.py", "b.py", "--no-diff")
     assert ran.code == 1
     assert ran.err.splitlines() == [
+        "b.py",
+        "  2:5  refused  CT901  refuse_me is here",
+        "      -> Look at it.",
+        "  1:5  note  CT901  note_me is here",
+        "      -> Look at it.",
+        "a.py",
+        "  3:5  assumed  CT901  assume_me is here",
+        "      -> Look at it.",
+        "  4:5  assumed  CT901  assume_me is here",
+        "      -> Look at it.",
+        "  2:5  note  CT901  note_me is here",
+        "      -> Look at it.",
+        "1 file would be changed (2 assumptions), 1 refused, 0 untouched",
+        "next: --verify trains it before and after and compares; --write changes the files",
+    ]
+
+
+def test_concise_is_one_line_for_each_finding(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\nx = refuse_me\n", b="x = note_me\n", broken="torch = (\n")
+    ran = migrate("a.py", "b.py", "broken.py", "--output-format", "concise")
+    assert ran.code == 2
+    assert ran.out.decode().splitlines() == [
+        "broken.py:1:9: error: does not parse: '(' was never closed  -> Correct the syntax, then run again.",
         "a.py:2:5: CT901 refused: refuse_me is here  -> Look at it.",
+        "a.py:1: would be changed (CT101)",
         "b.py:1:5: CT901 note: note_me is here  -> Look at it.",
-        "0 files would be changed, 1 refused, 1 untouched",
     ]
 
 
-def test_what_needs_a_person_comes_first(migrate: Migrate, repo: Path) -> None:
-    _write(repo, a="torch_old\nx = note_me\ny = assume_me\nz = assume_me\n")
-    ran = migrate("a.py", "--no-diff")
-    assert ran.code == 0
-    assert ran.err.splitlines() == [
-        "a.py:3:5: CT901 assumed: assume_me is here  -> Look at it.",
-        "a.py:4:5: CT901 assumed: assume_me is here  -> Look at it.",
-        "a.py:2:5: CT901 note: note_me is here  -> Look at it.",
-        "1 file would be changed (2 assumptions), 0 untouched",
-    ]
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colours_are_for_who_wants_them(
+    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool
+) -> None:
+    _write(repo, a="x = refuse_me\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[31m\x1b[1mrefused\x1b[0m" in migrate("a.py").err) is coloured
+
+
+def test_lines_are_as_long_as_the_terminal_is_wide(
+    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "32")
+    _write(repo, a="x = refuse_me\n")
+    assert migrate("a.py").err.splitlines()[1:3] == ["  1:5  refused  CT901  refuse_me", "      is here"]
+
+
+def test_a_report_in_a_file_leaves_the_summary_on_the_terminal(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\nx = assume_me\n", broken="torch = (\n")
+    ran = migrate("a.py", "broken.py", "--output-format", "html", "--output", "report.html")
+    assert ran.out == b""
+    problem, summary = ran.err.splitlines()
+    assert problem.startswith("error: broken.py:1:9: does not parse")
+    assert summary == "1 file would be changed (1 assumption), 0 untouched, 1 not usable"
+
+
+def test_the_next_command_is_the_chosen_runtimes(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\n")
+    ran = migrate("a.py", "--write", "--runtime", "accelerate")
+    assert "\nnext: accelerate launch a.py\n" in ran.err
+    assert "DataLoaderConfiguration(split_batches=True)" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "does not train"),
+        ("from crosstrain import Accelerator\n", "uses an Accelerator already"),
+        ("# migrate: skip-file\nx = 1\n", "left alone"),
+    ],
+)
+def test_a_file_without_anything_to_do_says_why(migrate: Migrate, repo: Path, text: str, says: str) -> None:
+    _write(repo, a=text)
+    assert says in migrate("a.py").err
+    assert says not in migrate(".").err  # nobody asked about it
 
 
 @pytest.mark.parametrize(
@@ -156,6 +228,18 @@ def test_what_needs_a_person_comes_first(migrate: Migrate, repo: Path) -> None:
 def test_exit_codes(migrate: Migrate, repo: Path, text: str, arguments: list[str], code: int) -> None:
     _write(repo, a=f"x = {text}\n")
     assert migrate("a.py", *arguments).code == code
+
+
+def test_a_file_of_a_directory_that_does_not_parse_is_a_warning(
+    migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crosstrain_migrate.command.may_train", lambda data: b"torch_old" in data)
+    _write(repo, good="torch_old\n", model="from torch import nn\ndef f(:\n", other="print 'not ours'\n")
+    ran = migrate(".", "--no-diff")
+    assert ran.code == 0
+    assert ran.err.startswith("warning: model.py:2:7: does not parse")
+    assert "1 file would be changed, 2 untouched" in ran.err
+    assert "other.py" not in ran.err
 
 
 @pytest.mark.parametrize(
@@ -194,6 +278,13 @@ def test_a_project_may_be_strict(migrate: Migrate, repo: Path, arguments: list[s
     _write(repo, a="torch = assume_me\n")
     (repo / "pyproject.toml").write_text("[tool.crosstrain.migrate]\nstrict = true\n")
     assert migrate("a.py", *arguments).code == code
+
+
+def test_numbers_of_processes_are_numbers(migrate: Migrate, repo: Path) -> None:
+    _write(repo, a="torch_old\n")
+    ran = migrate("a.py", "--verify", "--verify-processes", "two")
+    assert ran.code == 2
+    assert "two: write numbers" in ran.err
 
 
 # --- many files ---
@@ -248,7 +339,7 @@ def test_stdin_is_given_back_when_there_is_nothing_to_do(
     _stdin(monkeypatch, b"x = refuse_me\n")
     ran = migrate("-", "--write")
     assert (ran.code, ran.out) == (1, b"x = refuse_me\n")
-    assert ran.err.startswith("<stdin>:1:5: CT901")
+    assert ran.err.startswith("<stdin>\n  1:5  refused  CT901")
 
 
 def test_stdin_that_is_not_python_gives_nothing_but_a_message(
@@ -276,6 +367,29 @@ def test_an_unknown_code_says_where_the_known_ones_are(migrate: Migrate, argumen
     assert "--list-rules" in ran.err
 
 
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "git+https://user:secret@example.org/x/crosstrain@v9",
+        "dist/crosstrain-9-py3-none-any.whl",
+        "crosstrain==9",
+    ],
+)
+@pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
+def test_ci_snippets_install_what_they_are_told_to(migrate: Migrate, name: str, origin: str) -> None:
+    text = migrate("--emit", name, "--emit-from", origin).out.decode()
+    yaml.safe_load(text)
+    assert origin.removeprefix("git+https://user:secret@").partition("@")[0].removeprefix("dist/") in text
+    assert "secret" not in text
+    assert "REPOSITORY" not in text
+
+
+def test_a_repository_needs_a_revision(migrate: Migrate) -> None:
+    ran = migrate("--emit", "pre-commit", "--emit-from", "git+https://example.org/x/crosstrain")
+    assert ran.code == 2
+    assert "git+URL@REVISION" in ran.err
+
+
 @pytest.mark.parametrize("name", ["github-actions", "pre-commit"])
 def test_ci_snippets_are_yaml_and_call_what_exists(migrate: Migrate, name: str) -> None:
     text = migrate("--emit", name).out.decode()
@@ -285,6 +399,7 @@ def test_ci_snippets_are_yaml_and_call_what_exists(migrate: Migrate, name: str) 
         assert {hook["id"] for repo in snippet["repos"] for hook in repo["hooks"]} <= {
             hook["id"] for hook in hooks
         }
+        assert "rev" in snippet["repos"][0]  # this checkout's commit
     else:
         (command,) = (
             step["run"] for step in snippet["jobs"]["migrate"]["steps"] if "migrate" in step.get("run", "")

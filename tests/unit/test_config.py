@@ -55,6 +55,11 @@ def test_other_tables_of_the_product_are_not_ours(tmp_path: Path) -> None:
     assert load([], file) == Config()
 
 
+def test_another_tools_table_is_left_alone(tmp_path: Path) -> None:
+    file = _write(tmp_path, '[tool.migrate]\ndatabase = "x"\n[tool.crossplane]\na = 1\n')
+    assert load([], file) == Config()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -69,6 +74,14 @@ def test_other_tables_of_the_product_are_not_ours(tmp_path: Path) -> None:
         ),
         ('[tool.crosstrain.migrate]\nfail-on = ["everything"]\n', "cannot be 'everything'.*edits, refused"),
         ("[tool.crosstrain.migrat]\nfollow = false\n", r"Did you mean \[tool\.crosstrain\.migrate\]"),
+        (
+            "[tool.crosstain.migrate]\nfollow = false\n",
+            r"\[tool\.crosstain\].*Did you mean \[tool\.crosstrain\.migrate\]",
+        ),
+        (
+            '[tool.migrate]\nselect = ["CT1"]\n',
+            r"\[tool\.migrate\].*Did you mean \[tool\.crosstrain\.migrate\]",
+        ),
         ("[tool.crosstrain]\nmigrate = 3\n", "is not a table"),
         ("[tool\n", "is not TOML"),
     ],

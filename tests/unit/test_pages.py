@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -102,8 +104,23 @@ def test_the_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.Captu
     assert pages.main([str(file), "--check"]) == 0
 
 
-def test_the_readme_has_todays_table() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    if "<!-- rules -->" not in text:
-        pytest.skip("README.md shows no table of rules")
-    assert pages.with_table(text) == text, "run python -m crosstrain_migrate.pages README.md"
+def test_the_documentation_has_todays_table() -> None:
+    text = (ROOT / "docs" / "rules.md").read_text("utf-8")
+    assert pages.with_table(text) == text, "run python -m crosstrain_migrate.pages docs/rules.md"
+
+
+def test_the_documentation_has_every_key_of_the_configuration() -> None:
+    from crosstrain_migrate.config import KEYS
+
+    text = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.M)) >= set(KEYS)
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("furo")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "-q", "-b", "html"]
+    done = subprocess.run(
+        [*command, str(ROOT / "docs"), str(tmp_path / "html")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "html" / "rules" / "ct602.html").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import json
 import os
@@ -136,7 +137,6 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
     (run,) = json.loads(reports.render(outcome, "sarif"))["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert [(rule["id"], rule["shortDescription"]["text"]) for rule in rules] == [
-        ("CT101", TITLES["CT101"]),
         ("CT602", TITLES["CT602"]),
         ("CT901", TITLES["CT901"]),
     ]
@@ -144,10 +144,7 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
         (result["ruleId"], rules[result["ruleIndex"]]["id"], result["level"]) for result in run["results"]
     ]
     assert levels == [
-        ("CT101", "CT101", "warning"),
-        ("CT101", "CT101", "warning"),
         ("CT602", "CT602", "warning"),
-        ("CT101", "CT101", "warning"),
         ("CT901", "CT901", "error"),
         ("CT901", "CT901", "note"),
     ]
@@ -155,7 +152,9 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
     assert [result["properties"] for result in run["results"] if "properties" in result] == [
         {"assumption": {"kind": "rows", "claim": "rows\nof `x`", "check": "Rows are counted."}}
     ]
-    place = run["results"][4]["locations"][0]["physicalLocation"]
+    assert rules[0]["help"]["text"].startswith("CT602: ")
+    assert rules[0]["help"]["markdown"].startswith("# CT602: ")
+    place = run["results"][1]["locations"][0]["physicalLocation"]
     assert place["region"] == {"startLine": 3, "startColumn": 5}
     assert place["artifactLocation"] == {
         "uri": "a%22%3E%3Cscript%3E1%3C/script%3E%26.py",
@@ -165,16 +164,46 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
     assert "does not parse" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
 
 
-def test_github_commands_are_one_line_each_and_escaped(outcome: Outcome) -> None:
+def test_a_fingerprint_stays_when_lines_move(outcome: Outcome) -> None:
+    def prints(moved: int) -> list[str]:
+        files = [
+            replace(
+                one,
+                result=replace(
+                    one.result, findings=tuple(replace(f, line=f.line + moved) for f in one.result.findings)
+                ),
+            )
+            for one in outcome.files
+        ]
+        (run,) = json.loads(reports.render(replace(outcome, files=(*files, files[0])), "sarif"))["runs"]
+        return [next(iter(result["partialFingerprints"].values())) for result in run["results"]]
+
+    assert prints(0) == prints(7)
+    assert len(set(prints(0))) == 4  # also where a finding is there twice
+
+
+def test_sarif_names_the_published_page(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crosstrain_migrate.reports.sarif._documentation", lambda: "https://example.org")
+    (run,) = json.loads(reports.render(outcome, "sarif"))["runs"]
+    assert run["tool"]["driver"]["rules"][0]["helpUri"] == "https://example.org/rules/ct602.html"
+
+
+def test_github_commands_are_one_line_each_grouped_and_escaped(outcome: Outcome) -> None:
     lines = reports.render(outcome, "github").decode().splitlines()
     assert lines == [
         "::error file=bad`.py,line=3,col=9,title=migrate::does not parse: '('. Correct it.",
-        "::warning file=src/train.py,line=8,col=2,title=CT602::rows%0Aof `x`. Rows are counted.",
-        "::warning file=src/train.py,line=8,title=migrate::This file would be changed (CT101).",
+        '::group::a"><script>1</script>&.py',
         '::error file=a"><script>1</script>&.py,line=3,col=5,title=CT901::'
         "`a|b` decides,%0Aon @local: 100%25 values. Reduce it.",
         '::warning file=a"><script>1</script>&.py,line=1,title=migrate::This file would be changed (CT101).',
+        "::endgroup::",
+        "::group::src/train.py",
+        "::warning file=src/train.py,line=8,col=2,title=CT602::rows%0Aof `x`. Rows are counted.",
+        "::warning file=src/train.py,line=8,title=migrate::This file would be changed (CT101).",
+        "::endgroup::",
+        "::group::fine.py",
         "::notice file=fine.py,line=1,col=1,title=CT901::look. Look.",
+        "::endgroup::",
     ]
 
 
@@ -189,7 +218,7 @@ def test_github_writes_the_steps_summary(
     ran = migrate("a.py", "--check", "--output-format", "github")
     assert (ran.code, ran.out) == (
         1,
-        b"::warning file=a.py,line=1,title=migrate::This file would be changed (CT101).\n",
+        b"::group::a.py\n::warning file=a.py,line=1,title=migrate::This file would be changed (CT101).\n::endgroup::\n",
     )
     text = summary.read_text()
     assert text.startswith("earlier\n### Crosstrain: 1 file would be changed")
@@ -352,6 +381,38 @@ def test_the_figure_is_drawn_on_light_and_on_dark_pages(proven: Outcome, tmp_pat
         pictures.append(picture.read_bytes())
     assert pictures[0] != pictures[1]
     assert min(map(len, pictures)) > 20_000  # an empty page is 5 kB
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_report_is_as_wide_as_its_window(proven: Outcome, tmp_path: Path, width: int) -> None:
+    """Only what scrolls by itself may be wider, and what needs a person comes first."""
+    measure = """
+    const wide = [...document.querySelectorAll('body *')].filter(
+      one => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.scroll'));
+    const small = [...document.querySelectorAll('svg text')].filter(
+      one => one.getBoundingClientRect().height < 9);
+    parent.document.title = JSON.stringify([document.documentElement.scrollWidth, wide.map(String), small.length,
+      document.querySelector('section.file h2 .badge').textContent]);
+    """
+    report = re.sub(r"<meta http-equiv[^>]*>", "", reports.render(proven, "html").decode())
+    inner = html.escape(report.replace("</body>", f"<script>{measure}</script></body>"))
+    outer = tmp_path / "outer.html"  # a window is at least 500 pixels wide, a frame is not
+    outer.write_text(
+        f'<title>not run</title><iframe style="border:0" width="{width}" height="900" srcdoc="{inner}">'
+    )
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={tmp_path}/u",
+    ]
+    command = ["chromium", *options, "--virtual-time-budget=2000", "--window-size=1400,1000", "--dump-dom"]
+    done = subprocess.run([*command, outer.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    title = re.search("<title>(.*?)</title>", done.stdout)
+    assert title is not None
+    assert json.loads(html.unescape(title[1])) == [width, [], 0, "refused"]
 
 
 # --- the terminal ---

@@ -15,7 +15,8 @@ _SUMMARY_LIMIT = 900_000  # bytes; GitHub drops a summary over 1 MiB
 
 
 def render(outcome: Outcome) -> str:
-    """Workflow commands, one a line. GitHub shows ten of a kind, so a file's changes are one."""
+    """Workflow commands, one a line: the log is folded into a group for each file. GitHub shows ten annotations of a kind, so
+    those that need a person come first, and a file's changes are one."""
     return "".join(f"{command}\n" for command in _commands(outcome))
 
 
@@ -35,8 +36,11 @@ def _commands(outcome: Outcome) -> Iterator[str]:
         yield _command(
             "error", display_name(error.path), error.line, error.column, "migrate", sentences(error)
         )
-    for file in outcome.files:
-        for finding in file.result.findings:
+    for file in sorted(outcome.files, key=lambda one: one.urgency):
+        if not file.result.findings and (not file.result.changed or outcome.mode is Mode.WRITE):
+            continue
+        yield f"::group::{_data(file.name)}"
+        for finding in file.result.by_urgency:
             kind = _COMMANDS[finding.severity]
             line, column, told = located(file, finding)
             yield _command(kind, file.name, line, column, finding.rule, told)
@@ -46,6 +50,7 @@ def _commands(outcome: Outcome) -> Iterator[str]:
             yield _command(
                 "warning", file.name, line, None, "migrate", f"This file would be changed ({rules})."
             )
+        yield "::endgroup::"
 
 
 def _command(kind: str, name: str, line: int | None, column: int | None, title: str, message: str) -> str:

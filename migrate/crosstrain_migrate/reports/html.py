@@ -53,7 +53,7 @@ def render(outcome: Outcome) -> str:
     return environ.get_template("report.html.j2").render(
         outcome=outcome,
         errors=[(display_name(error.path), error) for error in outcome.errors],
-        files=[_file(file) for file in outcome.files],
+        files=[_file(file) for file in sorted(outcome.files, key=lambda one: one.urgency)],
         version=__version__,
         prose=prose,
         written=outcome.mode is Mode.WRITE,

@@ -1,49 +1,50 @@
-"""SARIF 2.1.0, for code scanning: one result per finding and per change.
+"""SARIF 2.1.0, for code scanning: one result per finding.
 
-Refused is an error, assumed and "please review" a warning, everything else (changes among it) a note. The property
+Refused is an error, assumed a warning, a note a note. What would be changed is in the diff and no result: nobody has to
+look at it. A fingerprint is made of what stays when lines move: the rule, the file and the finding's own text. The property
 `assumption` of a result has its kind, its claim and how it is checked; the run's property `assumptions` counts them.
 Files that could not be used are notifications of the run, which then counts as not successful.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from collections import Counter
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from crosstrain_migrate import __version__
-from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Migrated, Outcome, display_name, located, sentences
-from crosstrain_migrate.pages import rule_names
-from crosstrain_migrate.results import Change, Confidence, Finding, InputError, Severity
+from crosstrain_migrate.pages import RulePage, markdown_page, rule_page, rule_pages
+from crosstrain_migrate.results import Finding, InputError, Severity
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_FINGERPRINT = "crosstrain/v1"
 _LEVELS = {Severity.REFUSED: "error", Severity.ASSUMED: "warning", Severity.NOTE: "note"}
 
 
 def render(outcome: Outcome) -> str:
     """The whole report as one SARIF log with one run."""
-    results = [
-        result
-        for file in outcome.files
-        for result in (
-            *(_change(file, change, outcome.mode) for change in file.result.changes),
-            *(_finding(file, finding) for finding in file.result.findings),
-        )
-    ]
+    results = [_finding(file, finding) for file in outcome.files for finding in file.result.findings]
     codes = sorted({result["ruleId"] for result in results})
-    names = rule_names()
+    found: Counter[str] = Counter()
     for result in results:
         result["ruleIndex"] = codes.index(result["ruleId"])
+        text = result["partialFingerprints"][_FINGERPRINT]
+        result["partialFingerprints"][_FINGERPRINT] = f"{text}:{found[text]}"  # the same twice in a file
+        found[text] += 1
+    pages = {page.code: page for page in rule_pages()}
     run = {
         "tool": {
             "driver": {
                 "name": "crosstrain migrate",
                 "version": __version__,
-                "rules": [
-                    {"id": code, "shortDescription": {"text": names.get(code, code)}} for code in codes
-                ],
+                "semanticVersion": __version__,
+                "rules": [_rule(pages[code]) for code in codes],
             }
         },
         "columnKind": "unicodeCodePoints",
@@ -66,6 +67,7 @@ def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
         "level": _LEVELS[finding.severity],
         "message": {"text": told},
         "locations": [_location(file.name, line, column)],
+        "partialFingerprints": {_FINGERPRINT: _fingerprint(file.name, finding)},
     }
     if finding.severity is Severity.ASSUMED:
         about = {"kind": finding.kind, "claim": finding.reason, "check": finding.remedy}
@@ -73,16 +75,30 @@ def _finding(file: Migrated, finding: Finding) -> dict[str, Any]:
     return result
 
 
-def _change(file: Migrated, change: Change, mode: Mode) -> dict[str, Any]:
-    done = "Changed" if mode is Mode.WRITE else "Would be changed"
-    if file.source.is_cells:
-        done = f"{file.source.spoken(change.line)}: {done.lower()}"
-    return {
-        "ruleId": change.rule,
-        "level": "warning" if change.confidence is Confidence.REVIEW else "note",
-        "message": {"text": f"{done}: {change.reason}"},
-        "locations": [_location(file.name, file.source.file_line(change.line), None)],
+def _rule(page: RulePage) -> dict[str, Any]:
+    rule: dict[str, Any] = {
+        "id": page.code,
+        "shortDescription": {"text": page.title},
+        "help": {"text": rule_page(page.code) or page.title, "markdown": markdown_page(page)},
     }
+    if site := _documentation():
+        rule["helpUri"] = f"{site}/rules/{page.code.lower()}.html"
+    return rule
+
+
+def _documentation() -> str:
+    """Where the documentation is published, as the distribution says; empty where it is not."""
+    try:
+        addresses = metadata("crosstrain").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    found = (one.split(", ", 1)[1] for one in addresses if one.startswith("Documentation, "))
+    return next(found, "").rstrip("/")
+
+
+def _fingerprint(name: str, finding: Finding) -> str:
+    said = re.sub(r"\blines? \d+", "line", finding.reason)
+    return hashlib.sha256(f"{finding.rule}\0{name}\0{said}".encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 def _notification(error: InputError) -> dict[str, Any]:

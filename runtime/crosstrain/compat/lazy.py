@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from crosstrain.requirements import install
+
 
 def resolver(
     package: str,
@@ -35,7 +37,7 @@ def resolver(
             if error.name != "torch":
                 raise
             raise ImportError(
-                "crosstrain trains with PyTorch, which is not installed here: pip install 'crosstrain[torch]'"
+                f"crosstrain trains with PyTorch, which is not installed here: {install('torch')}"
             ) from None
         namespace[name] = value
         return value

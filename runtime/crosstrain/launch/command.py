@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from crosstrain.requirements import install
+
 if TYPE_CHECKING:
     from crosstrain.launch.options import LaunchOptions, Resolved
     from crosstrain.launch.target import Target
 
 
-class Precision(str, Enum):
+class Choice(str, Enum):
+    """One of the values of an option; its text is what is typed."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Precision(Choice):
     """Values of `--mixed-precision`."""
 
     NO = "no"
@@ -22,14 +31,14 @@ class Precision(str, Enum):
     BF16 = "bf16"
 
 
-class Rendezvous(str, Enum):
+class Rendezvous(Choice):
     """Values of `--rdzv-backend`."""
 
     STATIC = "static"
     C10D = "c10d"
 
 
-class Scheduler(str, Enum):
+class Scheduler(Choice):
     """Values of `--emit`."""
 
     SLURM = "slurm"
@@ -43,25 +52,34 @@ Tpu = Annotated[
 ]
 NumProcesses = Annotated[
     int | None,
-    typer.Option(help="Ranks, all machines together [default: one per visible device, else 1]."),
+    typer.Option(metavar="N", help="Ranks, all machines together [default: one per visible device, else 1]."),
 ]
-GpuIds = Annotated[str | None, typer.Option(help="Devices to use, such as 0,2.")]
+GpuIds = Annotated[str | None, typer.Option(metavar="IDS", help="Devices to use, such as 0,2.")]
 MixedPrecision = Annotated[Precision | None, typer.Option(help="Accelerator(mixed_precision=...).")]
-NumMachines = Annotated[int | None, typer.Option(min=1, help="Machines that take part [default: 1].")]
-MachineRank = Annotated[int | None, typer.Option(help="Which of them this is, from 0.")]
-MainProcessIp = Annotated[str | None, typer.Option(help="Address of machine 0.")]
-MainProcessPort = Annotated[int | None, typer.Option(help="Port of machine 0 [default: 29500].")]
+NumMachines = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Machines that take part [default: 1].")
+]
+MachineRank = Annotated[int | None, typer.Option(metavar="N", help="Which of them this is, from 0.")]
+MainProcessIp = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of machine 0.")]
+MainProcessPort = Annotated[
+    int | None, typer.Option(metavar="PORT", help="Port of machine 0 [default: 29500].")
+]
 RdzvBackend = Annotated[
     Rendezvous | None,
     typer.Option(help="How several machines find each other [default: static, with restarts c10d]."),
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(min=1, help="Seconds that ranks and machines wait for each other before giving up."),
+    typer.Option(
+        min=1, metavar="SECONDS", help="How long ranks and machines wait for each other before giving up."
+    ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(help="Options in YAML, before those that `crosstrain config` wrote; Accelerate's work too."),
+    typer.Option(
+        metavar="FILE",
+        help="Options in YAML, before those that `crosstrain config` wrote; Accelerate's work too.",
+    ),
 ]
 Debug = Annotated[
     bool | None,
@@ -77,11 +95,11 @@ PrintConfig = Annotated[
 # Those of `launch` alone.
 TargetArgs = Annotated[
     list[str],
-    typer.Argument(metavar="SCRIPT|MODULE [ARGS]...", help="What to run, then its own arguments."),
+    typer.Argument(metavar="SCRIPT [ARGS]...", help="What to run, then its own arguments."),
 ]
 Module = Annotated[bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")]
 AccumulationSteps = Annotated[
-    int | None, typer.Option(min=1, help="Accelerator(gradient_accumulation_steps=...).")
+    int | None, typer.Option(min=1, metavar="N", help="Accelerator(gradient_accumulation_steps=...).")
 ]
 SplitBatches = Annotated[
     bool | None,
@@ -91,10 +109,12 @@ SplitBatches = Annotated[
     ),
 ]
 MaxRestarts = Annotated[
-    int | None, typer.Option(min=0, help="Start all ranks again after a failure, at most so often.")
+    int | None,
+    typer.Option(min=0, metavar="N", help="Start all ranks again after a failure, at most so often."),
 ]
 MonitorInterval = Annotated[
-    float | None, typer.Option(min=0.01, help="Seconds between looks at the ranks [default: 0.1].")
+    float | None,
+    typer.Option(min=0.01, metavar="SECONDS", help="Time between looks at the ranks [default: 0.1]."),
 ]
 BindCores = Annotated[
     bool | None,
@@ -102,29 +122,41 @@ BindCores = Annotated[
         "--bind-cores/--no-bind-cores", help="Give every rank its own share of the processor cores."
     ),
 ]
-LogDir = Annotated[str | None, typer.Option(help="Keep each rank's output in files under this folder.")]
+LogDir = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Keep each rank's output in files under this folder.")
+]
 Tee = Annotated[
     str | None,
-    typer.Option(help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank."),
+    typer.Option(
+        metavar="STREAMS",
+        help="Keep output in files and show it too: 1 stdout, 2 stderr, 3 both, 0:3,1:1 by rank.",
+    ),
 ]
 Emit = Annotated[
     Scheduler | None, typer.Option(help="Write a job file for a cluster instead of running anything.")
 ]
 JobOption = Annotated[
     list[str] | None,
-    typer.Option(help="With --emit, an option of the scheduler, such as time=04:00:00; may be repeated."),
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="With --emit, an option of the scheduler, such as time=04:00:00; may be repeated.",
+    ),
 ]
 Output = Annotated[
-    Path | None, typer.Option(help="With --emit, the file to write [default: standard output].")
+    Path | None,
+    typer.Option(metavar="FILE", help="With --emit, the file to write [default: standard output]."),
 ]
 
 
 def add_to(app: typer.Typer) -> None:
     """Make these commands part of `app`."""
     # Options end at the script: everything after it is the script's, dashes and all.
-    app.command(context_settings={"allow_interspersed_args": False})(launch)
-    app.command()(test)
-    app.command()(config)
+    app.command(
+        context_settings={"allow_interspersed_args": False},
+        short_help="Run a script on every device, of one or more machines.",
+    )(launch)
+    app.command(short_help="Try training on these processes.")(test)
+    app.command(short_help="Answer a few questions: launch's defaults.")(config)
 
 
 def usage_error(command: str, message: object) -> NoReturn:
@@ -235,7 +267,7 @@ def _resolve(context: typer.Context) -> Resolved:
     except UsageError as error:
         usage_error(command, error)
     except ModuleNotFoundError as error:
-        usage_error(command, f"{error.name} is not installed: pip install 'crosstrain[torch]'")
+        usage_error(command, f"{error.name} is not installed: {install('torch')}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     return resolved
@@ -262,7 +294,7 @@ def _write_job(
 
 def config(
     default: Annotated[bool, typer.Option("--default", help="Ask nothing: write the defaults.")] = False,
-    config_file: Annotated[Path | None, typer.Option(help="Where to write it.")] = None,
+    config_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it.")] = None,
 ) -> None:
     """Answer a few questions; launch then uses the answers as its defaults."""
     from crosstrain.launch.config import default_file, write_file

@@ -29,11 +29,12 @@ def load_checkpoint_in_model(
 ) -> None:
     """Load a file, or a directory of one file or of shards with an index, into a model.
 
-    device_map: the device of each module or tensor by its name, "" for all the rest, such as
-        ``{"": "cpu", "decoder": 0}``. Tensors are made there, so the model may have been built without memory
-        (``with torch.device("meta")``); without a map its own memory is overwritten. Calls between modules on
-        several devices need hooks that move the inputs: those, and parts on the disk, are accelerate's own.
-    dtype: converts the model first.
+    Args:
+        device_map: the device of each module or tensor by its name, "" for all the rest, such as
+            ``{"": "cpu", "decoder": 0}``. Tensors are made there, so the model may have been built without memory
+            (``with torch.device("meta")``); without a map its own memory is overwritten. Calls between modules on
+            several devices need hooks that move the inputs: those, and parts on the disk, are accelerate's own.
+        dtype: converts the model first.
 
     Raises ValueError for a map that leaves tensors out, or tensors without memory that the checkpoint lacks.
     """

@@ -17,7 +17,7 @@ from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
 
-AGAINST = "the original, every step of both undone"
+AGAINST = "the original, with the weights of both frozen"
 
 
 class DefaultLaunch:
@@ -59,7 +59,7 @@ class DefaultLaunch:
             run = self._compared(run, full, less, done)
         elif run.verdict.ok:
             failure = self._originals.failure
-            reason = f"could not decide, because the original fails when its steps are undone: {failure}"
+            reason = f"could not decide, because the original fails when its weights are frozen: {failure}"
             run = replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
         evidence = Evidence(full or self._originals.trace, done.ranks, run, run.difference, frozen=True)
         return replace(run, cause=likely_cause(evidence), notes=(*run.notes, self._what_changes()))

@@ -12,6 +12,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from crosstrain.requirements import install
+
 from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.comparing import Comparing, by_noise, concluded, losses_of
 from crosstrain_verify.judging.originals import SINGLE, Originals
@@ -28,8 +30,8 @@ def check_installed() -> None:
     """VerifyInputError where torch_xla is missing."""
     if find_spec("torch_xla") is None:
         raise VerifyInputError(
-            "the backend xla needs torch_xla in this environment: pip install 'crosstrain[tpu]', which brings the "
-            "torch that it was built for"
+            "the backend xla needs torch_xla in this environment, and the torch that it was built for: "
+            + install("tpu")
         )
 
 

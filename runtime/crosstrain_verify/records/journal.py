@@ -13,6 +13,18 @@ Status = Literal["held", "not reached", "failed"]
 RISING: tuple[Status, ...] = ("held", "not reached", "failed")  # the worst of several counts
 
 
+# What holds where a check of a kind held.
+CLAIMS = {
+    "rows": "what is gathered has one row for each row of the batch",
+    "loader": "the loop goes over a prepared loader",
+    "module": "the optimizer's parameters are those of the prepared model",
+    "mean": "the loss is a mean over the batch",
+    "group": "the process group is the run's own",
+    "alike": "learning rates and weights are the same in all processes",
+    "seeds": "the processes draw the same random numbers, or differ as the script seeds them",
+}
+
+
 @dataclass(frozen=True)
 class Check:
     """A kind of check ("rows", "mean", ...) at a line of the script, and what came of it.
@@ -26,8 +38,13 @@ class Check:
     status: Status
     message: str = ""
 
+    @property
+    def claim(self) -> str:
+        """What holds where it held."""
+        return CLAIMS.get(self.kind, self.kind)
+
     def __str__(self) -> str:
-        return f"{self.kind} at {self.file}:{self.line}: {self.status}"
+        return f"{self.status}: {self.file}:{self.line}: {self.claim}"
 
 
 def read(file: Path) -> tuple[Check, ...]:

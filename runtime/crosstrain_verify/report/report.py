@@ -124,8 +124,8 @@ class Run:
 
 
 FROZEN = (
-    "it finished, the processes agree in every step, learning rates follow the original's passes, and what is "
-    "printed about evaluations is the original's, with every step of both undone"
+    "run once more with both scripts' weights frozen: the processes agree in every step, learning rates follow the "
+    "original's passes, and evaluations print what the original's do"
 )
 
 
@@ -172,7 +172,7 @@ class Report:
             "migrated_script": str(self.migrated_path),
             "original": _plain(self.original),
             "runs": [_plain(run) for run in self.runs],
-            "checks": [asdict(check) for check in self.checks],
+            "checks": [{**asdict(check), "claim": check.claim} for check in self.checks],
             "notes": list(self.notes),
             "figure": svg(self),
         }

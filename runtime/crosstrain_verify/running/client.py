@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from crosstrain.requirements import install
+
 # torch._dynamo: the first optimizer of a process imports it, which costs a second.
 PRELOAD = (
     "torch",
@@ -135,7 +137,7 @@ class Server:
             code = self._process.wait()
             raise ServerError(
                 f"the verify server ended with code {code} (its error, if it gave one, is above); "
-                "is torch installed? pip install 'crosstrain[verify]'"
+                f"is torch installed? {install('torch')}"
             )
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -7,13 +7,15 @@ import os
 from importlib import import_module
 from typing import Any
 
+from crosstrain.requirements import install
+
 _handlers = list(logging.root.handlers)
 try:
     torch_xla: Any = import_module("torch_xla")
 except ImportError as error:
     raise RuntimeError(
         f"PJRT_DEVICE={os.environ.get('PJRT_DEVICE')} asks for XLA, but torch_xla cannot be imported ({error}): "
-        f"pip install 'crosstrain[tpu]', unset PJRT_DEVICE, or use Accelerator(cpu=True)."
+        f"{install('tpu')}; or unset PJRT_DEVICE, or use Accelerator(cpu=True)."
     ) from None
 model: Any = import_module("torch_xla.core.xla_model")
 spmd: Any = import_module("torch_xla.distributed.spmd")

@@ -1,0 +1,18 @@
+"""What to install where something is missing.
+
+Requirements are named one by one and not as `crosstrain[extra]`: that works however Crosstrain itself was installed,
+from a wheel, a commit or a registry.
+"""
+
+from __future__ import annotations
+
+# The extras of pyproject.toml. torch_xla works with the torch of its own version only.
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "torch": ("torch>=2.9", "numpy>=1.26", "safetensors>=0.5", "tqdm>=4.66"),
+    "tpu": ("torch==2.9.1", "torch_xla==2.9.0", "numpy>=1.26", "safetensors>=0.5", "tqdm>=4.66"),
+}
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra names."""
+    return "pip install " + " ".join(f"'{one}'" for one in EXTRAS[extra])

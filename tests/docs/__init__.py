@@ -1,0 +1,1 @@
+"""The documentation: every command that it shows is run, and what it shows is what came."""

@@ -1,0 +1,1 @@
+"""Crosstrain as a user has it: a wheel in an environment of its own."""

@@ -1,0 +1,94 @@
+"""From the wheel to a verified run of two processes, and what the command says on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Installed
+
+SCRIPT = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.manual_seed(0)
+x = torch.randn(256, 8)
+data = TensorDataset(x, (x.sum(1) > 0).long())
+loader = DataLoader(data, batch_size=32, shuffle=True)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for inputs, labels in loader:
+        inputs, labels = inputs.to(device), labels.to(device)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+    print(f"epoch {epoch} loss {loss.item():.4f}")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path
+
+
+@pytest.mark.timeout(900)
+def test_migrate_verify_and_launch_from_the_wheel(installed: Installed, project: Path) -> None:
+    before = installed.run("crosstrain", "migrate", "train.py", cwd=project)
+    assert before.returncode == 0, before.stderr
+    assert "+accelerator = Accelerator()" in before.stdout
+
+    for command in (
+        ["migrate", "train.py", "--verify"],
+        ["crosstrain", "launch", "--cpu", "--num-processes", "2", "train.py"],
+    ):
+        missing = installed.run(*command, cwd=project)
+        assert missing.returncode == 2
+        assert missing.stdout == ""
+        (line,) = missing.stderr.splitlines()
+        assert "torch is not installed" in line
+    # What it tells to install can be installed.
+    remedy = re.search(r"pip install (.*)", line)
+    assert remedy is not None
+    installed.pip_install(*shlex.split(remedy[1]), cwd=project)
+
+    proof = installed.run("migrate", "train.py", "--verify", "--write", cwd=project)
+    assert proof.returncode == 0, proof.stdout + proof.stderr
+    assert re.search(r"2 processes +equal", proof.stdout)
+    assert "accelerator.backward(loss)" in (project / "train.py").read_text()
+    launched = installed.run(
+        *("crosstrain", "launch", "--cpu", "--num-processes", "2", "--split-batches", "train.py"), cwd=project
+    )
+    assert launched.returncode == 0, launched.stderr
+    assert launched.stdout.count("epoch 2 loss") == 1
+    assert "2 processes, 24 steps" in launched.stderr
+
+
+@pytest.mark.timeout(600)
+def test_the_emitted_pre_commit_hook_runs(installed: Installed, project: Path) -> None:
+    pytest.importorskip("pre_commit")
+    emitted = installed.run("migrate", "--emit", "pre-commit", cwd=project)
+    assert installed.wheel.name in emitted.stdout
+    (project / ".pre-commit-config.yaml").write_text(emitted.stdout)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=project, check=True)
+    environment = os.environ | {"PRE_COMMIT_HOME": str(project / ".cache"), "PRE_COMMIT_COLOR": "never"}
+    command = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
+    ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "would change train.py" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_emitted_workflow_names_the_wheel(installed: Installed, project: Path) -> None:
+    emitted = installed.run("migrate", "--emit", "github-actions", cwd=project)
+    assert f"pip install wheels/{installed.wheel.name}" in emitted.stdout

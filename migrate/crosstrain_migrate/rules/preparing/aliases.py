@@ -10,75 +10,61 @@ from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import Generator, Instance, Iterator, Sequence, Value
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.arguments import argument_for
-from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement.home import only_definition
 
 from .holdings import Holding
 
-RULE = "CT201"
 ITEMS = frozenset({"items", "values"})
 
 
-def check_aliases(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
-    """Every loop over a prepared loader must see the prepared one."""
-    facts = context.facts
-    for loader, holding in held.items():
-        loop = _that_does_not_see(context, loader, holding, position)
-        if loop is not None:
-            raise _other_name(loop, holding)
-    for call in facts.calls:
-        for loader in streams_of(context, call) & set(held):
-            given = [a for a in call.args if facts.of(a) & {loader}]
-            if not all(
-                _sees_prepared(context, a, held[loader], position, loader, frozenset()) for a in given
-            ):
-                raise _other_name(call, held[loader])
-
-
-def _that_does_not_see(
-    context: Context, loader: Value, holding: Holding, position: ast.stmt
-) -> ast.For | ast.AsyncFor | None:
-    """The first loop over the loader that would go over it as it was made."""
-    for loop, over in context.facts.loops.items():
-        if loader in over and not _sees_prepared(
-            context, _iterated(loop.iter), holding, position, loader, frozenset()
-        ):
-            return loop
-    return None
-
-
-def seen_everywhere(context: Context, loader: Value, holding: Holding, position: ast.stmt) -> bool:
-    return _that_does_not_see(context, loader, holding, position) is None
-
-
-def _other_name(node: ast.AST, holding: Holding) -> Exception:
-    return refuse(
-        RULE,
-        node,
-        f"the loader is iterated here under a name that `{holding.name} = accelerator.prepare(...)` does not rebind",
-        "use one name for the loader",
+def sees_all(context: Context, holding: Holding, position: ast.stmt) -> bool:
+    """Whether every loop over a loader goes over it as it is prepared behind `position`, and no variable that holds it
+    as it was made is read where an item of a dict holds the prepared one."""
+    return (
+        seen_everywhere(context, holding.value, holding, position)
+        and _streamed_as_prepared(context, holding, position)
+        and not _is_read_beside(context, holding, position)
     )
 
 
-def check_other_names(context: Context, held: dict[Value, Holding], position: ast.stmt) -> None:
-    """A loader whose item in a dict is prepared must not be read as a variable any more: that one is the author's."""
-    facts = context.facts
-    contained = (pair for pair in held.items() if pair[1].container is not None)
-    items = {value: holding for value, holding in contained if facts.interp.is_loader(value)}
-    for node in facts.nodes if items else ():
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+def seen_everywhere(context: Context, loader: Value, holding: Holding, position: ast.stmt) -> bool:
+    return all(
+        _sees_prepared(context, _iterated(loop.iter), holding, position, loader, frozenset())
+        for loop, over in context.facts.loops.items()
+        if loader in over
+    )
+
+
+def _streamed_as_prepared(context: Context, holding: Holding, position: ast.stmt) -> bool:
+    facts, loader = context.facts, holding.value
+    return all(
+        _sees_prepared(context, given, holding, position, loader, frozenset())
+        for call in facts.calls
+        if loader in streams_of(context, call)
+        for given in call.args
+        if loader in facts.of(given)
+    )
+
+
+def _is_read_beside(context: Context, holding: Holding, position: ast.stmt) -> bool:
+    """Whether a loader whose item in a dict is prepared is read as a variable as well: that one is the author's."""
+    facts, loader = context.facts, holding.value
+    if holding.container is None:
+        return False
+    for node in facts.nodes:
+        if (
+            not isinstance(node, ast.Name)
+            or not isinstance(node.ctx, ast.Load)
+            or loader not in facts.of(node)
+        ):
             continue
-        for value in facts.of(node) & set(items):
-            if facts.table.of_node[node] is items[value].scope and node.lineno <= position.lineno:
-                continue
-            if _unpacked(context, node) or isinstance(only_definition(facts, node), ast.Subscript):
-                continue  # for phase, loader in loaders.items(); loader = loaders[phase]
-            raise refuse(
-                RULE,
-                node,
-                f"`{node.id}` is the loader as it was made, and `{items[value].name}` the prepared one",
-                "use one name for the loader",
-            )
+        if facts.table.of_node[node] is holding.scope and node.lineno <= position.lineno:
+            continue
+        # for phase, loader in loaders.items(); loader = loaders[phase]
+        if not _unpacked(context, node) and not isinstance(only_definition(facts, node), ast.Subscript):
+            return True
+    return False
 
 
 def _iterated(node: ast.expr) -> ast.expr:

@@ -23,7 +23,7 @@ from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value,
 from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.base import Context, refuse
 
-from .aliases import ITEMS, seen_everywhere, streams_of
+from .aliases import ITEMS, seen_everywhere, sees_all, streams_of
 from .bound import sole_condition, surely_bound
 from .holdings import Holding, holdings, made_repeatedly, stores
 from .renewed import RENEWED, may_differ
@@ -38,7 +38,6 @@ from .where_made import (
     prepare_in_place,
     prepare_loader,
     prepare_named,
-    sees_all,
     written,
 )
 

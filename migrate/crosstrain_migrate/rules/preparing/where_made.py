@@ -11,9 +11,9 @@ import ast
 from crosstrain_migrate import edits as e
 from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.roles.values import Instance, Value, made_at, site_of
-from crosstrain_migrate.rules.base import Context, Refusal, refuse
+from crosstrain_migrate.rules.base import Context, refuse
 
-from .aliases import check_aliases, check_other_names
+from .aliases import sees_all
 from .holdings import Holding, stores
 from .renewed import RENEWED, may_differ
 from .schedulers import check_uncounted
@@ -43,7 +43,7 @@ def _line(holding: Holding) -> int:
 def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
     """A loader by the name of its scope, where every loop goes on to see it by that name; else in its expression."""
     loader = holding.value
-    if not sees_all(context, holding):
+    if not _sees_all_where_made(context, holding):
         by_variable = next(
             (h for h in stores(context.facts, holding.scope, loader) if _rebinds(context, h)), None
         )
@@ -58,20 +58,11 @@ def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
 
 
 def _rebinds(context: Context, holding: Holding) -> bool:
-    return holding.container is None and bool(holding.stores) and sees_all(context, holding)
+    return holding.container is None and _sees_all_where_made(context, holding)
 
 
-def sees_all(context: Context, holding: Holding, position: ast.stmt | None = None) -> bool:
-    """Whether every loop over a loader sees it as it is prepared, by its name, behind `position`: where it is made."""
-    behind = position or (holding.last if holding.stores else None)
-    if behind is None:
-        return False
-    try:
-        check_aliases(context, {holding.value: holding}, behind)
-        check_other_names(context, {holding.value: holding}, behind)
-    except Refusal:
-        return False
-    return True
+def _sees_all_where_made(context: Context, holding: Holding) -> bool:
+    return bool(holding.stores) and sees_all(context, holding, holding.last)
 
 
 def prepare_named(

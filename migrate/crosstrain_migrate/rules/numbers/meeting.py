@@ -62,7 +62,7 @@ def whole_beside(context: Context, node: ast.AST) -> str | None:
         return None
     whole = [loader for loader in loaders - context.subject.loaders if facts.interp.is_loader(loader)]
     if whole:
-        line = line_of(site_of(whole[0]))
+        line = min(line_of(site_of(loader)) for loader in whole)  # the same one in every run
         return f"this also gets batches of a loader that every process goes over whole (line {line})"
     loop = facts.batch_loop_around(node)
     if isinstance(loop, ast.For) and any(_is_list(v) for v in facts.of(loop.iter)):

@@ -76,6 +76,12 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(RULE, "a limit that nothing clips by", {"options": "max_norm = 1.0"}),
+    leaves(
+        RULE,
+        "the norm of the weights",
+        {"setup": "norm = nn.utils.get_total_norm([p.detach() for p in model.parameters()])"},
+    ),
     leaves(
         RULE,
         "a function of the script's own with that name",

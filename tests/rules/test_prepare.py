@@ -374,6 +374,37 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(RULE, "a second name for the loader, further down", {"setup": "same = train_loader"}),
+    leaves(RULE, "a second name for the model, further down", {"setup": "net = model"}),
+    leaves(RULE, "a model whose mode is set", {"setup": "model.eval()\nmodel.train()"}),
+    leaves(
+        RULE,
+        "the names of a model's parameters",
+        {"setup": "names = [n for n, _ in model.named_parameters()]"},
+    ),
+    leaves(RULE, "a rate that is read", {"setup": 'rate = optimizer.param_groups[0]["lr"]'}),
+    leaves(
+        RULE,
+        "a rate that is set by hand",
+        {"after_epoch": 'for group in optimizer.param_groups:\n    group["lr"] *= 0.5'},
+    ),
+    leaves(RULE, "a loader's number of workers", {"setup": "workers = train_loader.num_workers"}),
+    leaves(
+        RULE,
+        "a class of the script's own that is called Optimizer",
+        {
+            "definitions": "class Optimizer:\n    def step(self):\n        pass\n",
+            "setup": "idle = Optimizer()\nidle.step()",
+        },
+    ),
+    leaves(
+        RULE,
+        "a function of the script's own that is called prepare",
+        {"definitions": "def prepare(number):\n    return number + 1\n", "setup": "assert prepare(3) == 4"},
+    ),
+    leaves(RULE, "a model's class that nothing makes an object of", {"definitions": TWO_PARTS}),
+    leaves(RULE, "losses in a list", {"setup": "losses = [nn.MSELoss(), nn.L1Loss()]"}),
+    leaves(RULE, "a data set in a dictionary", {"setup": 'sets = {"train": train_set}'}),
     leaves(
         RULE,
         "one batch looked at before the model is made",

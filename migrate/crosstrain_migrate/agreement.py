@@ -13,9 +13,11 @@ from pathlib import Path
 from crosstrain_migrate.discovery import discover
 from crosstrain_migrate.imports import ImportGraph, Project, is_script, mentioned
 from crosstrain_migrate.outcome import Migrated, display_name
+from crosstrain_migrate.reading import decode
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.roles.program import is_main_test, tree_of
-from crosstrain_migrate.sources import UNPARSABLE, Source, Unusable, decode, read_bytes
+from crosstrain_migrate.sources import Source, Unusable, read_bytes
+from crosstrain_migrate.syntax_problems import UNPARSABLE
 
 RULE = "CT004"
 # So many files around a script are asked whether they use what changes.

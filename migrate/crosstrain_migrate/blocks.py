@@ -5,21 +5,19 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from . import edits as e
-
-if TYPE_CHECKING:
-    from .rewrite import _Rewriter
+from .edit_plan import EditPlan
 
 
 class Blocks:
     """Rebuilds the bodies of a tree for the statement edits of a plan."""
 
-    def __init__(self, rewriter: _Rewriter) -> None:
-        self.rewriter = rewriter
+    def __init__(self, plan: EditPlan) -> None:
+        self.plan = plan
 
     def indented(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
         if not any(self._edits(statement) for statement in original.body):
@@ -33,11 +31,11 @@ class Blocks:
         self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite
     ) -> cst.BaseSuite:
         """`if x: y = 1` becomes an indented block when one of its statements is edited."""
-        edited = any(self.rewriter.edits_of(small) for small in original.body)
+        edited = any(self.plan.edits_of(small) for small in original.body)
         if not edited or all(
             isinstance(edit, e.ReplaceStatement)
             for small in original.body
-            for edit in self.rewriter.edits_of(small)
+            for edit in self.plan.edits_of(small)
         ):
             return updated
         lines = [
@@ -49,7 +47,7 @@ class Blocks:
             for small in updated.body
         ]
         owners = {id(line): small for line, small in zip(lines, original.body, strict=True)}
-        body, rest = self._rebuild(lines, fresh, lambda line: list(self.rewriter.edits_of(owners[id(line)])))
+        body, rest = self._rebuild(lines, fresh, lambda line: list(self.plan.edits_of(owners[id(line)])))
         header = updated.trailing_whitespace
         return cst.IndentedBlock(
             body=body or [cst.SimpleStatementLine([cst.Pass()])], header=header, footer=carry_over(rest)
@@ -65,7 +63,7 @@ class Blocks:
             body = cst.IndentedBlock(body=lines)
         statements = list(body.body)
         position = 1 if statements and _is_docstring(statements[0]) else 0
-        statements[position:position] = _parse(code, self.rewriter.plan.module)
+        statements[position:position] = _parse(code, self.plan.module)
         return node.with_changes(body=body.with_changes(body=statements))
 
     def rebuild(
@@ -85,8 +83,8 @@ class Blocks:
 
     def _edits(self, statement: cst.BaseStatement) -> list[e.Edit]:
         if isinstance(statement, cst.SimpleStatementLine):
-            return [edit for small in statement.body for edit in self.rewriter.edits_of(small)]
-        return list(self.rewriter.edits_of(statement))
+            return [edit for small in statement.body for edit in self.plan.edits_of(small)]
+        return list(self.plan.edits_of(statement))
 
     def _rebuild(
         self, original: Sequence[Any], updated: Sequence[Any], edits_of: Any
@@ -100,7 +98,7 @@ class Blocks:
             edits = edits_of(old)
             before = [edit for edit in edits if isinstance(edit, e.InsertBefore)]
             after = [edit for edit in edits if isinstance(edit, e.InsertAfter)]
-            self.rewriter.plan.done.update([*before, *after])
+            self.plan.done.update([*before, *after])
             guard = next((edit for edit in edits if isinstance(edit, e.Guard)), None)
             opens = removed and not body and open_guard is None
             pieces, pending = self._one(old, new, edits, pending, opens)
@@ -111,7 +109,7 @@ class Blocks:
                 before = []
             within = next((edit for edit in edits if isinstance(edit, e.Within)), None)
             if within is not None and pieces and open_guard is None:
-                self.rewriter.plan.done.add(within)
+                self.plan.done.add(within)
                 above = body.pop() if body and body[-1] is shared and not before else None
                 shared = _within(within.context, pieces, above)
                 pieces = [shared]
@@ -123,13 +121,13 @@ class Blocks:
                 pending = []
             if guard is not None and open_guard is None:
                 open_guard = (guard, [], old)
-                self.rewriter.plan.done.add(guard)
+                self.plan.done.add(guard)
             if open_guard is None:
                 body.extend(pieces)
                 continue
             open_guard[1].extend(pieces)
             last = open_guard[0].last
-            ends = last is None or self.rewriter.plan.nodes.get(last) in _parts(old)
+            ends = last is None or self.plan.nodes.get(last) in _parts(old)
             if ends or index == len(original) - 1:
                 body.append(_guarded(open_guard[0].test, open_guard[1]))
                 open_guard = None
@@ -145,13 +143,13 @@ class Blocks:
         removals = [edit for edit in edits if isinstance(edit, e.RemoveStatement)]
         unwraps = [edit for edit in edits if isinstance(edit, e.Unwrap)]
         folds = [edit for edit in edits if isinstance(edit, e.Fold)]
-        self.rewriter.plan.done.update([*unwraps, *folds])
+        self.plan.done.update([*unwraps, *folds])
         if folds:
             return _folded(new, folds[0].arms, pending)
         if unwraps:
             return _spliced(new.body, [*new.leading_lines, *_bracketed(new)], pending)
         if removals:
-            self.rewriter.plan.done.update(removals)
+            self.plan.done.update(removals)
             new = self._without(old, new, removals)
             if new is None:
                 return [], _left_behind(old, pending)
@@ -162,7 +160,7 @@ class Blocks:
     def _without(self, old: Any, new: Any, removals: list[e.RemoveStatement]) -> Any:
         if not isinstance(old, cst.SimpleStatementLine):
             return None
-        gone = {id(self.rewriter.plan.nodes[edit.node]) for edit in removals}
+        gone = {id(self.plan.nodes[edit.node]) for edit in removals}
         kept = [n for o, n in zip(old.body, new.body, strict=True) if id(o) not in gone]
         if not kept:
             return None
@@ -172,7 +170,7 @@ class Blocks:
     def _with_insertions(
         self, pieces: list[cst.BaseStatement], before: list[e.InsertBefore], after: list[e.InsertAfter]
     ) -> list[cst.BaseStatement]:
-        module = self.rewriter.plan.module
+        module = self.plan.module
         if before:
             fresh = [s for edit in before for s in _parse(edit.code, module)]
             if pieces:

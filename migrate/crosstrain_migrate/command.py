@@ -16,25 +16,18 @@ from crosstrain_migrate.cache import Cache
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.discovery import discover
 from crosstrain_migrate.imports import is_script
+from crosstrain_migrate.may_train import may_train
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.project import units
+from crosstrain_migrate.reading import decode
 from crosstrain_migrate.results import InputError
-from crosstrain_migrate.sources import (
-    NOTEBOOK,
-    STDIN,
-    UNPARSABLE,
-    Source,
-    Unusable,
-    decode,
-    may_train,
-    read_bytes,
-    syntax_problem,
-)
+from crosstrain_migrate.sources import NOTEBOOK, STDIN, Source, Unusable, read_bytes
+from crosstrain_migrate.syntax_problems import UNPARSABLE, syntax_problem
 from crosstrain_migrate.workers import Migrate, checked, collect_rarely, migrate_all, migrate_one
 
 if TYPE_CHECKING:
-    from crosstrain_migrate.engine import Options
+    from crosstrain_migrate.policy import Options
 
 
 _Found = tuple[Path, bytes, Path]  # a file as it was named, its bytes, and the file itself

@@ -121,7 +121,7 @@ def configured(
     """The command line over the configuration file over the defaults; or an exit with what is wrong with them."""
     from crosstrain_migrate.command import Request
     from crosstrain_migrate.config import load
-    from crosstrain_migrate.engine import Options
+    from crosstrain_migrate.policy import Options
 
     try:
         config = load(asked.paths, asked.config_file)

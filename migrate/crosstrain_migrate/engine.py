@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .assumptions import refused_instead
 from .launching import launch_facts
 from .layout import wrapped
+from .may_train import may_train
 from .notebooks import is_linked
 from .plainly import left_over
-from .policy import ALWAYS, Policy
+from .policy import ALWAYS, Options, Policy
 from .results import Change, FileResult, Finding, RoleFact, Severity
 from .roles.facts import Facts, understand
 from .roles.program import parse
@@ -22,28 +23,13 @@ from .rules import Plan, map_out, plan, unwind
 from .rules.base import Refusal
 from .rules.distribution.wish import Wish
 from .rules.xla import advise, one_of_each
-from .sources import UNPARSABLE, may_train, syntax_problem
 from .suppress import TODO, remaining_todo, skips_file, suppressions
+from .syntax_problems import UNPARSABLE, syntax_problem
 
 if TYPE_CHECKING:
     from .rules.distribution.plain import Plain
 
 XLA_ADVICE = "CT7"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line or the configuration asks for."""
-
-    runtime: str = "crosstrain"
-    select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
-    ignore: tuple[str, ...] = ()
-    follow: bool = True
-    strict: bool = False  # what would be assumed is refused
-    todo: bool = (
-        False  # where a script is refused: what stands alone, and a line for each thing left to a person
-    )
-    advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
@@ -247,7 +233,8 @@ def _rewritten(text: str, planned: Plan, left: Callable[[str], list[str]]) -> tu
     if not planned.edits:
         return text, planned
     from .checks import check_result
-    from .rewrite import EditNotApplied, rewrite
+    from .edit_plan import EditNotApplied
+    from .rewrite import rewrite
 
     try:
         after = wrapped(text, rewrite(text, planned.edits))

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from crosstrain_migrate.reading import read
 from crosstrain_migrate.roles.program import MARKER, tree_of
 from crosstrain_migrate.search_path import added_folders
-from crosstrain_migrate.sources import UNPARSABLE, Source, Unusable, read
+from crosstrain_migrate.sources import Source, Unusable
 from crosstrain_migrate.suppress import skips_file
+from crosstrain_migrate.syntax_problems import UNPARSABLE
 
 Roots = tuple[Path, ...]  # the folders that Python looks into for an absolute import, in this order
 Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names asked of it

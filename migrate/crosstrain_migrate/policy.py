@@ -24,6 +24,21 @@ _CONVERSION = ("CT1", "CT2", "CT3", "CT6")
 BESIDE = (InsertBefore, InsertAfter, InsertAtStart, AddImport)
 
 
+@dataclass(frozen=True)
+class Options:
+    """What the command line or the configuration asks for."""
+
+    runtime: str = "crosstrain"
+    select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
+    ignore: tuple[str, ...] = ()
+    follow: bool = True
+    strict: bool = False  # what would be assumed is refused
+    todo: bool = (
+        False  # where a script is refused: what stands alone, and a line for each thing left to a person
+    )
+    advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`select` empty: everything. Of two prefixes that speak of a code the longer decides; `ignore` wins a draw."""

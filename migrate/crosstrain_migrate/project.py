@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crosstrain_migrate.imports import ImportGraph, Project, is_script
+from crosstrain_migrate.may_train import may_train
 from crosstrain_migrate.outcome import Migrated
 from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.results import FileResult
 from crosstrain_migrate.roles import program
-from crosstrain_migrate.sources import Source, may_train
+from crosstrain_migrate.sources import Source
 from crosstrain_migrate.suppress import skips_file
 
 # Beyond these a script is understood without its imports: a library's internals are not what trains.

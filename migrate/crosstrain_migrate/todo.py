@@ -33,7 +33,7 @@ if int(os.environ.get("WORLD_SIZE", "1")) > 1:
 def left_to_you(result: FileResult, policy: Policy, runtime: str) -> FileResult:
     """A refused script with what can be done without its core, and a line for each reason."""
     from .checks import check_result
-    from .rewrite import EditNotApplied
+    from .edit_plan import EditNotApplied
 
     reasons = [one for one in result.findings if one.severity is Severity.REFUSED]
     marked = _guarded(_marked(result.before, reasons))

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from crosstrain_migrate.outcome import display_name
 from crosstrain_migrate.project import Unit, units
+from crosstrain_migrate.reading import read
 from crosstrain_migrate.results import RoleFact
 from crosstrain_migrate.roles.facts import Facts, understand
 from crosstrain_migrate.roles.program import parse, parts
 from crosstrain_migrate.roles.values import External, Shard
-from crosstrain_migrate.sources import UNPARSABLE, Unusable, read, syntax_problem
+from crosstrain_migrate.sources import Unusable
+from crosstrain_migrate.syntax_problems import UNPARSABLE, syntax_problem
 
 KINDS = {
     "mean": "a mean over the rows of the batch",

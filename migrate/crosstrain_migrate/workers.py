@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from crosstrain_migrate.outcome import Migrated
 from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.results import FileResult, InputError
-from crosstrain_migrate.sources import Source, Unusable, syntax_problem
+from crosstrain_migrate.sources import Source, Unusable
+from crosstrain_migrate.syntax_problems import syntax_problem
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from multiprocessing.process import BaseProcess
 
-    from crosstrain_migrate.engine import Options
+    from crosstrain_migrate.policy import Options
 
 Migrate = Callable[[Path, str, "Options"], FileResult]
 

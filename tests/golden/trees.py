@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.policy import Options
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Outcome
 

@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.notebooks.linked import split
+from crosstrain_migrate.policy import Options
+from crosstrain_migrate.reading import decode
 from crosstrain_migrate.results import FileResult
-from crosstrain_migrate.sources import Source, decode
+from crosstrain_migrate.sources import Source
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 SHOWN = [{"name": "stdout", "output_type": "stream", "text": ["as it was\n"]}]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from crosstrain_migrate.notebooks.linked import Cells, link, mask, split, unmask
-from crosstrain_migrate.sources import Unusable, decode, read
+from crosstrain_migrate.reading import decode, read
+from crosstrain_migrate.sources import Unusable
 from hypothesis import given
 from hypothesis import strategies as st
 

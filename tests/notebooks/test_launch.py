@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 import pytest
-from crosstrain_migrate.engine import Options
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.results import FileResult
 
 from .notebooks import FLAT, GLOBALS, MAIN, START

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.policy import Options
 
 from . import notebooks
 from .support import after, document, migrate, notebook, read

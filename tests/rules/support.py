@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.layout import wrapped
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.results import FileResult, Severity
 
 Slots = Mapping[str, str]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate import engine
 from crosstrain_migrate.plainly import left_over
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.rules.base import everywhere
 from crosstrain_migrate.rules.distribution.wish import Wish
 
@@ -76,7 +77,7 @@ main()
 
 
 def test_an_import_that_nothing_but_the_device_and_the_saving_used() -> None:
-    result = engine.migrate_text(Path("train.py"), WHOLE, engine.Options())
+    result = engine.migrate_text(Path("train.py"), WHOLE, Options())
     assert not result.refused, result.findings
     assert 'accelerator.save_model(model, "model.pt")' in result.after
 

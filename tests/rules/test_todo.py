@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.results import FileOutcome, FileResult, Severity
 from crosstrain_migrate.roles.program import link, parts
 

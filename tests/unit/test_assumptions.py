@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate import engine
 from crosstrain_migrate.assumptions import CHECKS, UNCHECKED, how_checked
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.results import FileOutcome, FileResult, Finding, Severity
 
 TEXT = "import torch\nloss.backward()\n"

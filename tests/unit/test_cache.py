@@ -11,7 +11,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from crosstrain_migrate import cache as module
 from crosstrain_migrate.cache import Cache, cache_directory
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.policy import Options
 
 from tests.unit.conftest import Ran
 

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.roles.context import Copies
+from crosstrain_migrate.roles.copies import Copies
 from crosstrain_migrate.roles.infer import Interpreter
 from crosstrain_migrate.roles.memory import Watch
 from crosstrain_migrate.roles.scopes import ScopeTable
@@ -38,10 +38,10 @@ def test_only_what_changed_is_evaluated_again(case: str, monkeypatch: pytest.Mon
     tree = ast.parse(MANY if many else (GOLDEN / case / "before.py").read_text(encoding="utf-8"))
     table = ScopeTable(tree)
     shared = Copies()
-    monkeypatch.setattr("crosstrain_migrate.roles.infer.Copies", lambda: shared)
+    monkeypatch.setattr("crosstrain_migrate.roles.interpretation.Copies", lambda: shared)
     sparing = Interpreter(tree, table)
     sparing.run()
-    monkeypatch.setattr("crosstrain_migrate.roles.infer.Watch", Restless)
+    monkeypatch.setattr("crosstrain_migrate.roles.interpretation.Watch", Restless)
     thorough = Interpreter(tree, table)
     thorough.run()
     for name in ("env", "definitions", "heap", "returns", "values", "iterations"):

@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.policy import Policy
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.policy import Options, Policy
 from crosstrain_migrate.results import FileResult, Severity
 from crosstrain_migrate.suppress import suppressions
 

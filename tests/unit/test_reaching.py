@@ -9,8 +9,8 @@ from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.proof import judged
 from crosstrain_migrate.reaching import Program
+from crosstrain_migrate.reading import decode
 from crosstrain_migrate.results import FileResult, Finding, Severity
-from crosstrain_migrate.sources import decode
 
 BEFORE = """\
 loader = make(args)

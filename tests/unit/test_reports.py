@@ -25,8 +25,8 @@ from crosstrain_migrate import reports
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.codes import TITLES
 from crosstrain_migrate.outcome import Migrated, Outcome
+from crosstrain_migrate.reading import decode
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, InputError, RoleFact, Severity
-from crosstrain_migrate.sources import decode
 from crosstrain_verify import Cause, Difference, Report, Run, Verdict
 
 from tests.unit.conftest import Ran

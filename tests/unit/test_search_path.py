@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.search_path import added_folders
 
 FILE = Path("/work/project/run/train.py")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate import edits as e
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.places import Places
+from crosstrain_migrate.policy import Options
 from crosstrain_migrate.rewrite import rewrite
 from crosstrain_migrate.skeleton import Skeleton, skeleton
 

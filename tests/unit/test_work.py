@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate import agreement, imports, sources
+from crosstrain_migrate import agreement, imports, may_train
 from crosstrain_migrate.progress import Progress
 from crosstrain_migrate.project import MOST_FILES, units
-from crosstrain_migrate.sources import read
+from crosstrain_migrate.reading import read
 
 from tests.unit.test_project import HELPER, SCRIPT, migrate, write
 
@@ -87,7 +87,7 @@ def test_the_neighbours_of_scripts_are_read_once(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_the_cheap_test_says_what_may_train(text: str, trains: bool) -> None:
-    assert sources.may_train(text.encode()) is trains
+    assert may_train.may_train(text.encode()) is trains
 
 
 class Terminal(io.StringIO):

@@ -13,8 +13,8 @@ from crosstrain_migrate.policy import Policy
 from crosstrain_migrate.results import Change, FileResult, Finding, InputError, RoleFact, Severity
 from crosstrain_migrate.roles import program
 from crosstrain_migrate.rules.distribution.plain import Lines
-from crosstrain_migrate.sources import UNPARSABLE, syntax_problem
 from crosstrain_migrate.suppress import UNUSED, Region, suppressions
+from crosstrain_migrate.syntax_problems import UNPARSABLE, syntax_problem
 
 from . import MARK
 from .aside import hide, resigned, reveal
@@ -24,7 +24,7 @@ from .needs import Obstacle, Statements
 from .outside import Module
 
 if TYPE_CHECKING:
-    from crosstrain_migrate.engine import Options
+    from crosstrain_migrate.policy import Options
 
 Aside = Callable[[str, Sequence[Module], Collection[str]], str]
 Migrate = Callable[[Path, str, "Options"], FileResult]

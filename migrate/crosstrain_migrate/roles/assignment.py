@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from .interpretation import Interpretation
 from .memory import key_of
 from .values import Class, External, Instance, Member, Sequence, Shard, Value, Values
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
-
-def assign(interp: Interpreter, target: ast.expr, values: Values | set[Value]) -> None:
+def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]) -> None:
     if target in interp.tensor_targets:
         values = frozenset(
             replace(v, kind="rows") if isinstance(v, Shard) and v.kind == "batch" else v for v in values

@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from . import torch_api as api
-from .arguments import arguments_of, shards_of
+from .argument_values import shards_of
+from .arguments import arguments_of
+from .losses import Losses
 from .values import (
     Class,
     External,
@@ -32,9 +33,6 @@ from .values import (
     Values,
 )
 from .values import Iterator as Stream
-
-if TYPE_CHECKING:
-    from .facts import Facts
 
 Assumed = dict[ast.AST, Values]  # by place: what is assumed to be there, too
 
@@ -89,7 +87,7 @@ OVER = frozenset({"enumerate", "zip", "iter", "cycle", "islice", "list", "revers
 KNOWN = Sequence | Shard | Generator | Instance | Parameters | Function | Class | Method | Length
 
 
-def assumptions(facts: Facts) -> Assumed:
+def assumptions(facts: Losses) -> Assumed:
     """What is to be assumed; empty where everything is known."""
     return _loaders(facts) or _losses(facts) or _outputs(facts)
 
@@ -97,7 +95,7 @@ def assumptions(facts: Facts) -> Assumed:
 # -- loaders -------------------------------------------------------------------------------------------------
 
 
-def _loaders(facts: Facts) -> Assumed:
+def _loaders(facts: Losses) -> Assumed:
     """The places that make, or hold, what an open training loop goes over."""
     places = {
         place
@@ -109,7 +107,7 @@ def _loaders(facts: Facts) -> Assumed:
     return {place: _loader_at(facts, place) for place in places}
 
 
-def _loader_at(facts: Facts, place: ast.AST) -> Values:
+def _loader_at(facts: Losses, place: ast.AST) -> Values:
     """A loader made at this place; or, where a call wraps one that is known, a stream of its batches."""
     given = arguments_of(place) if isinstance(place, ast.Call) else []
     wrapped = {v for argument in given for v in facts.of(argument) if facts.interp.is_loader(v)}
@@ -118,7 +116,7 @@ def _loader_at(facts: Facts, place: ast.AST) -> Values:
     )
 
 
-def _open_draws(facts: Facts) -> Iterator[ast.expr]:
+def _open_draws(facts: Losses) -> Iterator[ast.expr]:
     """What the loops around each backward pass, callers included, go over where that is no known loader; and what
     `next` draws the batch from that the loss is computed from."""
     for call, loss in facts.backward_calls:
@@ -132,11 +130,11 @@ def _open_draws(facts: Facts) -> Iterator[ast.expr]:
             yield loop.iter
 
 
-def _is_next(facts: Facts, node: ast.Call) -> bool:
+def _is_next(facts: Losses, node: ast.Call) -> bool:
     return "builtins.next" in facts.paths(node.func)
 
 
-def loop_around(facts: Facts, call: ast.AST) -> ast.For | ast.AsyncFor | None:
+def loop_around(facts: Losses, call: ast.AST) -> ast.For | ast.AsyncFor | None:
     """The innermost loop around `call`, or around a call that leads to it, that does more than count."""
     work, seen = [call], set[ast.AST]()
     while work:
@@ -152,7 +150,7 @@ def loop_around(facts: Facts, call: ast.AST) -> ast.For | ast.AsyncFor | None:
     return None
 
 
-def _counts(facts: Facts, node: ast.expr) -> bool:
+def _counts(facts: Losses, node: ast.expr) -> bool:
     """`range(...)`, `count()`, `trange(...)`, and these under `enumerate` or a progress bar."""
     if not isinstance(node, ast.Call):
         return False
@@ -162,7 +160,7 @@ def _counts(facts: Facts, node: ast.expr) -> bool:
     return bool(names & (OVER | {"tqdm"}) and node.args) and _counts(facts, node.args[0])
 
 
-def _feeds_the_loss(facts: Facts, loop: ast.For | ast.AsyncFor) -> bool:
+def _feeds_the_loss(facts: Losses, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether the loss is computed from what the loop goes over, and that is not called itself as a model is."""
     bound = {n for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     uses = [
@@ -178,7 +176,7 @@ def _feeds_the_loss(facts: Facts, loop: ast.For | ast.AsyncFor) -> bool:
 class Origins:
     """Where what a loop goes over comes from, as far as nothing says that it is no loader."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Losses) -> None:
         self._facts = facts
         self._seen: set[ast.AST] = set()
 
@@ -297,14 +295,14 @@ def _is_options(value: Value) -> bool:
     return isinstance(root, External) and root.path == "argparse.Namespace"
 
 
-def _twins(facts: Facts, place: ast.AST) -> set[ast.AST]:
+def _twins(facts: Losses, place: ast.AST) -> set[ast.AST]:
     """The other loaders that are made in the same way, and iterated: those of the evaluation."""
     over = [n.iter for n in facts.each(ast.For) if not facts.loops.get(n)]
     others = {other for iterated in over for other in Origins(facts).of(iterated)} - {place}
     return {other for other in others if _is_made_like(facts, other, place)}
 
 
-def _is_made_like(facts: Facts, one: ast.AST, other: ast.AST) -> bool:
+def _is_made_like(facts: Losses, one: ast.AST, other: ast.AST) -> bool:
     """Whether both come from calls of the same function, or from one call."""
     if isinstance(one, ast.Call) and isinstance(other, ast.Call):
         return ast.unparse(one.func) == ast.unparse(other.func)
@@ -320,7 +318,7 @@ def _is_made_like(facts: Facts, one: ast.AST, other: ast.AST) -> bool:
 # -- losses --------------------------------------------------------------------------------------------------
 
 
-def _losses(facts: Facts) -> Assumed:
+def _losses(facts: Losses) -> Assumed:
     """What goes backward in a loop over a loader, and was not found to be computed from its batches."""
     found: Assumed = {}
     for call, loss in facts.backward_calls:
@@ -337,7 +335,7 @@ def _losses(facts: Facts) -> Assumed:
 # -- outputs -------------------------------------------------------------------------------------------------
 
 
-def _outputs(facts: Facts) -> Assumed:
+def _outputs(facts: Losses) -> Assumed:
     """What goes into one of torch's losses beside labels that have rows, and could not be followed: it has theirs."""
     found: Assumed = {}
     for call in facts.calls:
@@ -353,7 +351,7 @@ def _outputs(facts: Facts) -> Assumed:
     return found
 
 
-def _is_a_loss(facts: Facts, function: ast.expr) -> bool:
+def _is_a_loss(facts: Losses, function: ast.expr) -> bool:
     """Whether it is a loss of torch's that compares row by row."""
     paths = {v.path for v in facts.of(function) if isinstance(v, External)} | facts.paths(function)
     return bool(paths) and all(
@@ -366,13 +364,13 @@ def _is_a_loss(facts: Facts, function: ast.expr) -> bool:
     )
 
 
-def _is_open(facts: Facts, output: ast.expr) -> bool:
+def _is_open(facts: Losses, output: ast.expr) -> bool:
     """Whether it comes out of a module that could not be followed; rows that are known to be mixed stay so."""
     found = {v.kind for v in facts.of(output) if isinstance(v, Shard) and not v.host}
     return "other" in found and found <= {"other", "mixed"} and _is_an_output(facts, output)
 
 
-def _is_an_output(facts: Facts, output: ast.expr) -> bool:
+def _is_an_output(facts: Losses, output: ast.expr) -> bool:
     if isinstance(output, ast.Name):
         bound = [facts.table.statement_of(d) for d in facts.interp.reaching.get(output, ())]
         made = [s.value for s in bound if isinstance(s, ast.Assign)]
@@ -380,11 +378,11 @@ def _is_an_output(facts: Facts, output: ast.expr) -> bool:
     return _calls_a_module(facts, output)
 
 
-def _calls_a_module(facts: Facts, made: ast.expr) -> bool:
+def _calls_a_module(facts: Losses, made: ast.expr) -> bool:
     return isinstance(made, ast.Call) and any(facts.interp.is_module(v) for v in facts.of(made.func))
 
 
-def _places_of(facts: Facts, loss: ast.expr) -> set[ast.AST]:
+def _places_of(facts: Losses, loss: ast.expr) -> set[ast.AST]:
     """The bindings of a variable, or the expression itself."""
     if isinstance(loss, ast.Name):
         bound = facts.interp.reaching.get(loss, frozenset())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from . import tensors
 from . import torch_api as api
+from .interpretation import Interpretation
 from .program import LOCAL
 from .values import (
     UNKNOWN,
@@ -23,11 +23,8 @@ from .values import (
 )
 from .widening import may_have
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
-
-def attribute(interp: Interpreter, owner: Value, name: str, node: ast.AST) -> Values:
+def attribute(interp: Interpretation, owner: Value, name: str, node: ast.AST) -> Values:
     if isinstance(owner, Symbol):
         if owner.path.startswith(LOCAL) and name != "__dict__":
             return of_file(interp, owner.path.removeprefix(LOCAL), name)
@@ -48,7 +45,7 @@ def attribute(interp: Interpreter, owner: Value, name: str, node: ast.AST) -> Va
     return frozenset(stored or ()) | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
 
 
-def _of_instance(interp: Interpreter, owner: Instance, name: str) -> Values:
+def _of_instance(interp: Interpretation, owner: Instance, name: str) -> Values:
     method = interp.method(owner.cls, name)
     if method is not None:
         decorators = {getattr(d, "id", "") for d in getattr(method, "decorator_list", ())}
@@ -61,7 +58,7 @@ def _of_instance(interp: Interpreter, owner: Instance, name: str) -> Values:
     return found if found is not None else frozenset({Member(owner, name)})
 
 
-def _of_class(interp: Interpreter, cls: ast.ClassDef, name: str) -> Values | None:
+def _of_class(interp: Interpretation, cls: ast.ClassDef, name: str) -> Values | None:
     """`Config.device`: what the body of the class binds, or what is stored in it; None: nothing of that name."""
     found: set[Value] = set()
     classes = [cls, *(base.node for base in interp.bases(cls) if isinstance(base, Class))]
@@ -74,7 +71,7 @@ def _of_class(interp: Interpreter, cls: ast.ClassDef, name: str) -> Values | Non
     return frozenset(found) if known else None
 
 
-def _of_shard(interp: Interpreter, owner: Shard, name: str, node: ast.AST) -> Values:
+def _of_shard(interp: Interpretation, owner: Shard, name: str, node: ast.AST) -> Values:
     if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
         found = tensors.apply(name, owner, node, [], {})
         return frozenset({found}) if found is not None else UNKNOWN
@@ -91,7 +88,7 @@ def _of_shard(interp: Interpreter, owner: Shard, name: str, node: ast.AST) -> Va
     return frozenset({Member(owner, name)})
 
 
-def named(interp: Interpreter, owner: Value, name: ast.expr, node: ast.AST) -> Values:
+def named(interp: Interpretation, owner: Value, name: ast.expr, node: ast.AST) -> Values:
     """What `getattr(owner, name)` may be: its attributes of the names that `name` is known to be, or any."""
     known = interp.constants.known(name)
     if known:
@@ -99,7 +96,7 @@ def named(interp: Interpreter, owner: Value, name: ast.expr, node: ast.AST) -> V
     return _any_of(interp, owner) if isinstance(owner, Instance) else chosen(interp, owner)
 
 
-def _any_of(interp: Interpreter, owner: Instance) -> Values:
+def _any_of(interp: Interpretation, owner: Instance) -> Values:
     """The methods of an object, and what it keeps of a batch."""
     if interp.is_module(owner):
         return UNKNOWN
@@ -110,7 +107,7 @@ def _any_of(interp: Interpreter, owner: Instance) -> Values:
     return frozenset(methods) | {v for v in held if isinstance(v, Shard)} | UNKNOWN
 
 
-def chosen(interp: Interpreter, owner: Value) -> Values:
+def chosen(interp: Interpretation, owner: Value) -> Values:
     """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when only the running script knows the name."""
     if not isinstance(owner, Symbol):
         return UNKNOWN
@@ -124,7 +121,7 @@ def chosen(interp: Interpreter, owner: Value) -> Values:
     return frozenset(value for value in bound if isinstance(value, Function | Class)) or UNKNOWN
 
 
-def of_file(interp: Interpreter, path: str, name: str) -> Values:
+def of_file(interp: Interpretation, path: str, name: str) -> Values:
     """The attribute `name` of a linked module: what it binds, or a module of its package."""
     region = interp.links.region(path)
     if region is not None and name in interp.table.scopes[region].names:

@@ -1,25 +1,20 @@
-"""Loaders in dicts and lists, and behind generators: which key or position holds which, and which functions yield."""
+"""Loaders in dicts and lists: which key or position holds which."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from .interpretation import Interpretation
 from .memory import ANY
 from .values import Class, External, Sequence, Value, Values
-
-if TYPE_CHECKING:
-    from .infer import Interpreter
-    from .scopes import ScopeTable
 
 Key = str | int
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
-def told_apart(interp: Interpreter, node: Comprehension, element: Iterable[Value]) -> bool:
+def told_apart(interp: Interpretation, node: Comprehension, element: Iterable[Value]) -> bool:
     """Records the loaders that a comprehension makes under the keys it makes them for, when it makes loaders.
 
     `{x: DataLoader(sets[x]) for x in ["train", "val"]}` calls DataLoader in one place and makes two of them.
@@ -31,7 +26,7 @@ def told_apart(interp: Interpreter, node: Comprehension, element: Iterable[Value
     return bool(keys)
 
 
-def _keys(interp: Interpreter, node: Comprehension) -> list[Key]:
+def _keys(interp: Interpretation, node: Comprehension) -> list[Key]:
     """The keys or positions a comprehension fills; none where they cannot be told."""
     generator = node.generators[0]
     if len(node.generators) > 1 or generator.ifs or isinstance(node, ast.SetComp):
@@ -47,7 +42,7 @@ def _keys(interp: Interpreter, node: Comprehension) -> list[Key]:
     return _keys_of_items(interp, over, generator.target, node.key.id)
 
 
-def _keys_of_items(interp: Interpreter, over: ast.expr, target: ast.expr, key: str) -> list[Key]:
+def _keys_of_items(interp: Interpretation, over: ast.expr, target: ast.expr, key: str) -> list[Key]:
     """The keys of `sets` in `for name, data in sets.items()`."""
     items = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items"
     if not items or not isinstance(target, ast.Tuple) or ast.unparse(target.elts[0]) != key:
@@ -64,7 +59,7 @@ def _keys_of_items(interp: Interpreter, over: ast.expr, target: ast.expr, key: s
     return sorted(found, key=str)
 
 
-def concatenated(interp: Interpreter, node: ast.BinOp) -> Values:
+def concatenated(interp: Interpretation, node: ast.BinOp) -> Values:
     """`(loss,) + outputs`, when it is known how many the left one holds: the right one's follow at their positions."""
     left = node.left
     if not isinstance(left, ast.Tuple | ast.List) or any(isinstance(e, ast.Starred) for e in left.elts):
@@ -78,7 +73,7 @@ def concatenated(interp: Interpreter, node: ast.BinOp) -> Values:
     return frozenset({Sequence(node)})
 
 
-def record(interp: Interpreter, node: ast.Call, fields: list[str]) -> Values:
+def record(interp: Interpretation, node: ast.Call, fields: list[str]) -> Values:
     """A call that only puts its arguments together: by position and by name."""
     for index, argument in enumerate(node.args):
         interp.store(node, index, interp.of(argument))
@@ -93,42 +88,15 @@ def record(interp: Interpreter, node: ast.Call, fields: list[str]) -> Values:
     return frozenset({Sequence(node)})
 
 
-def fields_of(cls: ast.ClassDef) -> list[str]:
-    """The annotated fields of a dataclass or a NamedTuple, in order."""
-    return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
-
-
-def is_record(interp: Interpreter, cls: ast.ClassDef) -> bool:
+def is_record(interp: Interpretation, cls: ast.ClassDef) -> bool:
     """A class of the script that only names its fields: a data class, a NamedTuple, a ModelOutput."""
     fields = [s for s in cls.body if isinstance(s, ast.AnnAssign)]
     rest = [s for s in cls.body if not isinstance(s, ast.AnnAssign | ast.Expr | ast.Pass)]
     return bool(fields) and not rest and all(not isinstance(v, Class) for v in interp.bases(cls))
 
 
-def is_changeable(interp: Interpreter, site: ast.AST) -> bool:
+def is_changeable(interp: Interpretation, site: ast.AST) -> bool:
     """Whether items of the container made at `site` can be assigned to: a dict or a list, not a tuple."""
     if isinstance(site, ast.Call):
         return any(getattr(v, "path", "") == "builtins.dict" for v in interp.of(site.func))
     return isinstance(site, ast.Dict | ast.DictComp | ast.List | ast.ListComp)
-
-
-def generator_functions(tree: ast.Module, table: ScopeTable) -> frozenset[ast.AST]:
-    """The functions that yield, but for context managers, whose calls are no streams of anything."""
-    found = set()
-    for node in table.parents:
-        if isinstance(node, ast.Yield | ast.YieldFrom):
-            around = next((a for a in table.ancestors(node) if a in table.scopes), tree)
-            decorators = " ".join(ast.unparse(d) for d in getattr(around, "decorator_list", ()))
-            if "contextmanager" not in decorators:
-                found.add(around)
-    return frozenset(found)
-
-
-def sole_streams(table: ScopeTable, generators: frozenset[ast.AST]) -> frozenset[ast.AST]:
-    """The generator functions that are named in one place only: a loader that one makes serves one stream."""
-    named = Counter(
-        node.id if isinstance(node, ast.Name) else node.attr
-        for node in table.parents
-        if isinstance(node, ast.Name | ast.Attribute)
-    )
-    return frozenset(node for node in generators if named[getattr(node, "name", "")] == 1)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
+from .interpretation import Interpretation
 from .memory import ANY, key_of
 from .values import Instance, Sequence, Shard, Values
-
-if TYPE_CHECKING:
-    from .facts import Facts
 
 FILLS = frozenset({"append", "add", "appendleft", "extend", "insert", "put", "setdefault", "update"})
 Written = list[tuple[object, ast.expr]]  # (key, what is put under it)
@@ -20,14 +17,19 @@ Written = list[tuple[object, ast.expr]]  # (key, what is put under it)
 class Contents:
     """Where the elements of containers and the values of attributes are written."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+    def __init__(
+        self,
+        interp: Interpretation,
+        assignments: Iterable[ast.Assign | ast.AugAssign],
+        calls: Iterable[ast.Call],
+    ) -> None:
+        self._interp = interp
         self._items: dict[ast.AST, Written] = defaultdict(list)
         self._attributes: dict[str, list[tuple[Values, ast.expr]]] = defaultdict(list)
-        for node in facts.each(ast.Assign, ast.AugAssign):
+        for node in assignments:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 self._assigned(target, node.value)
-        for call in facts.each(ast.Call):
+        for call in calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr in FILLS:
                 for part in (*call.args, *(k.value for k in call.keywords)):
                     self._put(call.func.value, ANY, part)
@@ -36,7 +38,7 @@ class Contents:
         if isinstance(target, ast.Subscript):
             self._put(target.value, key_of(target.slice), value)
         elif isinstance(target, ast.Attribute):
-            self._attributes[target.attr].append((self._facts.of(target.value), value))
+            self._attributes[target.attr].append((self._interp.of(target.value), value))
         elif isinstance(target, ast.Tuple | ast.List):
             alike = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
             parts = value.elts if isinstance(value, ast.Tuple) and alike else [value] * len(target.elts)
@@ -44,7 +46,7 @@ class Contents:
                 self._assigned(inner, part)
 
     def _put(self, container: ast.expr, key: object, value: ast.expr) -> None:
-        for owner in self._facts.of(container):
+        for owner in self._interp.of(container):
             if isinstance(owner, Sequence):
                 self._items[owner.site].append((key, value))
 
@@ -60,26 +62,26 @@ class Contents:
 
     def _is_indexed(self, node: ast.expr) -> bool:
         """`losses` of `losses["mask"]`: only that item is read."""
-        around = self._facts.table.parents.get(node)
+        around = self._interp.table.parents.get(node)
         return isinstance(around, ast.Subscript) and around.value is node
 
     def _held(self, node: ast.expr, key: object) -> Iterator[ast.expr]:
         if isinstance(node, ast.Attribute):
             yield from self._attribute(node)
-        for owner in self._facts.of(node):
+        for owner in self._interp.of(node):
             if isinstance(owner, Sequence):
                 for own, value in (*self._items.get(owner.site, ()), *_displayed(owner.site)):
                     if ANY in (key, own) or key == own:
                         yield value
 
     def _attribute(self, node: ast.Attribute) -> Iterator[ast.expr]:
-        owners = {v.cls for v in self._facts.of(node.value) if isinstance(v, Instance)}
+        owners = {v.cls for v in self._interp.of(node.value) if isinstance(v, Instance)}
         for values, value in self._attributes.get(node.attr, ()):
             if owners & {v.cls for v in values if isinstance(v, Instance)}:
                 yield value
 
     def _is_tensor(self, value: ast.expr) -> bool:
-        held = self._facts.of(value)
+        held = self._interp.of(value)
         return any(isinstance(v, Sequence) or (isinstance(v, Shard) and not v.host) for v in held)
 
 

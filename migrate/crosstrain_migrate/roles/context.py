@@ -7,31 +7,25 @@ arguments come from, the containers that every call makes anew, and the optional
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from . import tensors
-from .arguments import argument_of, arguments_of, shards_of
-from .reach import reaching_within
-from .scopes import ScopeTable
+from .argument_values import shards_of
+from .arguments import argument_of, arguments_of
+from .interpretation import Interpretation
+from .memory import Heap
+from .optional import Given
 from .values import UNKNOWN, External, FunctionNode, Instance, Sequence, Shard, Value, Values
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
-    from .memory import Heap
-
 MAX_NESTING = 3
-MAX_COPIES = 100  # of containers; training scripts have some ten
-Given = frozenset[tuple[str, bool]]  # (parameter, whether the call gives it)
-Reaching = dict[ast.Name, frozenset[ast.AST]]
 
 
 @dataclass(frozen=True)
 class Call:
     """A call of one of the script's own functions. `belongs` tells whether a shard is of the loaders it is about."""
 
-    interp: Interpreter
+    interp: Interpretation
     function: FunctionNode
     node: ast.Call
     belongs: Callable[[Shard], bool]
@@ -46,7 +40,7 @@ class Call:
 
 
 def in_context(
-    interp: Interpreter, function: FunctionNode, node: ast.Call, results: Values, local: bool
+    interp: Interpretation, function: FunctionNode, node: ast.Call, results: Values, local: bool
 ) -> Values:
     """Keeps of a function's results only shards of the loaders this call is about.
 
@@ -76,7 +70,7 @@ def in_context(
     return frozenset(found) if found or waits else UNKNOWN  # of other calls' batches: something, and no shard
 
 
-def _of_other_calls(interp: Interpreter, function: FunctionNode, node: ast.Call) -> frozenset[Value]:
+def _of_other_calls(interp: Interpretation, function: FunctionNode, node: ast.Call) -> frozenset[Value]:
     """The objects that come back only where they were given: `return model` returns this call's model, not another's."""
     if isinstance(function, ast.Lambda):
         return frozenset()
@@ -94,7 +88,7 @@ def _of_other_calls(interp: Interpreter, function: FunctionNode, node: ast.Call)
     return frozenset(foreign - own)
 
 
-def _returned_parts(interp: Interpreter, function: FunctionNode) -> list[ast.expr]:
+def _returned_parts(interp: Interpretation, function: FunctionNode) -> list[ast.expr]:
     """What the function's own return statements return: of a tuple, each part."""
     if function not in interp.returned_parts:
         returned = [
@@ -156,40 +150,10 @@ def containers_of_batches(heap: Heap) -> frozenset[ast.AST]:
     return frozenset(found)
 
 
-class Copies:
-    """Stand-ins for the places where containers are made, one for each call that makes them."""
-
-    def __init__(self) -> None:
-        self._sites: dict[tuple[ast.AST, ast.AST], ast.AST] = {}
-        # A function that calls itself would make copies of copies for ever.
-        self._originals: dict[ast.AST, ast.AST] = {}
-
-    def site(self, call: ast.Call, made: ast.AST, table: ScopeTable) -> ast.AST | None:
-        """The stand-in for `made` in one call; None where a program has so many that telling them apart takes for ever."""
-        made = self._originals.get(made, made)
-        found = self._sites.get((call, made))
-        if found is None and len(self._sites) >= MAX_COPIES:
-            return None
-        if found is None:
-            found = self._sites[call, made] = ast.copy_location(_empty_like(made), call)
-            self._originals[found] = made
-            table.parents[found] = call  # it lives as long as what the call is part of
-            table.of_node[found] = table.of_node[call]
-        return found
-
-
-def _empty_like(made: ast.AST) -> ast.expr:
-    if isinstance(made, ast.Dict | ast.DictComp):
-        return ast.Dict([], [])
-    if isinstance(made, ast.List | ast.ListComp):
-        return ast.List([], ast.Load())
-    return ast.Tuple([], ast.Load())
-
-
 # -- optional arguments --------------------------------------------------------------------------------------
 
 
-def returned_by(interp: Interpreter, function: FunctionNode, node: ast.Call) -> Values:
+def returned_by(interp: Interpretation, function: FunctionNode, node: ast.Call) -> Values:
     """What the function returns when it is given what this call gives: `labels=y`, so that `labels is not None`."""
     everything = frozenset(interp.returns[function])
     if isinstance(function, ast.Lambda):
@@ -207,7 +171,7 @@ def returned_by(interp: Interpreter, function: FunctionNode, node: ast.Call) -> 
     return frozenset(found)
 
 
-def comes_to(interp: Interpreter, function: FunctionNode, site: ast.Call, node: ast.AST) -> bool:
+def comes_to(interp: Interpretation, function: FunctionNode, site: ast.Call, node: ast.AST) -> bool:
     """Whether a call may come to `node` in the function: `if opt is not None:` is passed by where no `opt` is given."""
     if isinstance(function, ast.Lambda):
         return True
@@ -224,7 +188,7 @@ def comes_to(interp: Interpreter, function: FunctionNode, site: ast.Call, node: 
     return True
 
 
-def _given(interp: Interpreter, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.Call) -> Given:
+def _given(interp: Interpretation, function: ast.FunctionDef | ast.AsyncFunctionDef, node: ast.Call) -> Given:
     """Which parameters that default to None this call gives a value (True), or leaves out (False)."""
     if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
         return frozenset()
@@ -246,57 +210,3 @@ def _given(interp: Interpreter, function: ast.FunctionDef | ast.AsyncFunctionDef
         elif any(isinstance(v, Shard) for v in interp.of(argument)):
             found.add((name, True))
     return frozenset(found)
-
-
-class Optional:
-    """What becomes of a function's branches on parameters that may be None, by which of them a call gives."""
-
-    def __init__(self, table: ScopeTable) -> None:
-        self._table = table
-        self._taken: dict[tuple[ast.AST, Given], dict[ast.If, bool]] = {}
-        self._returns: dict[tuple[ast.AST, Given], list[tuple[ast.Return, Reaching]]] = {}
-
-    def taken(self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given) -> dict[ast.If, bool]:
-        """What the tests on such parameters say."""
-        key = function, given
-        if key not in self._taken:
-            names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
-            stored = {n.id for n in names if isinstance(n.ctx, ast.Store)}
-            known = {name: value for name, value in given if name not in stored}
-            branches = [n for n in ast.walk(function) if isinstance(n, ast.If)]
-            said = {n: _decided(n.test, known) for n in branches}
-            self._taken[key] = {n: answer for n, answer in said.items() if answer is not None}
-        return self._taken[key]
-
-    def returns(
-        self, function: ast.FunctionDef | ast.AsyncFunctionDef, given: Given
-    ) -> list[tuple[ast.Return, Reaching]]:
-        """The return statements that such a call may reach, with what each name there may be bound by."""
-        key = function, given
-        if key not in self._returns:
-            reaching, reached = reaching_within(self._table, function, self.taken(function, given))
-            self._returns[key] = [(statement, reaching) for statement in reached]
-        return self._returns[key]
-
-
-def _decided(test: ast.expr, known: dict[str, bool]) -> bool | None:
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _decided(test.operand, known)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        return _joined([_decided(part, known) for part in test.values], isinstance(test.op, ast.And))
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
-        return None
-    none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
-    value = known.get(test.left.id) if none else None
-    if value is None or not isinstance(test.ops[0], ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
-        return None
-    return value if isinstance(test.ops[0], ast.IsNot | ast.NotEq) else not value
-
-
-def _joined(answers: Iterable[bool | None], every: bool) -> bool | None:
-    """`and` (every) or `or` of answers that may be unknown."""
-    said = set(answers)
-    if (not every) in said:
-        return not every
-    return None if None in said else every

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from .code import Code
 from .values import Class, External, Function, Instance, Member, Symbol, Value
-
-if TYPE_CHECKING:
-    from .facts import Facts
 
 # Libraries whose decorators register a function, with the decorators that do.
 _DECORATORS = {"click": {"command", "group"}, "typer": {"command", "callback"}, "hydra": {"main"}}
 
 
-def entries(facts: Facts) -> set[ast.AST]:
+def entries(facts: Code) -> set[ast.AST]:
     """The functions that `fire.Fire()`, or a decorator such as `@click.command()`, offers to the command line."""
     functions = facts.each(ast.FunctionDef)
     found: set[ast.AST] = {f for f in functions if any(_registers(facts, d) for d in f.decorator_list)}
@@ -25,7 +22,7 @@ def entries(facts: Facts) -> set[ast.AST]:
     return found
 
 
-def _registers(facts: Facts, decorator: ast.expr) -> bool:
+def _registers(facts: Code, decorator: ast.expr) -> bool:
     made = decorator.func if isinstance(decorator, ast.Call) else decorator
     if any(_is_registry(value) for value in facts.of(made)):
         return True
@@ -45,7 +42,7 @@ def _is_registry(value: Value) -> bool:
     return False
 
 
-def _classes(facts: Facts, given: list[ast.expr]) -> list[ast.ClassDef]:
+def _classes(facts: Code, given: list[ast.expr]) -> list[ast.ClassDef]:
     """The classes whose methods become commands: of an object, or of what a class makes."""
     values = {value for node in given for value in facts.of(node)}
     return [v.node for v in values if isinstance(v, Class)] + [

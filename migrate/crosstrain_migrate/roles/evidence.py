@@ -4,32 +4,29 @@ row for each of theirs, whatever it was computed by."""
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from .interpretation import Interpretation
 from .regions import batch_loop_around
 from .values import Absent, External, Member, Shard, Symbol, Unknown, Value, Values
-
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
 COMPARES = frozenset({"eq", "ne"})
 
 
-def beside(interp: Interpreter, found: Values, other: Values) -> Values:
+def beside(interp: Interpretation, found: Values, other: Values) -> Values:
     """`found`, compared element by element with `other`: what could not be followed has the rows that `other` has."""
     rows = frozenset(v for v in other if isinstance(v, Shard) and v.kind == "rows" and not v.host)
     open_ones = {v for v in found if is_open(interp, v)}
     return (found - open_ones) | rows if rows and open_ones else found
 
 
-def is_open(interp: Interpreter, value: Value) -> bool:
+def is_open(interp: Interpretation, value: Value) -> bool:
     """Whether a value depends on a batch by a function that could not be seen into."""
     if not isinstance(value, Shard) or value.kind != "other" or value.host or not value.origins:
         return False
     return all(isinstance(o, ast.Call) and _is_unseen(interp, o) for o in value.origins)
 
 
-def _is_unseen(interp: Interpreter, call: ast.Call) -> bool:
+def _is_unseen(interp: Interpretation, call: ast.Call) -> bool:
     """Whether what is called is neither torch's nor a method of a tensor."""
     for value in interp.of(call.func):
         if isinstance(value, Symbol) and value.path.split(".")[0] in {"torch", "numpy", "builtins"}:
@@ -41,7 +38,7 @@ def _is_unseen(interp: Interpreter, call: ast.Call) -> bool:
     return True
 
 
-def is_assumed(interp: Interpreter, node: ast.AST) -> bool:
+def is_assumed(interp: Interpretation, node: ast.AST) -> bool:
     """Whether a comparison has rows only because one of its sides has."""
     sides: list[ast.expr] = []
     if isinstance(node, ast.Compare) and all(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops):
@@ -53,7 +50,7 @@ def is_assumed(interp: Interpreter, node: ast.AST) -> bool:
     return rows and any(_is_unsure(interp, *pair) for pair in zip(sides, values, strict=True))
 
 
-def _is_unsure(interp: Interpreter, side: ast.expr, values: Values) -> bool:
+def _is_unsure(interp: Interpretation, side: ast.expr, values: Values) -> bool:
     """Whether a side may be something else than rows: a number that no batch has to do with is none."""
     if any(is_open(interp, v) for v in values):
         return True

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import calls, containers, tensors
 from . import torch_api as api
 from .assignment import assign
 from .attributes import attribute, chosen
 from .evidence import beside
+from .interpretation import Interpretation
 from .iteration import iterate
 from .memory import ANY, key_of
 from .values import (
@@ -31,25 +32,21 @@ from .values import (
 )
 from .walks import children
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
-
-
 _ABSENT = frozenset({Absent()})
 
 
-def evaluate(interp: Interpreter, node: ast.expr) -> Values:
+def evaluate(interp: Interpretation, node: ast.expr) -> Values:
     return _EVALUATORS.get(type(node), _parts)(interp, node)
 
 
-def _parts(interp: Interpreter, node: ast.expr) -> Values:
+def _parts(interp: Interpretation, node: ast.expr) -> Values:
     for child in children(node):
         if isinstance(child, ast.expr):
             interp.eval(child)
     return UNKNOWN
 
 
-def _name(interp: Interpreter, node: ast.Name) -> Values:
+def _name(interp: Interpretation, node: ast.Name) -> Values:
     reaching = interp.reaching.get(node)
     if reaching is not None:
         definitions = interp.definitions
@@ -65,12 +62,12 @@ def _name(interp: Interpreter, node: ast.Name) -> Values:
     return found
 
 
-def _is_called(interp: Interpreter, node: ast.expr) -> bool:
+def _is_called(interp: Interpretation, node: ast.expr) -> bool:
     parent = interp.table.parents.get(node)
     return isinstance(parent, ast.Call) and parent.func is node
 
 
-def _attribute(interp: Interpreter, node: ast.Attribute) -> Values:
+def _attribute(interp: Interpretation, node: ast.Attribute) -> Values:
     found: set[Value] = set()
     for owner in _present(interp.eval(node.value)):
         found |= attribute(interp, owner, node.attr, node)
@@ -85,7 +82,7 @@ def _present(owners: Values) -> Values:
     return owners - _ABSENT or owners
 
 
-def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
+def _subscript(interp: Interpretation, node: ast.Subscript) -> Values:
     owners, index = interp.eval(node.value), interp.eval(node.slice)
     row_index = any(isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE for v in index)
     permutes = _permutes(interp, node.slice)
@@ -107,7 +104,7 @@ def _subscript(interp: Interpreter, node: ast.Subscript) -> Values:
     return frozenset(found)
 
 
-def _permutes(interp: Interpreter, index: ast.expr) -> bool:
+def _permutes(interp: Interpretation, index: ast.expr) -> bool:
     """`x[order]` and `x[order, :, 2:5]`: the same rows in another order."""
     first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
     found = interp.of(first)
@@ -121,14 +118,14 @@ def _looked_up(index: Values, node: ast.Subscript) -> Values:
     return frozenset(tensors.other(s, node) if mask or s.kind == "order" else s for s in shards)
 
 
-def _literal_sequence(interp: Interpreter, node: ast.Tuple | ast.List | ast.Set) -> Values:
+def _literal_sequence(interp: Interpretation, node: ast.Tuple | ast.List | ast.Set) -> Values:
     for index, part in enumerate(node.elts):
         key = ANY if isinstance(part, ast.Starred) or isinstance(node, ast.Set) else index
         interp.store(node, key, interp.eval(part))
     return frozenset({Sequence(node)})
 
 
-def _literal_dict(interp: Interpreter, node: ast.Dict) -> Values:
+def _literal_dict(interp: Interpretation, node: ast.Dict) -> Values:
     for key, value in zip(node.keys, node.values, strict=True):
         values = interp.eval(value)
         if key is None:
@@ -139,7 +136,7 @@ def _literal_dict(interp: Interpreter, node: ast.Dict) -> Values:
     return frozenset({Sequence(node)})
 
 
-def _comprehension(interp: Interpreter, node: containers.Comprehension) -> Values:
+def _comprehension(interp: Interpretation, node: containers.Comprehension) -> Values:
     for generator in node.generators:
         assign(interp, generator.target, iterate(interp, interp.eval(generator.iter), generator))
         for test in generator.ifs:
@@ -158,7 +155,7 @@ def _comprehension(interp: Interpreter, node: containers.Comprehension) -> Value
     return frozenset({Sequence(node)})
 
 
-def _collected(interp: Interpreter, shard: Shard, node: containers.Comprehension) -> Shard:
+def _collected(interp: Interpretation, shard: Shard, node: containers.Comprehension) -> Shard:
     iterated = [v for generator in node.generators for v in interp.of(generator.iter)]
     from_batch = any(
         (isinstance(v, Shard) and v.kind == "batch")
@@ -173,7 +170,7 @@ def _collected(interp: Interpreter, shard: Shard, node: containers.Comprehension
     return tensors.other(shard, node)
 
 
-def _conditional(interp: Interpreter, node: ast.IfExp) -> Values:
+def _conditional(interp: Interpretation, node: ast.IfExp) -> Values:
     interp.eval(node.test)
     said = interp.constants.decided(node.test)
     if said is not None:
@@ -181,46 +178,46 @@ def _conditional(interp: Interpreter, node: ast.IfExp) -> Values:
     return interp.eval(node.body) | interp.eval(node.orelse)
 
 
-def _bool_operation(interp: Interpreter, node: ast.BoolOp) -> Values:
+def _bool_operation(interp: Interpretation, node: ast.BoolOp) -> Values:
     return frozenset(v for part in node.values for v in interp.eval(part))
 
 
-def _named_expression(interp: Interpreter, node: ast.NamedExpr) -> Values:
+def _named_expression(interp: Interpretation, node: ast.NamedExpr) -> Values:
     values = interp.eval(node.value)
     assign(interp, node.target, values)
     return values
 
 
-def _starred(interp: Interpreter, node: ast.Starred) -> Values:
+def _starred(interp: Interpretation, node: ast.Starred) -> Values:
     return frozenset(e for v in interp.eval(node.value) for e in interp.element(v))
 
 
-def _await(interp: Interpreter, node: ast.Await) -> Values:
+def _await(interp: Interpretation, node: ast.Await) -> Values:
     return interp.eval(node.value)
 
 
-def _lambda(interp: Interpreter, node: ast.Lambda) -> Values:
+def _lambda(interp: Interpretation, node: ast.Lambda) -> Values:
     return frozenset({Function(node)})
 
 
-def _yield(interp: Interpreter, node: ast.Yield) -> Values:
+def _yield(interp: Interpretation, node: ast.Yield) -> Values:
     values = interp.eval(node.value) if node.value is not None else UNKNOWN
     _yielded(interp, node, values)
     return UNKNOWN
 
 
-def _yield_from(interp: Interpreter, node: ast.YieldFrom) -> Values:
+def _yield_from(interp: Interpretation, node: ast.YieldFrom) -> Values:
     _yielded(interp, node, iterate(interp, interp.eval(node.value), node))
     return UNKNOWN
 
 
-def _yielded(interp: Interpreter, node: ast.expr, values: Values) -> None:
+def _yielded(interp: Interpretation, node: ast.expr, values: Values) -> None:
     function = interp.table.function_around(node)
     if function is not None:
         interp.merge(interp.yields.cell(function), values)
 
 
-def _unary_operation(interp: Interpreter, node: ast.UnaryOp) -> Values:
+def _unary_operation(interp: Interpretation, node: ast.UnaryOp) -> Values:
     found: set[Value] = set()
     for value in interp.eval(node.operand):
         if isinstance(value, Shard):
@@ -231,7 +228,7 @@ def _unary_operation(interp: Interpreter, node: ast.UnaryOp) -> Values:
     return frozenset(found)
 
 
-def _binary_operation(interp: Interpreter, node: ast.BinOp) -> Values:
+def _binary_operation(interp: Interpretation, node: ast.BinOp) -> Values:
     left, right = interp.eval(node.left), interp.eval(node.right)
     if api.names_a_device(node):
         return frozenset({External("torch.device", node)})
@@ -246,7 +243,7 @@ def _binary_operation(interp: Interpreter, node: ast.BinOp) -> Values:
     return combine(node.op, left, right, node)
 
 
-def _comparison(interp: Interpreter, node: ast.Compare) -> Values:
+def _comparison(interp: Interpretation, node: ast.Compare) -> Values:
     found = interp.eval(node.left)
     if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):  # identity reads no numbers
         for comparator in node.comparators:
@@ -278,12 +275,12 @@ def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast
     return frozenset(found)
 
 
-def _call(interp: Interpreter, node: ast.Call) -> Values:
+def _call(interp: Interpretation, node: ast.Call) -> Values:
     found = calls.evaluate(interp, node)
     return frozenset({External("torch.device", node)}) if api.names_a_device(node) else found
 
 
-def _constant(interp: Interpreter, node: ast.Constant) -> Values:
+def _constant(interp: Interpretation, node: ast.Constant) -> Values:
     if node.value is None:
         return frozenset({Absent()})
     if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
@@ -291,12 +288,12 @@ def _constant(interp: Interpreter, node: ast.Constant) -> Values:
     return UNKNOWN
 
 
-def _joined_string(interp: Interpreter, node: ast.JoinedStr) -> Values:
+def _joined_string(interp: Interpretation, node: ast.JoinedStr) -> Values:
     _parts(interp, node)
     return frozenset({External("torch.device", node)}) if api.names_a_device(node) else UNKNOWN
 
 
-def _formatted_value(interp: Interpreter, node: ast.FormattedValue) -> Values:
+def _formatted_value(interp: Interpretation, node: ast.FormattedValue) -> Values:
     return interp.eval(node.value)
 
 
@@ -304,7 +301,7 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
-_EVALUATORS: dict[type[ast.expr], Callable[[Interpreter, Any], Values]] = {
+_EVALUATORS: dict[type[ast.expr], Callable[[Interpretation, Any], Values]] = {
     ast.Name: _name,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,

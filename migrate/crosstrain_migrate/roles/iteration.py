@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from . import torch_api as api
 from .arguments import arguments_of
+from .interpretation import Interpretation
 from .looks import looked_at
 from .memory import ANY
 from .values import UNKNOWN, External, Generator, Instance, Iterator, Sequence, Shard, Value, Values
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
-
-def iterate(interp: Interpreter, values: Values, node: ast.AST) -> Values:
+def iterate(interp: Interpretation, values: Values, node: ast.AST) -> Values:
     """What a loop over `values` binds its target to; remembers which loaders `node` iterates."""
     found: set[Value] = set()
     for value in values:
@@ -60,7 +57,7 @@ def _first_shard(loader: Value, node: ast.AST) -> Shard:
     return Shard("batch", loader)
 
 
-def _over_instance(interp: Interpreter, value: Instance, node: ast.AST) -> Values:
+def _over_instance(interp: Interpretation, value: Instance, node: ast.AST) -> Values:
     """What an object of the script's own yields: by a generator, by what its `__iter__` returns, or by `__next__`."""
     method = interp.method(value.cls, "__iter__")
     if method is None:
@@ -80,7 +77,7 @@ def _over_instance(interp: Interpreter, value: Instance, node: ast.AST) -> Value
     return frozenset(found)
 
 
-def _of_its_own(interp: Interpreter, wrapper: Instance, yielded: Values, node: ast.AST) -> Values:
+def _of_its_own(interp: Interpretation, wrapper: Instance, yielded: Values, node: ast.AST) -> Values:
     """What one object of a class yields of what all of them do: batches of the loaders that it was made of."""
     given = arguments_of(wrapper.site) if isinstance(wrapper.site, ast.Call) else []
     own = {v for argument in given for v in interp.of(argument) if interp.is_loader(v)}

@@ -8,17 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from . import torch_api as api
+from .interpretation import Interpretation
 from .regions import batch_loop_around, in_module
 from .values import Shard, Symbol, Value, Values
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
-
-def outlives(interp: Interpreter, target: ast.expr, at: ast.stmt) -> bool:
+def outlives(interp: Interpretation, target: ast.expr, at: ast.stmt) -> bool:
     """Whether `target` was there before this batch: an accumulator, an attribute, an outer container."""
     if in_module(interp, at):
         return False
@@ -33,13 +30,13 @@ def outlives(interp: Interpreter, target: ast.expr, at: ast.stmt) -> bool:
     return any(not interp.table.is_inside(d, loop) for d in reaching) or not reaching
 
 
-def _is_of_outer_scope(interp: Interpreter, name: ast.Name) -> bool:
+def _is_of_outer_scope(interp: Interpretation, name: ast.Name) -> bool:
     """Declared `global` or `nonlocal`: the variable outlives the function, and every batch."""
     scope = interp.table.of_node[name]
     return name.id in scope.globals or name.id in scope.nonlocals
 
 
-def accumulated(interp: Interpreter, node: ast.Assign) -> ast.expr | None:
+def accumulated(interp: Interpretation, node: ast.Assign) -> ast.expr | None:
     """`x` of `total = total + x`, `sums[k] = sums.get(k, 0) + x` or `total = torch.cat([total, x])`, where what is
     added to outlives the batch."""
     value, target = node.value, node.targets[0]
@@ -63,7 +60,7 @@ def _reads(read: ast.expr, target: ast.expr) -> bool:
     return type(read) is type(target) and ast.unparse(read) == ast.unparse(target)
 
 
-def carried(interp: Interpreter, node: ast.Assign) -> bool:
+def carried(interp: Interpretation, node: ast.Assign) -> bool:
     """`previous = loss.detach()`, read when the next batch is at work: kept as the number of all processes."""
     target, loop = node.targets[0], batch_loop_around(interp, node)
     kinds = {v.kind for v in interp.of(node.value) if isinstance(v, Shard)}
@@ -75,7 +72,7 @@ def carried(interp: Interpreter, node: ast.Assign) -> bool:
     )
 
 
-def _appended(interp: Interpreter, call: ast.Call, name: str, node: ast.Assign) -> ast.expr | None:
+def _appended(interp: Interpretation, call: ast.Call, name: str, node: ast.Assign) -> ast.expr | None:
     joins = {v.path.rsplit(".", 1)[-1] for v in interp.of(call.func) if isinstance(v, Symbol)} & api.JOINS
     if not joins or not call.args:
         return None
@@ -86,12 +83,12 @@ def _appended(interp: Interpreter, call: ast.Call, name: str, node: ast.Assign) 
     return parts[1] if outlives(interp, parts[0], node) else None
 
 
-def kept(interp: Interpreter, values: Values, site: ast.AST, at: ast.AST) -> Values:
+def kept(interp: Interpretation, values: Values, site: ast.AST, at: ast.AST) -> Values:
     """What a container made at `site` holds after `values` were put into it at `at`."""
     return values if within_batch(interp, site, at) else as_kept(values)
 
 
-def within_batch(interp: Interpreter, site: ast.AST, at: ast.AST) -> bool:
+def within_batch(interp: Interpretation, site: ast.AST, at: ast.AST) -> bool:
     """Whether a container made at `site` lives no longer than the batch (or the call) that `at` belongs to."""
     if in_module(interp, at):
         return True
@@ -109,7 +106,7 @@ def within_batch(interp: Interpreter, site: ast.AST, at: ast.AST) -> bool:
     )
 
 
-def _loops_over_batches(interp: Interpreter, function: ast.AST) -> bool:
+def _loops_over_batches(interp: Interpretation, function: ast.AST) -> bool:
     return any(interp.table.is_inside(loop, function) for loop in interp.batch_loops)
 
 

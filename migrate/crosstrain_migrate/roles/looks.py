@@ -8,21 +8,18 @@ iterator that is used later as well is a stream of training batches, and no look
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from . import torch_api as api
+from .interpretation import Interpretation
 from .scopes import Scope
 from .values import External, Iterator, Symbol
-
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
 LOADER = "torch.utils.data.DataLoader"
 Look = ast.For | ast.Call
 Setup = dict[Scope, int]  # scope -> the line in it by which the last optimizer is made
 
 
-def early_looks(interp: Interpreter) -> frozenset[Look]:
+def early_looks(interp: Interpretation) -> frozenset[Look]:
     """The loops, and the calls of `iter`, whose every batch is drawn before the optimizers are made."""
     setup = _setup(interp)
     if not setup:
@@ -48,11 +45,11 @@ def looked_at(node: ast.AST) -> External:
     return External(LOADER, node)
 
 
-def _is_iter(interp: Interpreter, node: ast.Call) -> bool:
+def _is_iter(interp: Interpretation, node: ast.Call) -> bool:
     return any(isinstance(v, Symbol) and v.path == "builtins.iter" for v in interp.of(node.func))
 
 
-def _setup(interp: Interpreter) -> Setup:
+def _setup(interp: Interpretation) -> Setup:
     """For each scope that makes an optimizer, itself or in a function it calls: by which line."""
     found: Setup = {}
     made = {
@@ -74,7 +71,7 @@ def _setup(interp: Interpreter) -> Setup:
     return found
 
 
-def _uses(interp: Interpreter, begun: ast.Call) -> list[ast.AST]:
+def _uses(interp: Interpretation, begun: ast.Call) -> list[ast.AST]:
     """Where batches are drawn from an iterator: the call that makes it, `next` of it, loops and others over it."""
     found: list[ast.AST] = [begun]
     for node, values in interp.values.items():
@@ -88,11 +85,11 @@ def _uses(interp: Interpreter, begun: ast.Call) -> list[ast.AST]:
     return found
 
 
-def _is_over(interp: Interpreter, node: ast.expr, begun: ast.Call) -> bool:
+def _is_over(interp: Interpretation, node: ast.expr, begun: ast.Call) -> bool:
     return any(isinstance(v, Iterator) and v.site is begun for v in interp.of(node))
 
 
-def _is_early(interp: Interpreter, node: ast.AST, setup: Setup, depth: int = 3) -> bool:
+def _is_early(interp: Interpretation, node: ast.AST, setup: Setup, depth: int = 3) -> bool:
     """Whether a place runs once, before all optimizers exist."""
     table = interp.table
     scope = table.of_node[node]

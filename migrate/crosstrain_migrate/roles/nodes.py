@@ -1,4 +1,4 @@
-"""What one node of the tree says of itself: its line, and the last part of a name."""
+"""What one node of the tree says of itself: its line, the last part of a name, the fields of a class."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def written(node: ast.AST) -> str:
 def last_name(node: ast.AST) -> str:
     """`f` of `f` and of `a.b.f`; empty for what has no name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def fields_of(cls: ast.ClassDef) -> list[str]:
+    """The annotated fields of a dataclass or a NamedTuple, in order."""
+    return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]

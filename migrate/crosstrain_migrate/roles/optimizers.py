@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import torch_api as api
+from crosstrain_migrate.roles.code import Code
 from crosstrain_migrate.roles.values import External, Instance, Value
 
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.facts import Facts
 
-
-def inner_optimizers(facts: Facts, optimizers: set[Value]) -> set[Value]:
+def inner_optimizers(facts: Code, optimizers: set[Value]) -> set[Value]:
     """Optimizers that are parts of the script's own: made by its class, or handed to it. That one alone is stepped."""
     own = [v for v in optimizers if isinstance(v, Instance)]
     made = {one.cls for one in own if one.site is not one.cls}
@@ -27,7 +24,7 @@ def inner_optimizers(facts: Facts, optimizers: set[Value]) -> set[Value]:
     return inner | unmade
 
 
-def handed(facts: Facts, optimizer: Value) -> set[Value]:
+def handed(facts: Code, optimizer: Value) -> set[Value]:
     """The optimizers of torch's that an optimizer of the script's own is given."""
     if not isinstance(optimizer, Instance) or not isinstance(optimizer.site, ast.Call):
         return set()

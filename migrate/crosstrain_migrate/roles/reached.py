@@ -9,12 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from .code import Code
 from .values import Class, Function, Instance, Method
-
-if TYPE_CHECKING:
-    from .facts import Facts
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 # What may call any function by a name that only the running script knows.
@@ -24,8 +21,11 @@ _PLAIN_DECORATORS = frozenset(
 )
 
 
-def reached(facts: Facts) -> frozenset[ast.AST]:
-    """The functions that running the script may come to: all of them where names are looked up as it runs."""
+def reached(facts: Code, entries: set[ast.AST]) -> frozenset[ast.AST]:
+    """The functions that running the script may come to: all of them where names are looked up as it runs.
+
+    entries: those that a command line names.
+    """
     functions = facts.each(ast.FunctionDef, ast.AsyncFunctionDef)
     if facts.calls_to(*_BY_NAME):
         return frozenset(functions)
@@ -38,7 +38,7 @@ def reached(facts: Facts) -> frozenset[ast.AST]:
         for site in sites:
             follows[facts.enclosing_function(site)].add(called)
     hidden = _Hidden(facts)
-    work: list[ast.AST | None] = [None, *facts.interp.escaped, *facts.entries]
+    work: list[ast.AST | None] = [None, *facts.interp.escaped, *entries]
     work += [f for f in functions if hidden.may_be_called(f)]
     found: set[ast.AST | None] = set()
     while work:
@@ -52,7 +52,7 @@ def reached(facts: Facts) -> frozenset[ast.AST]:
 class _Hidden:
     """What may be called where no call is seen."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Code) -> None:
         self._facts = facts
         self._made = self._with_bases(
             {v.cls for v in facts.all_values if isinstance(v, Instance) and v.site is not v.cls}
@@ -91,13 +91,13 @@ class _Hidden:
         return name in _PLAIN_DECORATORS
 
 
-def _asked_of_unknown(facts: Facts) -> frozenset[str]:
+def _asked_of_unknown(facts: Code) -> frozenset[str]:
     """The attributes that objects are asked for of which something is not known."""
     owners = ((node.attr, facts.of(node.value)) for node in facts.each(ast.Attribute))
     return frozenset(name for name, values in owners if not any(isinstance(v, Instance) for v in values))
 
 
-def _commands(facts: Facts) -> frozenset[str]:
+def _commands(facts: Code) -> frozenset[str]:
     """The words of a notebook's commands, which are texts here: `%time train(net)`."""
     values = [node.value for node in facts.each(ast.Expr)]
     texts = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]

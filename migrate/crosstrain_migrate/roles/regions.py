@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from .interpretation import Interpretation
 from .values import Member, code_of
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
-
-def batch_loop_around(interp: Interpreter, node: ast.AST) -> ast.AST | None:
+def batch_loop_around(interp: Interpretation, node: ast.AST) -> ast.AST | None:
     """The innermost batch loop around `node` in its own function."""
     for around in interp.table.ancestors(node):
         if around in interp.batch_loops:
@@ -22,12 +19,12 @@ def batch_loop_around(interp: Interpreter, node: ast.AST) -> ast.AST | None:
     return None
 
 
-def in_module(interp: Interpreter, node: ast.AST) -> bool:
+def in_module(interp: Interpretation, node: ast.AST) -> bool:
     """Whether `node` stands in a method of an nn.Module."""
     return node in interp.in_modules
 
 
-def in_mover(interp: Interpreter, node: ast.AST) -> bool:
+def in_mover(interp: Interpretation, node: ast.AST) -> bool:
     """Whether `node` stands in a function that moves what it is given, and does nothing else with it, or in a class
     that wraps a loader to do so."""
     if not interp.movers and not interp.wrappers:
@@ -37,7 +34,7 @@ def in_mover(interp: Interpreter, node: ast.AST) -> bool:
     return function in interp.movers or (cls is not None and cls in interp.wrappers)
 
 
-def loop_of(interp: Interpreter, node: ast.AST) -> ast.AST | None:
+def loop_of(interp: Interpretation, node: ast.AST) -> ast.AST | None:
     """The loop that runs once a batch of what `node` iterates: itself, or the one around `next(batches)`."""
     if isinstance(node, ast.For | ast.AsyncFor) or not isinstance(node, ast.Call):
         return node if isinstance(node, ast.For | ast.AsyncFor) else None
@@ -49,7 +46,7 @@ def loop_of(interp: Interpreter, node: ast.AST) -> ast.AST | None:
     return None
 
 
-def functions_that_run_a_model(interp: Interpreter) -> set[ast.AST]:
+def functions_that_run_a_model(interp: Interpretation) -> set[ast.AST]:
     """The functions that (through any depth of calls) call a module or backward."""
     direct: set[ast.AST] = set()
     callers: dict[ast.AST, set[ast.AST]] = defaultdict(set)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from .arguments import arguments_of
+from .code import Code
 from .tensors import is_factor
 from .values import Shard, code_of
 
-if TYPE_CHECKING:
-    from .facts import Facts
 
-
-def slice_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]:
+def slice_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]:
     """Every use of a variable, and every call, that the expressions are computed from."""
     found: set[ast.AST] = set()
     entered: set[tuple[ast.AST, int | None]] = set()
@@ -39,7 +36,7 @@ def slice_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[ast.AST
     return frozenset(found)
 
 
-def attributes_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[str]:
+def attributes_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[str]:
     """The names of the attributes that the expressions are computed from, and of those that these are assigned from."""
     found: set[str] = set()
     work = list(expressions)
@@ -61,16 +58,16 @@ def attributes_of(facts: Facts, expressions: Iterable[ast.expr]) -> frozenset[st
     return frozenset(found)
 
 
-def _bindings(facts: Facts, node: ast.AST) -> Iterable[ast.AST]:
+def _bindings(facts: Code, node: ast.AST) -> Iterable[ast.AST]:
     found = facts.interp.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
     return (d for d in found if not isinstance(d, ast.arg))
 
 
-def _holds_share(facts: Facts, node: ast.Attribute) -> bool:
+def _holds_share(facts: Code, node: ast.Attribute) -> bool:
     return any(isinstance(v, Shard) and not v.host for v in facts.of(node))
 
 
-def _assigned_to(facts: Facts, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
+def _assigned_to(facts: Code, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
     """What a variable is given: of a tuple that is unpacked into several, the part that is its own."""
     for around in facts.table.ancestors(target):
         if isinstance(around, ast.comprehension):
@@ -92,7 +89,7 @@ def _assigned_to(facts: Facts, target: ast.AST, entered: set[tuple[ast.AST, int 
     return [value.func, *arguments_of(value), *_returned_by(facts, value, entered, position)]
 
 
-def _walk_without_factors(facts: Facts, node: ast.AST) -> Iterator[ast.AST]:
+def _walk_without_factors(facts: Code, node: ast.AST) -> Iterator[ast.AST]:
     work = [node]
     while work:
         node = work.pop()
@@ -101,7 +98,7 @@ def _walk_without_factors(facts: Facts, node: ast.AST) -> Iterator[ast.AST]:
         work.extend(child for child in ast.iter_child_nodes(node) if child not in factors)
 
 
-def _number_factors(facts: Facts, node: ast.BinOp) -> list[ast.expr]:
+def _number_factors(facts: Code, node: ast.BinOp) -> list[ast.expr]:
     """The sides that are Python numbers by which a loss is multiplied or divided."""
     if not isinstance(node.op, ast.Mult | ast.Div):
         return []
@@ -114,7 +111,7 @@ def _number_factors(facts: Facts, node: ast.BinOp) -> list[ast.expr]:
 
 
 def _returned_by(
-    facts: Facts, call: ast.Call, entered: set[tuple[ast.AST, int | None]], position: int | None = None
+    facts: Code, call: ast.Call, entered: set[tuple[ast.AST, int | None]], position: int | None = None
 ) -> list[ast.AST]:
     """What the script's own functions that `call` may run return, or that `position` of it; each function once."""
     found: list[ast.AST] = []

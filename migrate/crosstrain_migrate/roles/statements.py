@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import attributes, lifetimes
 from . import torch_api as api
 from .assignment import assign
 from .expressions import combine
+from .interpretation import Interpretation
 from .iteration import iterate
 from .program import LOCAL
 from .values import (
@@ -23,11 +24,8 @@ from .values import (
 )
 from .walks import children
 
-if TYPE_CHECKING:
-    from .infer import Interpreter
 
-
-def run_body(interp: Interpreter, body: list[ast.stmt]) -> None:
+def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
     for statement in body:
         if statement in interp.constants.dead:
             continue
@@ -41,7 +39,7 @@ def run_body(interp: Interpreter, body: list[ast.stmt]) -> None:
         interp.watch.leave(outer)
 
 
-def _run_parts(interp: Interpreter, node: ast.AST) -> None:
+def _run_parts(interp: Interpretation, node: ast.AST) -> None:
     """Anything without meaning of its own: evaluate its expressions, run its suites."""
     for child in children(node):
         if isinstance(child, ast.expr):
@@ -54,19 +52,19 @@ def _run_parts(interp: Interpreter, node: ast.AST) -> None:
             _run_parts(interp, child)
 
 
-def _with_item(interp: Interpreter, item: ast.withitem) -> None:
+def _with_item(interp: Interpretation, item: ast.withitem) -> None:
     values = interp.eval(item.context_expr)
     if item.optional_vars is not None:
         assign(interp, item.optional_vars, values)
 
 
-def _define_function(interp: Interpreter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+def _define_function(interp: Interpretation, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     for decorator in node.decorator_list:
         interp.eval(decorator)
     interp.bind(interp.table.of_node[node], node.name, {Function(node)}, node)
 
 
-def _define_class(interp: Interpreter, node: ast.ClassDef) -> None:
+def _define_class(interp: Interpretation, node: ast.ClassDef) -> None:
     for base in node.bases:
         interp.eval(base)
     for decorator in node.decorator_list:  # `@register("net")` puts the class into a dict of models
@@ -77,7 +75,7 @@ def _define_class(interp: Interpreter, node: ast.ClassDef) -> None:
     interp.bind(interp.table.of_node[node], node.name, {Class(node)}, node)
 
 
-def _import(interp: Interpreter, node: ast.Import) -> None:
+def _import(interp: Interpretation, node: ast.Import) -> None:
     scope = interp.table.of_node[node]
     for alias in node.names:
         name = alias.asname or alias.name.split(".")[0]
@@ -86,7 +84,7 @@ def _import(interp: Interpreter, node: ast.Import) -> None:
         interp.bind(scope, name, {Symbol(path) if linked is None else Symbol(LOCAL + linked)}, alias)
 
 
-def _import_from(interp: Interpreter, node: ast.ImportFrom) -> None:
+def _import_from(interp: Interpretation, node: ast.ImportFrom) -> None:
     scope = interp.table.of_node[node]
     linked = interp.linked(node, node.level, node.module or "")
     prefix = "." * node.level + (node.module or "")
@@ -100,7 +98,7 @@ def _import_from(interp: Interpreter, node: ast.ImportFrom) -> None:
         interp.bind(scope, alias.asname or alias.name, values, alias)
 
 
-def _assign(interp: Interpreter, node: ast.Assign) -> None:
+def _assign(interp: Interpretation, node: ast.Assign) -> None:
     values = interp.eval(node.value)
     if lifetimes.accumulated(interp, node) is not None or lifetimes.carried(interp, node):
         values = lifetimes.as_kept(values)
@@ -108,12 +106,12 @@ def _assign(interp: Interpreter, node: ast.Assign) -> None:
         assign(interp, target, values)
 
 
-def _assign_annotated(interp: Interpreter, node: ast.AnnAssign) -> None:
+def _assign_annotated(interp: Interpretation, node: ast.AnnAssign) -> None:
     if node.value is not None:
         assign(interp, node.target, interp.eval(node.value))
 
 
-def _augment(interp: Interpreter, node: ast.AugAssign) -> None:
+def _augment(interp: Interpretation, node: ast.AugAssign) -> None:
     """`total += x` makes `total` what `x` is: its start value is a constant as far as shares go."""
     values = interp.eval(node.value)
     before = _before_augmentation(interp, node)
@@ -129,7 +127,7 @@ def _augment(interp: Interpreter, node: ast.AugAssign) -> None:
     )
 
 
-def _before_augmentation(interp: Interpreter, node: ast.AugAssign) -> Values:
+def _before_augmentation(interp: Interpretation, node: ast.AugAssign) -> Values:
     """What the target was before `node` changed it."""
     if isinstance(node.target, ast.Name):
         reaching = interp.reaching.get(node.target, frozenset())
@@ -137,14 +135,14 @@ def _before_augmentation(interp: Interpreter, node: ast.AugAssign) -> Values:
     return interp.eval(node.target)
 
 
-def _for(interp: Interpreter, node: ast.For | ast.AsyncFor) -> None:
+def _for(interp: Interpretation, node: ast.For | ast.AsyncFor) -> None:
     items = iterate(interp, interp.eval(node.iter), node)
     assign(interp, node.target, items)
     run_body(interp, node.body)
     run_body(interp, node.orelse)
 
 
-def _return(interp: Interpreter, node: ast.Return) -> None:
+def _return(interp: Interpretation, node: ast.Return) -> None:
     values = interp.eval(node.value) if node.value is not None else UNKNOWN
     function = interp.table.function_around(node)
     if function is not None:
@@ -173,7 +171,7 @@ def _suites(field: list[Any]) -> list[list[ast.stmt]]:
     return [field] if field else []
 
 
-_EFFECTS: dict[type[ast.stmt], Callable[[Interpreter, Any], None]] = {
+_EFFECTS: dict[type[ast.stmt], Callable[[Interpretation, Any], None]] = {
     ast.FunctionDef: _define_function,
     ast.AsyncFunctionDef: _define_function,
     ast.ClassDef: _define_class,

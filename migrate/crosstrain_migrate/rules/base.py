@@ -13,7 +13,8 @@ from crosstrain_migrate.assumptions import how_checked
 from crosstrain_migrate.places import Places
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts, Loop
+from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.roles.losses import Loop
 from crosstrain_migrate.roles.nodes import line_of, place_of
 from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
 from crosstrain_migrate.roles.values import Instance, Value

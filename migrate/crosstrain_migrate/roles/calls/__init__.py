@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from crosstrain_migrate.roles.interpretation import Interpretation
 from crosstrain_migrate.roles.regions import in_module
 from crosstrain_migrate.roles.values import (
     Class,
@@ -31,11 +31,8 @@ from .modules import call_external
 from .own import call_function, call_instance, construct
 from .tensor_functions import of_unknown
 
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.infer import Interpreter
 
-
-def evaluate(interp: Interpreter, node: ast.Call) -> Values:
+def evaluate(interp: Interpretation, node: ast.Call) -> Values:
     functions = interp.eval(node.func)
     for argument in (*node.args, *(k.value for k in node.keywords)):
         interp.eval(argument.value if isinstance(argument, ast.Starred) else argument)
@@ -59,7 +56,7 @@ def evaluate(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(replace(v, host=False) if isinstance(v, Shard) else v for v in found)
 
 
-def _call(interp: Interpreter, function: Value, node: ast.Call) -> Values:
+def _call(interp: Interpretation, function: Value, node: ast.Call) -> Values:
     if isinstance(function, Symbol):
         return call_symbol(interp, function.path, node)
     if isinstance(function, Function):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import containers, context, tensors
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import keywords_of, note_parameters, shards_of
+from crosstrain_migrate.roles.argument_values import note_parameters, shards_of
+from crosstrain_migrate.roles.arguments import keywords_of
 from crosstrain_migrate.roles.attributes import named
+from crosstrain_migrate.roles.interpretation import Interpretation
 from crosstrain_migrate.roles.iteration import iterate
 from crosstrain_migrate.roles.looks import looked_at
 from crosstrain_migrate.roles.memory import ANY
@@ -32,16 +33,13 @@ from crosstrain_migrate.roles.widening import iterator
 from .modules import loss
 from .tensor_functions import call_tensor_function, of_unknown
 
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.infer import Interpreter
-
 PASS_THROUGH = frozenset(
     {"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.set", "builtins.filter"}
     | {"itertools.chain", "copy.copy"}
 )
 
 
-def call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
+def call_symbol(interp: Interpretation, path: str, node: ast.Call) -> Values:
     name = api.last(path)
     if path in {"builtins.next"} and node.args:
         return iterate(interp, interp.of(node.args[0]), node)
@@ -92,13 +90,13 @@ def call_symbol(interp: Interpreter, path: str, node: ast.Call) -> Values:
     return shards if any(isinstance(v, Shard) for v in shards) else frozenset({External(path, node)})
 
 
-def _passed(interp: Interpreter, node: ast.Call) -> Values:
+def _passed(interp: Interpretation, node: ast.Call) -> Values:
     given = [interp.of(argument) for argument in node.args]
     found = frozenset(v for values in given for v in values if not isinstance(v, Function))
     return found if found or not all(given) else UNKNOWN
 
 
-def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:
+def _iterator(interp: Interpretation, path: str, node: ast.Call) -> Values:
     values = interp.of(node.args[0])
     if path == "builtins.list":
         return values
@@ -107,7 +105,7 @@ def _iterator(interp: Interpreter, path: str, node: ast.Call) -> Values:
     return frozenset(iterator(v, node) for v in values)
 
 
-def _map(interp: Interpreter, node: ast.Call) -> Values:
+def _map(interp: Interpretation, node: ast.Call) -> Values:
     """`map(lambda t: t.to(device), batch)`: of every tensor of a batch, a batch again."""
     over = interp.of(node.args[1])
     elements = iterate(interp, over, node)
@@ -131,7 +129,7 @@ def _map(interp: Interpreter, node: ast.Call) -> Values:
     )
 
 
-def _zip(interp: Interpreter, node: ast.Call) -> Values:
+def _zip(interp: Interpretation, node: ast.Call) -> Values:
     for index, argument in enumerate(node.args):
         interp.store(node, index, iterate(interp, interp.of(argument), node))
     pair = Sequence(node)
@@ -139,7 +137,7 @@ def _zip(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset({Sequence(node.func)})
 
 
-def _length(interp: Interpreter, node: ast.Call) -> Values:
+def _length(interp: Interpretation, node: ast.Call) -> Values:
     found: set[Value] = set()
     for value in interp.of(node.args[0]):
         if interp.is_loader(value):
@@ -151,7 +149,7 @@ def _length(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(found)
 
 
-def _copy(interp: Interpreter, node: ast.Call) -> Values:
+def _copy(interp: Interpretation, node: ast.Call) -> Values:
     found: set[Value] = set()
     for value in interp.of(node.args[0]):
         if isinstance(value, Instance):
@@ -163,7 +161,7 @@ def _copy(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(found)
 
 
-def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
+def _builtin(interp: Interpretation, name: str, node: ast.Call) -> Values:
     if name in {"print", "isinstance", "hasattr", "range", "type", "id", "super", "open", "input"}:
         return UNKNOWN
     if name == "dict":
@@ -175,7 +173,7 @@ def _builtin(interp: Interpreter, name: str, node: ast.Call) -> Values:
     return of_unknown(interp, node)
 
 
-def _getattr(interp: Interpreter, node: ast.Call) -> Values:
+def _getattr(interp: Interpretation, node: ast.Call) -> Values:
     name, default = node.args[1], node.args[2:]
     found = {v for part in default for v in interp.of(part)}
     for owner in interp.of(node.args[0]):
@@ -186,7 +184,7 @@ def _getattr(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(found)
 
 
-def _dict(interp: Interpreter, node: ast.Call) -> Values:
+def _dict(interp: Interpretation, node: ast.Call) -> Values:
     for value in (v for a in node.args for v in interp.of(a)):
         if isinstance(value, Sequence):
             interp.store(node, ANY, interp.element(value))
@@ -196,7 +194,7 @@ def _dict(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset({Sequence(node), *(v for v in shards if isinstance(v, Shard) and node.args)})
 
 
-def _host_reduction(interp: Interpreter, name: str, node: ast.Call) -> Values:
+def _host_reduction(interp: Interpretation, name: str, node: ast.Call) -> Values:
     shards = shards_of(interp, node.args)
     if not shards:
         return UNKNOWN

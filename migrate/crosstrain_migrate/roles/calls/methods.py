@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.evidence import COMPARES
+from crosstrain_migrate.roles.interpretation import Interpretation
 from crosstrain_migrate.roles.lifetimes import as_kept, kept
 from crosstrain_migrate.roles.memory import ANY, key_of
 from crosstrain_migrate.roles.values import (
@@ -28,9 +28,6 @@ from crosstrain_migrate.roles.values import (
 from .modules import call_module
 from .tensor_functions import call_tensor_method, of_unknown
 
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.infer import Interpreter
-
 # Methods of a module or a tensor that give back what they are called on.
 PARAMETERS = frozenset({"parameters", "named_parameters"})
 SAME_OBJECT = frozenset(
@@ -39,7 +36,7 @@ SAME_OBJECT = frozenset(
 )
 
 
-def call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values:
+def call_member(interp: Interpretation, function: Member, node: ast.Call) -> Values:
     owner, name = function.receiver, function.name
     if name in {"format", "join"} and isinstance(owner, Unknown):
         return UNKNOWN
@@ -63,7 +60,7 @@ def call_member(interp: Interpreter, function: Member, node: ast.Call) -> Values
     return of_unknown(interp, node)
 
 
-def _call_object_method(interp: Interpreter, owner: Value, name: str, node: ast.Call) -> Values | None:
+def _call_object_method(interp: Interpretation, owner: Value, name: str, node: ast.Call) -> Values | None:
     if name in PARAMETERS:
         return frozenset({Parameters(owner)})
     if name in SAME_OBJECT:
@@ -90,7 +87,7 @@ def closure_of(node: ast.Call) -> ast.expr | None:
     return given(node, "closure", 0)
 
 
-def _step(interp: Interpreter, path: str, node: ast.Call) -> Values:
+def _step(interp: Interpretation, path: str, node: ast.Call) -> Values:
     """`optimizer.step(closure)` returns what the closure does: a global number, where a line search decides by it."""
     given = closure_of(node)
     closures = [v.node for v in interp.of(given) if isinstance(v, Function)] if given is not None else []
@@ -100,7 +97,7 @@ def _step(interp: Interpreter, path: str, node: ast.Call) -> Values:
     return as_kept(found) if api.searches(path) else found
 
 
-def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) -> Values:
+def _submodules(interp: Interpretation, owner: Value, node: ast.Call, named: bool) -> Values:
     """The parts of a module, one by one, or in pairs with their names."""
     assert isinstance(owner, External | Instance)  # nothing else is a module
     part = External(api.SUBMODULE, owner.site)
@@ -111,7 +108,7 @@ def _submodules(interp: Interpreter, owner: Value, node: ast.Call, named: bool) 
     return frozenset({Sequence(node.func)})
 
 
-def _element_or_default(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:
+def _element_or_default(interp: Interpretation, owner: Sequence, name: str, node: ast.Call) -> Values:
     """`sums.get("loss", 0)`: an element, or what is given for want of one."""
     key = key_of(node.args[0]) if node.args and name != "pop" else ANY
     default = interp.of(node.args[1]) if len(node.args) > 1 else NOTHING if name == "pop" else UNKNOWN
@@ -120,7 +117,7 @@ def _element_or_default(interp: Interpreter, owner: Sequence, name: str, node: a
     return interp.element(owner, key) | default
 
 
-def _call_container_method(interp: Interpreter, owner: Sequence, name: str, node: ast.Call) -> Values:
+def _call_container_method(interp: Interpretation, owner: Sequence, name: str, node: ast.Call) -> Values:
     if name in {"append", "add", "insert", "appendleft"} and node.args:
         interp.store(owner.site, ANY, kept(interp, interp.of(node.args[-1]), owner.site, node))
         return UNKNOWN

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import containers, tensors
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import arguments_of, keywords_of, shards_of
+from crosstrain_migrate.roles.argument_values import shards_of
+from crosstrain_migrate.roles.arguments import arguments_of, keywords_of
 from crosstrain_migrate.roles.evidence import is_open
+from crosstrain_migrate.roles.interpretation import Interpretation
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import UNKNOWN, External, Sequence, Shard, Value, Values
 
 from .tensor_functions import of_unknown
 
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.infer import Interpreter
 
-
-def call_external(interp: Interpreter, function: External, node: ast.Call) -> Values:
+def call_external(interp: Interpretation, function: External, node: ast.Call) -> Values:
     if api.is_loss_class(function.path):
         constructor = function.site
         assert isinstance(constructor, ast.Call)
@@ -44,7 +42,7 @@ def _field_names(site: ast.AST) -> list[str]:
     return [str(e.value) for e in elements if isinstance(e, ast.Constant)]
 
 
-def call_module(interp: Interpreter, node: ast.Call) -> Values:
+def call_module(interp: Interpretation, node: ast.Call) -> Values:
     """A layer or model from a library treats every sample on its own: rows in, rows out."""
     shards = [s for s in shards_of(interp, arguments_of(node)) if s.kind in tensors.PER_SAMPLE | {"other"}]
     if not shards:
@@ -55,7 +53,7 @@ def call_module(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(Shard(kind, s.loader, s.origins) for s in shards)
 
 
-def _recurrent(interp: Interpreter, function: External, node: ast.Call) -> Values:
+def _recurrent(interp: Interpretation, function: External, node: ast.Call) -> Values:
     assert isinstance(function.site, ast.Call)
     flag = keywords_of(function.site).get("batch_first")
     batch_first = isinstance(flag, ast.Constant) and flag.value is True
@@ -72,7 +70,7 @@ def _recurrent(interp: Interpreter, function: External, node: ast.Call) -> Value
     return frozenset({Sequence(node)})
 
 
-def loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], name: str) -> Values:
+def loss(interp: Interpretation, node: ast.Call, options: dict[str, ast.expr], name: str) -> Values:
     shards = shards_of(interp, arguments_of(node))
     if not shards:
         return UNKNOWN
@@ -100,7 +98,7 @@ def loss(interp: Interpreter, node: ast.Call, options: dict[str, ast.expr], name
     return frozenset(found)
 
 
-def _weighs_by_the_share(interp: Interpreter, options: dict[str, ast.expr]) -> bool:
+def _weighs_by_the_share(interp: Interpretation, options: dict[str, ast.expr]) -> bool:
     """`pos_weight=negatives / positives`, counted in this batch: every rank weighs by its own share."""
     given = [v for value in options.values() for v in interp.of(value)]
     return any(isinstance(v, Shard) and v.kind in tensors.SCALARS for v in given)

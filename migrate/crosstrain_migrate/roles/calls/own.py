@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import containers, context
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import argument_of, keywords_of, note_parameters
+from crosstrain_migrate.roles.argument_values import note_parameters
+from crosstrain_migrate.roles.arguments import argument_of, keywords_of
+from crosstrain_migrate.roles.interpretation import Interpretation
 from crosstrain_migrate.roles.memory import ANY
+from crosstrain_migrate.roles.nodes import fields_of
 from crosstrain_migrate.roles.regions import in_module
 from crosstrain_migrate.roles.scopes import all_arguments
 from crosstrain_migrate.roles.values import (
@@ -26,12 +28,9 @@ from crosstrain_migrate.roles.values import (
 from .modules import call_module
 from .tensor_functions import of_unknown
 
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.infer import Interpreter
-
 
 def call_function(
-    interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
+    interp: Interpretation, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
 ) -> Values:
     bind_arguments(interp, function, node, receiver)
     moved = argument_of(node, function, interp.movers.get(function, ""), receiver is not None)
@@ -54,7 +53,7 @@ def _by_this_call(value: Value, node: ast.Call) -> Value:
 
 
 def bind_arguments(
-    interp: Interpreter, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
+    interp: Interpretation, function: FunctionNode, node: ast.Call, receiver: Instance | None = None
 ) -> None:
     """Lets a call's arguments flow into a function's parameters."""
     interp.merge_calls(function, node)
@@ -89,7 +88,7 @@ def bind_arguments(
             _bind_rest(interp, function, interp.of(keyword.value))
 
 
-def _bind_rest(interp: Interpreter, function: FunctionNode, values: Iterable[Value]) -> None:
+def _bind_rest(interp: Interpretation, function: FunctionNode, values: Iterable[Value]) -> None:
     """What goes into `**kwargs`."""
     rest = function.args.kwarg
     if rest is not None:
@@ -97,9 +96,9 @@ def _bind_rest(interp: Interpreter, function: FunctionNode, values: Iterable[Val
         interp.store(rest, ANY, values)
 
 
-def construct(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> Values:
+def construct(interp: Interpretation, cls: ast.ClassDef, node: ast.Call) -> Values:
     if in_module(interp, node) and containers.is_record(interp, cls):
-        return containers.record(interp, node, containers.fields_of(cls))  # what the model returns, made anew
+        return containers.record(interp, node, fields_of(cls))  # what the model returns, made anew
     instance = Instance(cls, node)
     init = interp.method(cls, "__init__")
     moved = argument_of(node, init, interp.wrappers.get(cls, ""), True) if init is not None else None
@@ -114,15 +113,15 @@ def construct(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> Values:
     return frozenset({instance})
 
 
-def _bind_fields(interp: Interpreter, cls: ast.ClassDef, node: ast.Call) -> None:
+def _bind_fields(interp: Interpretation, cls: ast.ClassDef, node: ast.Call) -> None:
     """A dataclass's generated constructor."""
-    for name, argument in zip(containers.fields_of(cls), node.args, strict=False):
+    for name, argument in zip(fields_of(cls), node.args, strict=False):
         interp.store(cls, name, interp.of(argument))
     for key, argument in keywords_of(node).items():
         interp.store(cls, key, interp.of(argument))
 
 
-def call_instance(interp: Interpreter, instance: Instance, node: ast.Call) -> Values:
+def call_instance(interp: Interpretation, instance: Instance, node: ast.Call) -> Values:
     name = "forward" if interp.is_module(instance) else "__call__"
     method = interp.method(instance.cls, name)
     if method is None:

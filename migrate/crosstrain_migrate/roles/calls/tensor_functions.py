@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from crosstrain_migrate.roles import tensors
 from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import arguments_of, given, keywords_of, shards_of
+from crosstrain_migrate.roles.argument_values import shards_of
+from crosstrain_migrate.roles.arguments import arguments_of, given, keywords_of
 from crosstrain_migrate.roles.evidence import COMPARES, beside, is_open
+from crosstrain_migrate.roles.interpretation import Interpretation
 from crosstrain_migrate.roles.memory import ANY
 from crosstrain_migrate.roles.values import NOTHING, UNKNOWN, Sequence, Shard, Value, Values
-
-if TYPE_CHECKING:
-    from crosstrain_migrate.roles.infer import Interpreter
 
 _TO_NUMBER = frozenset({"builtins.float", "builtins.int", "builtins.bool"})
 
 
-def of_unknown(interp: Interpreter, node: ast.Call) -> Values:
+def of_unknown(interp: Interpretation, node: ast.Call) -> Values:
     """A call of something we know nothing about: whatever it does to its rows, it is some function of them."""
     shards = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
     if not shards:
@@ -28,7 +26,7 @@ def of_unknown(interp: Interpreter, node: ast.Call) -> Values:
 
 
 def _apply(
-    interp: Interpreter,
+    interp: Interpretation,
     name: str,
     node: ast.Call,
     shards: list[Shard],
@@ -58,12 +56,12 @@ def _flat(nodes: list[ast.expr]) -> list[ast.expr]:
     return found
 
 
-def _is_count(interp: Interpreter, node: ast.expr) -> bool:
+def _is_count(interp: Interpretation, node: ast.expr) -> bool:
     """`n` of `x.view(n, -1)`, or the whole size: `y.view(x.shape)`."""
     return any(isinstance(v, Shard) and v.kind in {"count", "shape"} for v in interp.of(node))
 
 
-def _join(interp: Interpreter, name: str, node: ast.Call) -> Values:
+def _join(interp: Interpretation, name: str, node: ast.Call) -> Values:
     shards = [s for s in shards_of(interp, node.args[:1]) if s.kind not in {"count", "shape"}]
     if not shards:
         return UNKNOWN
@@ -84,7 +82,7 @@ def _join(interp: Interpreter, name: str, node: ast.Call) -> Values:
     return frozenset(found)
 
 
-def call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.Call) -> Values:
+def call_tensor_method(interp: Interpretation, owner: Shard, name: str, node: ast.Call) -> Values:
     if any(not interp.of(a) for a in arguments_of(node)):
         return NOTHING
     if owner.kind == "rows" and name == "items":  # no tensor has them: these are parts that have names
@@ -113,7 +111,7 @@ def call_tensor_method(interp: Interpreter, owner: Shard, name: str, node: ast.C
     return _apply(interp, name, node, [owner, *others], list(node.args), keywords_of(node))
 
 
-def _of_numbers(interp: Interpreter, name: str, data: ast.expr, shards: list[Shard]) -> Values:
+def _of_numbers(interp: Interpretation, name: str, data: ast.expr, shards: list[Shard]) -> Values:
     """A tensor of means, sums and counts: `tensor(n)`, `FloatTensor([n])`, and not `FloatTensor(n)`, which has n rows."""
     direct = frozenset(v for v in interp.of(data) if isinstance(v, Shard))
     if not shards or not all(s.kind in tensors.SCALARS for s in shards):
@@ -123,7 +121,7 @@ def _of_numbers(interp: Interpreter, name: str, data: ast.expr, shards: list[Sha
     return frozenset(replace(s, kind="other") for s in shards)
 
 
-def _gradient(interp: Interpreter, node: ast.Call) -> Values:
+def _gradient(interp: Interpretation, node: ast.Call) -> Values:
     """`torch.autograd.grad(outputs, inputs)`: by rows, one for each; by parameters, some function of the whole share."""
     by = given(node, "inputs", 1)
     if by is not None and any(s.kind in tensors.PER_SAMPLE for s in shards_of(interp, [by])):
@@ -132,7 +130,7 @@ def _gradient(interp: Interpreter, node: ast.Call) -> Values:
     return frozenset(Shard("other", s.loader, frozenset({node})) for s in of)
 
 
-def call_tensor_function(interp: Interpreter, path: str, name: str, node: ast.Call) -> Values:
+def call_tensor_function(interp: Interpretation, path: str, name: str, node: ast.Call) -> Values:
     """torch.f(x, ...), F.f(x, ...), numpy.f(x, ...): the method f of its first row-like argument."""
     if path.startswith(("torch.nn.utils.clip_grad", "torch.nn.utils.rnn.")):
         return UNKNOWN if path.startswith("torch.nn.utils.clip_grad") else of_unknown(interp, node)

@@ -131,7 +131,8 @@ def unwind(
     facts: Facts, text: str, runtime: str, planners: Iterable[Planner], wish: Wish | None = None
 ) -> Plain:
     """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
-    from crosstrain_migrate.rewrite import EditNotApplied, rewrite
+    from crosstrain_migrate.edit_plan import EditNotApplied
+    from crosstrain_migrate.rewrite import rewrite
 
     from .sweep import sweep
 

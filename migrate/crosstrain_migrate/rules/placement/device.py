@@ -37,21 +37,18 @@ from . import tensor_types
 from .comings import comes_back
 from .devices import Devices, is_cpu
 from .identities import Identities
+from .removed_moves import RemovedMoves
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
 COPIES = frozenset({"copy.deepcopy", api.AVERAGED})
 
 
-class Placement:
+class Placement(RemovedMoves):
     """Plans every device edit of a script."""
 
     def __init__(self, context: Context) -> None:
-        self.context = context
-        self.facts = context.facts
-        self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
-        self.moved: dict[ast.AST, ast.expr] = {}  # calls of a helper that moves its argument, which it is
+        super().__init__(context)
         self.portable: set[ast.AST] = set()  # calls of .cuda() that now name the accelerator's device
-        self.gone: set[ast.AST] = set()  # nodes inside removed code
         self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
         self.devices = Devices(context.facts)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles.arguments import given, is_weight
+from crosstrain_migrate.roles.argument_values import is_weight
+from crosstrain_migrate.roles.arguments import given
 from crosstrain_migrate.roles.assumed import loop_around
 from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.roles.program import is_main_test

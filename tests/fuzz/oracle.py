@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from crosstrain_migrate.reading import decode
-from crosstrain_migrate.sources import Unusable
+from crosstrain_migrate.files.reading import decode
+from crosstrain_migrate.files.sources import Unusable
 
 from tests.corpora.everything import judge
 

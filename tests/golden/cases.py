@@ -8,12 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain_migrate.policy import Options
+from crosstrain_migrate.results import Options
 
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import FileResult
-from crosstrain_migrate.sources import Source
-from crosstrain_migrate.reading import decode
+from crosstrain_migrate.files.sources import Source
+from crosstrain_migrate.files.reading import decode
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.layout import wrapped
-from crosstrain_migrate.policy import Options
-from crosstrain_migrate.results import FileResult, Severity
+from crosstrain_migrate.results import FileResult, Options, Severity
+from crosstrain_migrate.syntax.layout import wrapped
 
 Slots = Mapping[str, str]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.policy import Options
-from crosstrain_migrate.results import Severity
+from crosstrain_migrate.results import Options, Severity
 from crosstrain_verify import verify
 
 from .distributed import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.policy import Options
+from crosstrain_migrate.results import Options
 
 from .support import SLOTS, Case, Slots, each, leaves, refuses, script
 

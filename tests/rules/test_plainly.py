@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate import engine
-from crosstrain_migrate.plainly import left_over
-from crosstrain_migrate.policy import Options
+from crosstrain_migrate.results import Options
 from crosstrain_migrate.rules.base import everywhere
 from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.rules.plainly import left_over
 
 from tests.golden.cases import Case, cases
 

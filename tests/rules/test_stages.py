@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.policy import Options
+from crosstrain_migrate.results import Options
 
 from .support import check_invariants, migrate, unbroken
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.reading import decode
+from crosstrain_migrate.files.reading import decode
 from crosstrain_migrate.results import FileResult
 
 from . import layouts

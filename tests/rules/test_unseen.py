@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.policy import Options
-from crosstrain_migrate.results import FileResult, Severity
-from crosstrain_migrate.roles.program import link
+from crosstrain_migrate.results import FileResult, Options, Severity
+from crosstrain_migrate.syntax.program import link
 
 NET = """\
 from torch import nn

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from crosstrain_migrate import cache as module
-from crosstrain_migrate.cache import Cache, cache_directory
 from crosstrain_migrate.engine import migrate_text
-from crosstrain_migrate.policy import Options
+from crosstrain_migrate.files import cache as module
+from crosstrain_migrate.files.cache import Cache, cache_directory
+from crosstrain_migrate.results import Options
 
 from tests.unit.conftest import Ran
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from crosstrain_migrate import reading, sources
-from crosstrain_migrate.checks import check_result
-from crosstrain_migrate.names import early_uses, unbound_names
+from crosstrain_migrate.files import reading, sources
+from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.syntax.names import early_uses, unbound_names
 
 
 def _check(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:

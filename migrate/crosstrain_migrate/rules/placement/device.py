@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import argument_of, keyword_of
-from crosstrain_migrate.roles.regions import in_mover
-from crosstrain_migrate.roles.tensors import PERMUTATIONS, WEIGHTED_DRAWS
-from crosstrain_migrate.roles.values import (
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import argument_of, keyword_of
+from crosstrain_migrate.facts.regions import in_mover
+from crosstrain_migrate.facts.tensors import PERMUTATIONS, WEIGHTED_DRAWS
+from crosstrain_migrate.facts.values import (
     Class,
     External,
     Function,
@@ -29,9 +27,11 @@ from crosstrain_migrate.roles.values import (
     Value,
     code_of,
 )
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holdings import stores
+from crosstrain_migrate.syntax import edits as e
 
 from . import tensor_types
 from .comings import comes_back

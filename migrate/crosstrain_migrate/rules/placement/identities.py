@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.syntax import edits as e
 
 from .removed_moves import RemovedMoves
 

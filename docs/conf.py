@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from crosstrain_migrate import __version__, pages
+from crosstrain_migrate import __version__
+from crosstrain_migrate.report import rule_pages
 
 DOCS = Path(__file__).parent
 _MAINS = {"migrate": "crosstrain_migrate.cli", "crosstrain": "crosstrain.cli"}
@@ -39,8 +40,8 @@ def _write(name: str, text: str) -> None:
 
 
 def _rules() -> None:
-    for page in pages.rule_pages():
-        _write(f"rules/{page.code.lower()}.md", pages.markdown_page(page))
+    for page in rule_pages.rule_pages():
+        _write(f"rules/{page.code.lower()}.md", rule_pages.markdown_page(page))
 
 
 def _command_line() -> None:

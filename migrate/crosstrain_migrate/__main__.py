@@ -1,5 +1,5 @@
 """`python -m crosstrain_migrate`: the command `migrate`, wherever its script is installed."""
 
-from crosstrain_migrate.cli import main
+from .cli.commands import main
 
 main()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .results import Finding, Severity
+from crosstrain_migrate.results import Finding, Severity
 
 # By kind, what the runtime does about it. An assumption without a check is not allowed.
 CHECKS = {

@@ -5,45 +5,31 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .assumptions import refused_instead
-from .launching import launch_facts
-from .layout import wrapped
-from .notebooks import is_linked
-from .plainly import left_over
-from .policy import ALWAYS, Policy
-from .results import Change, FileResult, Finding, RoleFact, Severity
-from .roles.facts import Facts, understand
-from .roles.program import parse
-from .rules import Plan, map_out, plan, unwind
-from .rules.base import Refusal
-from .rules.distribution.wish import Wish
-from .rules.xla import advise, one_of_each
-from .sources import UNPARSABLE, may_train, syntax_problem
-from .suppress import TODO, remaining_todo, skips_file, suppressions
+from crosstrain_migrate.assumptions import refused_instead
+from crosstrain_migrate.facts.facts import Facts, understand
+from crosstrain_migrate.facts.launching import launch_facts
+from crosstrain_migrate.facts.may_train import may_train
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.results import Change, FileResult, Finding, Options, RoleFact, Severity
+from crosstrain_migrate.rules.base import Refusal
+from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.rules.plainly import left_over
+from crosstrain_migrate.rules.planning import Plan, map_out, plan, unwind
+from crosstrain_migrate.rules.policy import ALWAYS, Policy
+from crosstrain_migrate.rules.xla import advise, one_of_each
+from crosstrain_migrate.syntax.layout import wrapped
+from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
+from crosstrain_migrate.syntax.program import parse
+from crosstrain_migrate.syntax.suppress import TODO, remaining_todo, skips_file, suppressions
 
 if TYPE_CHECKING:
-    from .rules.distribution.plain import Plain
+    from crosstrain_migrate.rules.distribution.plain import Plain
 
 XLA_ADVICE = "CT7"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line or the configuration asks for."""
-
-    runtime: str = "crosstrain"
-    select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
-    ignore: tuple[str, ...] = ()
-    follow: bool = True
-    strict: bool = False  # what would be assumed is refused
-    todo: bool = (
-        False  # where a script is refused: what stands alone, and a line for each thing left to a person
-    )
-    advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
 def migrate_text(path: Path, text: str, options: Options) -> FileResult:
@@ -51,7 +37,7 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes and the like are the author's
         if is_linked(text):
-            from .notebooks.convert import migrate_cells
+            from crosstrain_migrate.rules.notebooks.convert import migrate_cells
 
             return _settled(migrate_cells(path, text, options, _migrate_text), options)
         result = _settled(_migrate_text(path, text, options), options)
@@ -59,7 +45,7 @@ def migrate_text(path: Path, text: str, options: Options) -> FileResult:
 
 
 def _with_todo(result: FileResult, options: Options) -> FileResult:
-    from .todo import left_to_you
+    from crosstrain_migrate.rules.todo import left_to_you
 
     if any(one.rule == TODO for one in result.findings):
         return result  # those of an earlier run come first
@@ -163,10 +149,10 @@ def _trains(facts: Facts) -> bool:
 
 def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: Policy) -> FileResult:
     """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
-    from .checks import check_result
-    from .rules.distribution.plain import gone_with_code
-    from .rules.distribution.tidy import comments, tidy
-    from .rules.mapping.joined import joined_once
+    from crosstrain_migrate.rules.distribution.plain import gone_with_code
+    from crosstrain_migrate.rules.distribution.tidy import comments, tidy
+    from crosstrain_migrate.rules.mapping.joined import joined_once
+    from crosstrain_migrate.syntax.checks import check_result
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
@@ -246,8 +232,9 @@ def _rewritten(text: str, planned: Plan, left: Callable[[str], list[str]]) -> tu
     """
     if not planned.edits:
         return text, planned
-    from .checks import check_result
-    from .rewrite import EditNotApplied, rewrite
+    from crosstrain_migrate.syntax.checks import check_result
+    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     try:
         after = wrapped(text, rewrite(text, planned.edits))

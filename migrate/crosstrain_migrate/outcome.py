@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_migrate.choices import FailOn, Mode
+from crosstrain_migrate.files.sources import STDIN, Piece, Source
 from crosstrain_migrate.results import URGENCY, Change, FileResult, Finding, InputError
-from crosstrain_migrate.sources import STDIN, Piece, Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,25 @@
-"""The public nouns: what a migration found and what it changed. Frozen, and free of any stage's machinery."""
+"""The public nouns: what is asked of a migration, what it found and what it changed. Frozen, and free of any stage's machinery."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line or the configuration asks for."""
+
+    runtime: str = "crosstrain"
+    select: tuple[str, ...] = ()  # codes or prefixes; none: every rule
+    ignore: tuple[str, ...] = ()
+    follow: bool = True
+    strict: bool = False  # what would be assumed is refused
+    todo: bool = (
+        False  # where a script is refused: what stands alone, and a line for each thing left to a person
+    )
+    advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
 class Severity(str, Enum):

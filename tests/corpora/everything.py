@@ -31,11 +31,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.facts import understand
-from crosstrain_migrate.rules import plan
-from crosstrain_migrate.sources import Unusable, read
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.facts.facts import understand
+from crosstrain_migrate.files.reading import read
+from crosstrain_migrate.files.sources import Unusable
+from crosstrain_migrate.results import Options, Severity
+from crosstrain_migrate.rules.planning import plan
 
 _IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.MULTILINE)
 _DEVICE = re.compile(r"cuda(:\d+)?$")

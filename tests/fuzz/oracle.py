@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from crosstrain_migrate.sources import Unusable, decode
+from crosstrain_migrate.files.reading import decode
+from crosstrain_migrate.files.sources import Unusable
 
 from tests.corpora.everything import judge
 

@@ -8,9 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.results import Options
+
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.results import FileResult
-from crosstrain_migrate.sources import Source, decode
+from crosstrain_migrate.files.sources import Source
+from crosstrain_migrate.files.reading import decode
 
 if sys.version_info >= (3, 11):
     import tomllib

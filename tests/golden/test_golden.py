@@ -7,8 +7,9 @@ import sys
 
 import pytest
 from crosstrain_verify import verify
-from crosstrain_migrate.checks import check_result
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.results import Options
+from crosstrain_migrate.engine import migrate_text
 
 from .cases import Case, cases
 

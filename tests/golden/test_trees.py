@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import verify
-from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.results import Options
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.choices import Mode
 
 from .trees import Tree, trees

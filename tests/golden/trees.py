@@ -8,8 +8,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.results import Options
+from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Outcome
 

@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.notebooks.linked import split
-from crosstrain_migrate.results import FileResult
-from crosstrain_migrate.sources import Source, decode
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.files.notebooks.linked import split
+from crosstrain_migrate.files.reading import decode
+from crosstrain_migrate.files.sources import Source
+from crosstrain_migrate.results import FileResult, Options
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 SHOWN = [{"name": "stdout", "output_type": "stream", "text": ["as it was\n"]}]

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crosstrain_migrate.notebooks.linked import Cells, link, mask, split, unmask
-from crosstrain_migrate.sources import Unusable, decode, read
+from crosstrain_migrate.files.notebooks.linked import Cells, link, mask, split, unmask
+from crosstrain_migrate.files.reading import decode, read
+from crosstrain_migrate.files.sources import Unusable
 from hypothesis import given
 from hypothesis import strategies as st
 

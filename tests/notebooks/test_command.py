@@ -192,7 +192,7 @@ def test_the_diff_of_scripts_beside_a_notebook_still_applies(migrate: Run) -> No
 def test_a_terminal_shows_the_cells() -> None:
     from crosstrain_migrate.choices import Mode
     from crosstrain_migrate.outcome import Migrated, Outcome
-    from crosstrain_migrate.reports.terminal import print_diff
+    from crosstrain_migrate.report.terminal import print_diff
     from rich.console import Console
 
     from .support import migrate as migrated

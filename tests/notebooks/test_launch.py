@@ -6,8 +6,7 @@ import ast
 from dataclasses import replace
 
 import pytest
-from crosstrain_migrate.engine import Options
-from crosstrain_migrate.results import FileResult
+from crosstrain_migrate.results import FileResult, Options
 
 from .notebooks import FLAT, GLOBALS, MAIN, START
 from .support import after, migrate, read

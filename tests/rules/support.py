@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.layout import wrapped
-from crosstrain_migrate.results import FileResult, Severity
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import FileResult, Options, Severity
+from crosstrain_migrate.syntax.layout import wrapped
 
 Slots = Mapping[str, str]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.results import Severity
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options, Severity
 from crosstrain_verify import verify
 
 from .distributed import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
 
 from .support import SLOTS, Case, Slots, each, leaves, refuses, script
 

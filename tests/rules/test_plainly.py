@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate import engine
-from crosstrain_migrate.plainly import left_over
+from crosstrain_migrate.results import Options
 from crosstrain_migrate.rules.base import everywhere
 from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.rules.plainly import left_over
 
 from tests.golden.cases import Case, cases
 
@@ -76,7 +77,7 @@ main()
 
 
 def test_an_import_that_nothing_but_the_device_and_the_saving_used() -> None:
-    result = engine.migrate_text(Path("train.py"), WHOLE, engine.Options())
+    result = engine.migrate_text(Path("train.py"), WHOLE, Options())
     assert not result.refused, result.findings
     assert 'accelerator.save_model(model, "model.pt")' in result.after
 

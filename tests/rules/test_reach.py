@@ -7,8 +7,8 @@ import itertools
 import random
 
 import pytest
+from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.facts import understand
 
 from .support import SLOTS, Case, converts, each, leaves, migrate, script
 

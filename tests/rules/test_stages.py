@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
 
 from .support import check_invariants, migrate, unbroken
 

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from crosstrain_migrate.files.reading import decode
 from crosstrain_migrate.results import FileResult
-from crosstrain_migrate.sources import decode
 
 from . import layouts
 from .support import check_invariants, migrate

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.results import FileOutcome, FileResult, Severity
-from crosstrain_migrate.roles.program import link, parts
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import FileOutcome, FileResult, Options, Severity
+from crosstrain_migrate.syntax.program import link, parts
 
 from .support import SLOTS, comments, script
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.results import FileResult, Severity
-from crosstrain_migrate.roles.program import link
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import FileResult, Options, Severity
+from crosstrain_migrate.syntax.program import link
 
 NET = """\
 from torch import nn

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
 
 from .as_one import check_two_are_one
 from .support import SLOTS, Slots, check_invariants, migrate, script, unbroken

@@ -54,7 +54,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("crosstrain_migrate.engine")
     module.__dict__.update(Options=Options, migrate_text=migrate_text)
     monkeypatch.setitem(sys.modules, "crosstrain_migrate.engine", module)
-    monkeypatch.setattr("crosstrain_migrate.command.may_train", lambda data: b"torch" in data)
+    monkeypatch.setattr("crosstrain_migrate.cli.run.may_train", lambda data: b"torch" in data)
     return module
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate import engine
 from crosstrain_migrate.assumptions import CHECKS, UNCHECKED, how_checked
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.results import FileOutcome, FileResult, Finding, Severity
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import FileOutcome, FileResult, Finding, Options, Severity
 
 TEXT = "import torch\nloss.backward()\n"
 ROWS = Finding("CT602", 2, 1, "the rows of `out` are samples", CHECKS["rows"], Severity.ASSUMED, "rows")

@@ -9,9 +9,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from crosstrain_migrate import cache as module
-from crosstrain_migrate.cache import Cache, cache_directory
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.files import cache as module
+from crosstrain_migrate.files.cache import Cache, cache_directory
+from crosstrain_migrate.results import Options
 
 from tests.unit.conftest import Ran
 
@@ -47,7 +48,7 @@ def test_text_options_and_tool_are_the_key(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_edited_tool_is_another_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rule.py").write_text("a = 1\n")
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "cache.py"))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "files" / "cache.py"))
     before = module._tool()
     (tmp_path / "rule.py").write_text("a = 22\n")
     assert module._tool() != before

@@ -10,9 +10,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from crosstrain_migrate import sources
-from crosstrain_migrate.checks import check_result
-from crosstrain_migrate.names import early_uses, unbound_names
+from crosstrain_migrate.files import reading, sources
+from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.syntax.names import early_uses, unbound_names
 
 
 def _check(before: str, after: str, allowed_lost: frozenset[str] = frozenset()) -> list[str]:
@@ -206,7 +206,7 @@ def _stdlib(count: int) -> list[Path]:
 def test_no_false_alarm_on_real_code(file: Path) -> None:
     """A harmless statement at the end changes nothing that any check looks at."""
     try:
-        text = sources.read(file).text
+        text = reading.read(file).text
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text)

@@ -233,7 +233,7 @@ def test_exit_codes(migrate: Migrate, repo: Path, text: str, arguments: list[str
 def test_a_file_of_a_directory_that_does_not_parse_is_a_warning(
     migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crosstrain_migrate.command.may_train", lambda data: b"torch_old" in data)
+    monkeypatch.setattr("crosstrain_migrate.cli.run.may_train", lambda data: b"torch_old" in data)
     _write(repo, good="torch_old\n", model="from torch import nn\ndef f(:\n", other="print 'not ours'\n")
     ran = migrate(".", "--no-diff")
     assert ran.code == 0
@@ -293,8 +293,8 @@ def test_numbers_of_processes_are_numbers(migrate: Migrate, repo: Path) -> None:
 def test_many_files_in_several_processes_come_in_order(
     migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crosstrain_migrate.workers._BYTES_PER_PROCESS", 100)
-    monkeypatch.setattr("crosstrain_migrate.workers._processors", lambda: 2)
+    monkeypatch.setattr("crosstrain_migrate.files.workers._BYTES_PER_PROCESS", 100)
+    monkeypatch.setattr("crosstrain_migrate.files.workers._processors", lambda: 2)
     _write(repo, **{f"f{number:02}": f"torch_old  # {os.getpid()}\n" * 20 for number in range(30)})
     _write(repo, f07="torch = (\n", f08="x = refuse_me  # torch\n", f09="crash_me  # torch\n")
     ran = migrate(".", "--check")
@@ -308,8 +308,8 @@ def test_many_files_in_several_processes_come_in_order(
 def test_a_killed_worker_is_reported_for_its_files(
     migrate: Migrate, repo: Path, engine: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crosstrain_migrate.workers._BYTES_PER_PROCESS", 10)
-    monkeypatch.setattr("crosstrain_migrate.workers._processors", lambda: 2)
+    monkeypatch.setattr("crosstrain_migrate.files.workers._BYTES_PER_PROCESS", 10)
+    monkeypatch.setattr("crosstrain_migrate.files.workers._processors", lambda: 2)
     engine.__dict__["migrate_text"] = kill_me
     _write(repo, a="torch_old\n" * 5, b="torch_old\n" * 5)
     ran = migrate(".")
@@ -427,7 +427,11 @@ def test_starting_is_lean() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     heavy = {"torch", "libcst", "rich", "jinja2", "pathspec", "tomllib", "numpy", "json", "multiprocessing"}
-    ours = {"crosstrain_migrate.outcome", "crosstrain_migrate.sources", "crosstrain_migrate.console"}
+    ours = {
+        "crosstrain_migrate.outcome",
+        "crosstrain_migrate.files.sources",
+        "crosstrain_migrate.cli.console",
+    }
     assert not (heavy | ours) & set(modules)
 
 
@@ -465,7 +469,7 @@ def test_help_and_version() -> None:
 @pytest.mark.parametrize("way", ["typer.echo(text)", "sys.stdout.buffer.write(text.encode())"])
 def test_a_reader_that_goes_away_is_no_error(way: str) -> None:
     code = (
-        "import sys, typer; from crosstrain_migrate import cli, console\n"
+        "import sys, typer; from crosstrain_migrate import cli; from crosstrain_migrate.cli import console\n"
         "def page(code):\n"
         f"    for text in ['x' * 1000] * 1000: {way}\n"
         "console._rule_page = page; sys.argv = ['migrate', '--explain', 'CT1']; cli.main()"

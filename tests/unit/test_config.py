@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.config import Config, load
-from crosstrain_migrate.sources import Unusable
+from crosstrain_migrate.cli.config import Config, load
+from crosstrain_migrate.files.sources import Unusable
 
 
 def _write(place: Path, text: str) -> Path:

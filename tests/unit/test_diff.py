@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.reports.diff import hunks, unified
+from crosstrain_migrate.report.diff import hunks, unified
 from crosstrain_migrate.results import Change
 
 CASES = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from crosstrain_migrate.roles.facts import understand
+from crosstrain_migrate.facts.facts import understand
 
 _LINKED = """\
 def walk(node):

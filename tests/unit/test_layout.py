@@ -6,9 +6,9 @@ import ast
 from collections import Counter
 
 import pytest
-from crosstrain_migrate import layout
-from crosstrain_migrate.layout import wrapped
 from crosstrain_migrate.rules.distribution.tidy import comments
+from crosstrain_migrate.syntax import layout
+from crosstrain_migrate.syntax.layout import wrapped
 
 from tests.golden.cases import cases
 

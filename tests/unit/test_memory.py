@@ -6,10 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.roles.context import Copies
-from crosstrain_migrate.roles.infer import Interpreter
-from crosstrain_migrate.roles.memory import Watch
-from crosstrain_migrate.roles.scopes import ScopeTable
+from crosstrain_migrate.facts.copies import Copies
+from crosstrain_migrate.facts.infer import Interpreter
+from crosstrain_migrate.facts.memory import Watch
+from crosstrain_migrate.syntax.scopes import ScopeTable
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CASES = ("gan", "trainer_class", "ddp_spawn", "infinite_loader", "dict_transformer", "graph_net")
@@ -38,10 +38,10 @@ def test_only_what_changed_is_evaluated_again(case: str, monkeypatch: pytest.Mon
     tree = ast.parse(MANY if many else (GOLDEN / case / "before.py").read_text(encoding="utf-8"))
     table = ScopeTable(tree)
     shared = Copies()
-    monkeypatch.setattr("crosstrain_migrate.roles.infer.Copies", lambda: shared)
+    monkeypatch.setattr("crosstrain_migrate.facts.interpretation.Copies", lambda: shared)
     sparing = Interpreter(tree, table)
     sparing.run()
-    monkeypatch.setattr("crosstrain_migrate.roles.infer.Watch", Restless)
+    monkeypatch.setattr("crosstrain_migrate.facts.interpretation.Watch", Restless)
     thorough = Interpreter(tree, table)
     thorough.run()
     for name in ("env", "definitions", "heap", "returns", "values", "iterations"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 import pytest
-from crosstrain_migrate.checks import check_result
-from crosstrain_migrate.only_main import read_by_all
+from crosstrain_migrate.syntax.checks import check_result
+from crosstrain_migrate.syntax.only_main import read_by_all
 
 WRONG = {
     "a name": "if a.is_main_process:\n    w = 1\nprint(w)",

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate import pages
-from crosstrain_migrate.codes import TITLES
+from crosstrain_migrate.report import rule_pages
+from crosstrain_migrate.rules.codes import TITLES
 
 from tests.unit.conftest import Ran
 
@@ -20,7 +20,7 @@ Migrate = Callable[..., Ran]
 
 
 def test_every_code_in_the_source_has_a_title_and_a_page() -> None:
-    """A new code wants a line in crosstrain_migrate/codes.py, and a docstring that names it in its first line."""
+    """A new code wants a line in crosstrain_migrate/rules/codes.py, and a docstring that names it in its first line."""
     used = {
         code
         for file in (ROOT / "migrate" / "crosstrain_migrate").rglob("*.py")
@@ -28,13 +28,13 @@ def test_every_code_in_the_source_has_a_title_and_a_page() -> None:
         if file.name != "codes.py"
     }
     assert used <= TITLES.keys()
-    assert used <= pages.rule_names().keys()
+    assert used <= rule_pages.rule_names().keys()
 
 
 def test_every_page_says_what_and_why() -> None:
-    for page in pages.rule_pages():
+    for page in rule_pages.rule_pages():
         assert {"What", "Why"} <= page.sections.keys(), page.code
-        assert page.code[:3] in pages.FAMILIES
+        assert page.code[:3] in rule_pages.FAMILIES
 
 
 def test_a_rule_is_explained_with_its_example(migrate: Migrate) -> None:
@@ -56,7 +56,7 @@ def test_all_pages_become_one_markdown_document(migrate: Migrate, tmp_path: Path
     assert migrate("--list-rules", "--output-format", "markdown", "--output", tmp_path / "rules.md").code == 0
     text = (tmp_path / "rules.md").read_text("utf-8")
     links = set(re.findall(r"\]\(#(ct\d{3})\)", text))
-    assert links == {code.lower() for code in pages.rule_names()}
+    assert links == {code.lower() for code in rule_pages.rule_names()}
     assert links == set(re.findall(r'<a id="(ct\d{3})">', text))
 
 
@@ -84,7 +84,7 @@ def test_all_pages_become_one_html_file(migrate: Migrate) -> None:
     assert not reader.open
     assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
     assert len(set(reader.ids)) == len(reader.ids)
-    assert set(pages.rule_names()) <= set(reader.ids)
+    assert set(rule_pages.rule_names()) <= set(reader.ids)
 
 
 def test_rules_have_no_other_form(migrate: Migrate) -> None:
@@ -94,23 +94,25 @@ def test_rules_have_no_other_form(migrate: Migrate) -> None:
 def test_the_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "README.md"
     file.write_text("# Title\n\n<!-- rules -->\nold\n<!-- /rules -->\nmore\n")
-    assert pages.main([str(file), "--check"]) == 1
+    assert rule_pages.main([str(file), "--check"]) == 1
     assert "the table of rules is old" in capsys.readouterr().err
-    assert pages.main([str(file)]) == 0
+    assert rule_pages.main([str(file)]) == 0
     text = file.read_text()
     assert text.startswith("# Title\n\n<!-- rules -->\n| rule |")
     assert text.endswith("|\n<!-- /rules -->\nmore\n")
     assert "old" not in text
-    assert pages.main([str(file), "--check"]) == 0
+    assert rule_pages.main([str(file), "--check"]) == 0
 
 
 def test_the_documentation_has_todays_table() -> None:
     text = (ROOT / "docs" / "rules.md").read_text("utf-8")
-    assert pages.with_table(text) == text, "run python -m crosstrain_migrate.pages docs/rules.md"
+    assert rule_pages.with_table(text) == text, (
+        "run python -m crosstrain_migrate.report.rule_pages docs/rules.md"
+    )
 
 
 def test_the_documentation_has_every_key_of_the_configuration() -> None:
-    from crosstrain_migrate.config import KEYS
+    from crosstrain_migrate.cli.config import KEYS
 
     text = (ROOT / "docs" / "reference" / "configuration.md").read_text("utf-8")
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.M)) >= set(KEYS)

@@ -6,10 +6,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.policy import Policy
-from crosstrain_migrate.results import FileResult, Severity
-from crosstrain_migrate.suppress import suppressions
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import FileResult, Options, Severity
+from crosstrain_migrate.rules.policy import Policy
+from crosstrain_migrate.syntax.suppress import suppressions
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """\

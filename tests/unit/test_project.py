@@ -6,11 +6,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from crosstrain_migrate import agreement
 from crosstrain_migrate.choices import Mode
-from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.files import agreement
 from crosstrain_migrate.outcome import Outcome
+from crosstrain_migrate.results import Options
 
 LOOP = """
     def fit(model, loader, optimizer, device):

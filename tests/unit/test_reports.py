@@ -21,12 +21,12 @@ from types import ModuleType
 
 import jsonschema
 import pytest
-from crosstrain_migrate import reports
+from crosstrain_migrate import report as reports
 from crosstrain_migrate.choices import Mode
-from crosstrain_migrate.codes import TITLES
+from crosstrain_migrate.files.reading import decode
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, InputError, RoleFact, Severity
-from crosstrain_migrate.sources import decode
+from crosstrain_migrate.rules.codes import TITLES
 from crosstrain_verify import Cause, Difference, Report, Run, Verdict
 
 from tests.unit.conftest import Ran
@@ -108,7 +108,7 @@ def test_json_says_everything_once(outcome: Outcome) -> None:
 
 
 def test_json_documents_every_key_it_has(outcome: Outcome) -> None:
-    from crosstrain_migrate.reports import json as report
+    from crosstrain_migrate.report import json as report
 
     def keys(value: object) -> set[str]:
         if isinstance(value, dict):
@@ -183,7 +183,7 @@ def test_a_fingerprint_stays_when_lines_move(outcome: Outcome) -> None:
 
 
 def test_sarif_names_the_published_page(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crosstrain_migrate.reports.sarif._documentation", lambda: "https://example.org")
+    monkeypatch.setattr("crosstrain_migrate.report.sarif._documentation", lambda: "https://example.org")
     (run,) = json.loads(reports.render(outcome, "sarif"))["runs"]
     assert run["tool"]["driver"]["rules"][0]["helpUri"] == "https://example.org/rules/ct602.html"
 
@@ -236,7 +236,7 @@ def test_markdown_cannot_be_broken_out_of(outcome: Outcome) -> None:
 
 
 def test_markdown_stays_below_the_limit(outcome: Outcome) -> None:
-    from crosstrain_migrate.reports.markdown import render
+    from crosstrain_migrate.report.markdown import render
 
     short = render(outcome, limit=1500)
     assert "run `migrate` on the file" in short
@@ -245,7 +245,7 @@ def test_markdown_stays_below_the_limit(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("text", ["a```b", "````\n", "`", "plain"])
 def test_a_fence_is_longer_than_any_inside(text: str) -> None:
-    from crosstrain_migrate.reports.markdown import fence
+    from crosstrain_migrate.report.markdown import fence
 
     assert fence(text) not in text
 
@@ -293,7 +293,7 @@ def test_html_is_self_contained_and_hostile_text_is_text(outcome: Outcome) -> No
 
 
 def test_html_shows_the_code_as_it_is(outcome: Outcome) -> None:
-    from crosstrain_migrate.reports.html import highlighted
+    from crosstrain_migrate.report.html import highlighted
 
     for text in ("x = 1\n\n\ndef f():\n\treturn '''a\n<b>&\n'''\n", "", "\n", "a", "s = '\u2028'\n\x0c\n"):
         plain = [re.sub(r"</?span[^>]*>", "", str(line)) for line in highlighted(text)]
@@ -419,7 +419,7 @@ def test_a_report_is_as_wide_as_its_window(proven: Outcome, tmp_path: Path, widt
 
 
 def _printed(outcome: Outcome, width: int) -> str:
-    from crosstrain_migrate.reports.terminal import print_diff
+    from crosstrain_migrate.report.terminal import print_diff
     from rich.console import Console
 
     stream = io.StringIO()

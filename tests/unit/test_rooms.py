@@ -89,10 +89,54 @@ VERIFY = {
     "command": {"report", "running", "engine", "render"},
     "__main__": (),
 }
+TOOL = {
+    "__init__": (),  # the version
+    "results": (),
+    "choices": (),
+    "assumptions": {"results"},
+    "assumption_checks": (),
+    "syntax": {"results"},
+    "facts.frameworks": (),
+    "facts.may_train": {"facts.frameworks"},
+    "facts": {"results", "syntax"},
+    "files.sources": {"results"},
+    "files.notebooks": {"results", "files.sources"},
+    "outcome": {"choices", "results", "files.sources"},
+    "files": {
+        "__init__",
+        "results",
+        "outcome",
+        "syntax",
+        "facts.may_train",
+        "files.sources",
+        "files.notebooks",
+    },
+    "rules": {"results", "assumptions", "syntax", "facts.frameworks", "facts", "files.notebooks"},
+    "engine": {"results", "assumptions", "syntax", "facts.may_train", "facts", "files.notebooks", "rules"},
+    "report": {"__init__", "results", "choices", "outcome", "syntax", "rules"},
+    "verify": {"results", "outcome", "assumption_checks", "files.sources", "files.notebooks"},
+    "cli": {
+        "__init__",
+        "results",
+        "choices",
+        "outcome",
+        "syntax",
+        "facts.may_train",
+        "facts",
+        "files.sources",
+        "files",
+        "rules",
+        "engine",
+        "report",
+        "verify",
+    },
+    "__main__": {"cli"},
+}
 
 PACKAGES = {
     "crosstrain": Package(HERE / "runtime/crosstrain", RUNTIME),
     "crosstrain_verify": Package(HERE / "runtime/crosstrain_verify", VERIFY, frozenset({"crosstrain"})),
+    "crosstrain_migrate": Package(HERE / "migrate/crosstrain_migrate", TOOL, frozenset({"crosstrain"})),
 }
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from crosstrain_migrate.choices import Mode
-from crosstrain_migrate.command import Request, run
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.search_path import added_folders
+from crosstrain_migrate.cli.run import Request, run
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.files.search_path import added_folders
+from crosstrain_migrate.results import Options
 
 FILE = Path("/work/project/run/train.py")
 

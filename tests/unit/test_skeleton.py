@@ -6,11 +6,12 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.engine import Options, migrate_text
-from crosstrain_migrate.places import Places
-from crosstrain_migrate.rewrite import rewrite
-from crosstrain_migrate.skeleton import Skeleton, skeleton
+from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.results import Options
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.rewrite import rewrite
+from crosstrain_migrate.syntax.skeleton import Skeleton, skeleton
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -113,7 +114,7 @@ def edits_at(node: ast.stmt) -> list[list[e.Edit]]:
 def of_the_whole(text: str, edits: list[e.Edit], monkeypatch: pytest.MonkeyPatch) -> str:
     with monkeypatch.context() as patch:
         patch.setattr(
-            "crosstrain_migrate.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
+            "crosstrain_migrate.syntax.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
         )
         return rewrite(text, edits)
 
@@ -139,7 +140,7 @@ def test_scripts_are_converted_as_if_they_were_shown_whole(
     text = path.read_text(encoding="utf-8")
     sparing = migrate_text(path, text, Options())
     monkeypatch.setattr(
-        "crosstrain_migrate.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
+        "crosstrain_migrate.syntax.rewrite.skeleton", lambda text, _, first: Skeleton(Places(text, first))
     )
     assert migrate_text(path, text, Options()) == sparing
     assert sparing.changed

@@ -9,15 +9,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate import sources
-from crosstrain_migrate.discovery import Found, discover
+from crosstrain_migrate.files import reading, sources
+from crosstrain_migrate.files.discovery import Found, discover
 from crosstrain_migrate.results import InputError
+from crosstrain_migrate.syntax import problems
 
 
 def _read(place: Path, data: bytes) -> sources.Source:
     file = place / "train.py"
     file.write_bytes(data)
-    return sources.read(file)
+    return reading.read(file)
 
 
 def _problem(place: Path, data: bytes) -> InputError:
@@ -119,7 +120,7 @@ def test_missing_broken_link_and_special_files_are_told_apart(tmp_path: Path) ->
     reasons = []
     for path in (missing, link, fifo):
         with pytest.raises(sources.Unusable) as raised:
-            sources.read(path)
+            reading.read(path)
         reasons.append(raised.value.error.reason)
     assert reasons == [
         "does not exist",
@@ -132,7 +133,7 @@ def test_a_loop_of_links_is_an_input_error(tmp_path: Path) -> None:
     loop = tmp_path / "loop.py"
     loop.symlink_to("loop.py")
     with pytest.raises(sources.Unusable):
-        sources.read(loop)
+        reading.read(loop)
 
 
 def test_a_file_over_ten_megabytes_is_not_read(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_file_over_ten_megabytes_is_not_read(tmp_path: Path) -> None:
     with file.open("wb") as stream:
         stream.truncate(sources.MAX_BYTES + 1)
     with pytest.raises(sources.Unusable, match=r"10\.5 MB"):
-        sources.read(file)
+        reading.read(file)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_file_over_ten_megabytes_is_not_read(tmp_path: Path) -> None:
 def test_syntax_errors_say_what_kind_of_file_it_is(text: str, says: str) -> None:
     with pytest.raises(SyntaxError) as raised:
         ast.parse(text)
-    problem = sources.syntax_problem(Path("train.py"), text, raised.value)
+    problem = problems.syntax_problem(Path("train.py"), text, raised.value)
     assert says in problem.reason
     assert problem.line is not None
 
@@ -176,7 +177,7 @@ def test_newer_syntax_names_the_python_to_use(text: str) -> None:
     try:
         ast.parse(text)
     except SyntaxError as error:
-        problem = sources.syntax_problem(Path("train.py"), text, error)
+        problem = problems.syntax_problem(Path("train.py"), text, error)
         assert "uses syntax of Python 3.1" in problem.reason
         assert "Run migrate with Python 3.1" in problem.remedy
     else:
@@ -187,7 +188,7 @@ def test_nesting_that_the_parser_cannot_follow_is_an_input_error() -> None:
     text = "(" * 5000 + ")" * 5000
     with pytest.raises((SyntaxError, RecursionError, MemoryError)) as raised:
         ast.parse(text)
-    assert str(sources.syntax_problem(Path("deep.py"), text, raised.value)).startswith("deep.py")
+    assert str(problems.syntax_problem(Path("deep.py"), text, raised.value)).startswith("deep.py")
 
 
 # --- discovery ---

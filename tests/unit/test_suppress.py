@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.suppress import suppressions
+from crosstrain_migrate.syntax.suppress import suppressions
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate import transaction
-from crosstrain_migrate.sources import Unusable
-from crosstrain_migrate.transaction import Replacement
+from crosstrain_migrate.files import transaction
+from crosstrain_migrate.files.sources import Unusable
+from crosstrain_migrate.files.transaction import Replacement
 
 
 @pytest.fixture(autouse=True)
@@ -161,8 +161,8 @@ def test_a_state_directory_that_cannot_be_made_says_what_to_set(
 _KILLED = """
     import os, signal, sys
     from pathlib import Path
-    from crosstrain_migrate import transaction
-    from crosstrain_migrate.transaction import Replacement
+    from crosstrain_migrate.files import transaction
+    from crosstrain_migrate.files.transaction import Replacement
 
     repo, at = Path(sys.argv[1]), int(sys.argv[2])
     rename, turns = Path.replace, iter(range(100))
@@ -216,7 +216,7 @@ def test_recovery_does_not_touch_a_write_that_is_still_going_on(
     def look(self: Path, target: Path) -> Path:
         done = rename(self, target)
         if Path(target).name == "b.py":
-            other = "from crosstrain_migrate import transaction; print(transaction.recover())"
+            other = "from crosstrain_migrate.files import transaction; print(transaction.recover())"
             seen.append(
                 subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout.strip()
             )

@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate.roles.program import link, parse
-from crosstrain_migrate.roles.walks import children, walk
+from crosstrain_migrate.syntax.program import link, parse
+from crosstrain_migrate.syntax.walks import children, walk
 
 OPERATORS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 TESTS = Path(__file__).parents[1]

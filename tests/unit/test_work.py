@@ -7,10 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from crosstrain_migrate import agreement, imports, sources
-from crosstrain_migrate.progress import Progress
-from crosstrain_migrate.project import MOST_FILES, units
-from crosstrain_migrate.sources import read
+from crosstrain_migrate.facts import may_train
+from crosstrain_migrate.files import agreement, import_graph
+from crosstrain_migrate.files.progress import Progress
+from crosstrain_migrate.files.project import MOST_FILES, units
+from crosstrain_migrate.files.reading import read
 
 from tests.unit.test_project import HELPER, SCRIPT, migrate, write
 
@@ -44,10 +45,10 @@ class Counted:
 def test_each_file_is_parsed_read_and_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree(tmp_path, scripts=12)
     listed = [read(path) for path in sorted(tmp_path.glob("train*.py"))]
-    reads = Counted(monkeypatch, imports, "read")
-    parses = Counted(monkeypatch, imports, "_parses")
-    searches = Counted(monkeypatch, imports, "_imports")
-    questions = Counted(monkeypatch, imports, "_mode")
+    reads = Counted(monkeypatch, import_graph, "read")
+    parses = Counted(monkeypatch, import_graph, "_parses")
+    searches = Counted(monkeypatch, import_graph, "_imports")
+    questions = Counted(monkeypatch, import_graph, "_mode")
     units(listed)
     assert reads.calls.total() == len(reads.calls) <= MOST_FILES + 2
     assert set(questions.calls.values()) == {1}
@@ -87,7 +88,7 @@ def test_the_neighbours_of_scripts_are_read_once(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_the_cheap_test_says_what_may_train(text: str, trains: bool) -> None:
-    assert sources.may_train(text.encode()) is trains
+    assert may_train.may_train(text.encode()) is trains
 
 
 class Terminal(io.StringIO):
@@ -97,7 +98,7 @@ class Terminal(io.StringIO):
 
 def test_progress_counts_on_a_terminal_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
-    monkeypatch.setattr("crosstrain_migrate.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("crosstrain_migrate.files.progress.time.monotonic", lambda: next(now))
     stream = Terminal()
     progress = Progress(stream)
     assert list(progress.over("abc", "{} of 3 read")) == ["a", "b", "c"]
@@ -111,6 +112,6 @@ def test_progress_is_silent_in_the_first_moment_and_in_a_file(monkeypatch: pytes
     progress = Progress(quick)
     progress.say("too early")
     progress.clear()
-    monkeypatch.setattr("crosstrain_migrate.progress._AFTER", 0)
+    monkeypatch.setattr("crosstrain_migrate.files.progress._AFTER", 0)
     Progress(stream).say("no terminal")
     assert quick.getvalue() == stream.getvalue() == ""

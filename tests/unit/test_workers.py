@@ -15,7 +15,9 @@ from tests.support.processes import remaining
 _RUN = """
 import os, sys, time, types
 from tests.unit import conftest
-from crosstrain_migrate import cli, command, workers
+from crosstrain_migrate import cli
+from crosstrain_migrate.cli import run
+from crosstrain_migrate.files import workers
 
 def slow(path, text, options):
     os.write(1, b"started\\n")
@@ -24,7 +26,7 @@ def slow(path, text, options):
 engine = types.ModuleType("engine")
 engine.__dict__.update(vars(conftest), migrate_text=slow)
 sys.modules["crosstrain_migrate.engine"] = engine
-command.may_train = lambda data: True
+run.may_train = lambda data: True
 workers._BYTES_PER_PROCESS, workers._processors = 1, lambda: 2
 sys.argv = ["migrate", *sys.argv[1:], "--check"]
 cli.main()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import FunctionNode
+from crosstrain_migrate.facts.arguments import keyword_of
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.syntax.nodes import FunctionNode
 
 from .base import Context
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ParamSpec
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.assumptions import how_checked
-from crosstrain_migrate.places import Places
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.losses import Loop
+from crosstrain_migrate.facts.values import Instance, Value
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts, Loop
-from crosstrain_migrate.roles.nodes import line_of, place_of
-from crosstrain_migrate.roles.scopes import Scope, all_arguments, suites
-from crosstrain_migrate.roles.values import Instance, Value
-
-from .distribution.wish import Wish
+from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of, place_of
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments, suites
 
 Allows = Callable[[str, ast.AST], bool]
 STATE = "PartialState"  # of both runtimes: what a process knows of the others without an accelerator

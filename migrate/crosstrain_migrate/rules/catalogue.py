@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from crosstrain_migrate.notebooks import launch
+from crosstrain_migrate.rules.distribution import apart, apex, marks, precision, processes, replicas
+from crosstrain_migrate.rules.notebooks import launch
+from crosstrain_migrate.rules.numbers import alike, batches, evaluation, metrics, training
+from crosstrain_migrate.rules.output import checkpoints, downloads, files, speak
+from crosstrain_migrate.rules.placement import device, home, plumbing
+from crosstrain_migrate.rules.preparing import backward, clipping, line_search, prepare, schedulers
 
 from . import gate, unseen, xla
-from .distribution import apart, apex, marks, precision, processes, replicas
-from .numbers import alike, batches, evaluation, metrics, training
-from .output import checkpoints, downloads, files, speak
-from .placement import device, home, plumbing
-from .preparing import backward, clipping, line_search, prepare, schedulers
 
 PAGES = (
     gate,

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from crosstrain_migrate.frameworks import FRAMEWORKS, TRAINERS
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.frameworks import FRAMEWORKS, TRAINERS
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.walks import statements
+from crosstrain_migrate.syntax.walks import statements
 
 from .base import finding
 

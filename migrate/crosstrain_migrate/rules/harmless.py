@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.nodes import last_name
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
 
 
 def dumps(body: list[ast.stmt]) -> list[str]:

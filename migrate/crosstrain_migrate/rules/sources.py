@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, External, Instance
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Class, External, Instance
+from crosstrain_migrate.syntax.scopes import Scope
 
 from .arguments import option_name, passed
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.frameworks import HIDDEN, TRAINERS
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.frameworks import HIDDEN, TRAINERS
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import modules_of
+from crosstrain_migrate.syntax.program import modules_of
 
 from .base import finding
 from .gate import foreign_to, framework_of, imports, named, uses

@@ -16,10 +16,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Shard
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles.arguments import given
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Shard
 
 from .base import finding
 

@@ -12,11 +12,11 @@ import math
 import operator
 from collections.abc import Callable
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import written
-from crosstrain_migrate.roles.values import Function, FunctionNode, Instance, Method, Symbol
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Function, Instance, Method, Symbol
 from crosstrain_migrate.rules.arguments import default_of, passed, spawn_arguments, spreads
 from crosstrain_migrate.rules.sources import Sources
+from crosstrain_migrate.syntax.nodes import FunctionNode, written
 
 from .dead import Dead
 from .known import BINARY, COMPARE, PENDING, PURE, Known, apply, join

@@ -14,10 +14,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.nodes import line_of, place_of
-from crosstrain_migrate.roles.scopes import suites
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of, place_of
+from crosstrain_migrate.syntax.scopes import suites
 
 from .differing import RANK, Differing
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax import edits as e
 
 from .plain import Stage
 from .switches import resolve

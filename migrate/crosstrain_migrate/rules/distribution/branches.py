@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts.values import Function, Method, Shard
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import Function, Method, Shard
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
 
 from .dispensable import check_dispensable, lose_comments
 from .guards import asks_rank, is_elif, main_process, runs_everywhere, runs_on_all

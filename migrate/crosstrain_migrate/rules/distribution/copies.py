@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Container
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import place_of
-from crosstrain_migrate.roles.scopes import Scope, all_arguments
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments
 
 RULE = "CT303"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from crosstrain_migrate.roles.scopes import ScopeTable
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.syntax.scopes import ScopeTable
+from crosstrain_migrate.syntax.walks import walk
 
 from .known import PENDING, Known
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import last_name, written
-from crosstrain_migrate.roles.values import FunctionNode
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.sources import Sources
+from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
 
 from .launched import DIST, ENVIRONMENT, RANKS, SPAWNED_RANK
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import External, Function, Method, Parameters, Unknown
+from crosstrain_migrate.facts.values import External, Function, Method, Parameters, Unknown
 from crosstrain_migrate.rules.base import refuse
 
 from .launched import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts.torch_api import HOST_METHODS
+from crosstrain_migrate.facts.values import External, Function, Member, Method, Shard, code_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.torch_api import HOST_METHODS
-from crosstrain_migrate.roles.values import External, Function, Member, Method, Shard, code_of
 from crosstrain_migrate.rules.output.files import WRITERS, WRITING_METHODS
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.scopes import Scope
 
 from .launched import DIST
 from .plain import Stage

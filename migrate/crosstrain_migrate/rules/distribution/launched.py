@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.facts.facts import Facts
 
 DIST = "torch.distributed."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.syntax import edits as e
 
 from .plain import Stage
 from .wish import MARK

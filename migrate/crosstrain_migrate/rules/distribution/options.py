@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.facts.arguments import keyword_of
 
 from .known import PENDING, Known
 from .launched import OPTION, SIZE_OPTION, SWITCH, World

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import keyword_of
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.roles.facts import Facts
 from crosstrain_migrate.rules.base import finding, refuse
+from crosstrain_migrate.syntax import edits as e
 
 from .differing import RANK, Differing
 from .launched import DIST

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.syntax import edits as e
 
 from .guards import asks_rank
 from .plain import Stage

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.places import Places
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.results import Change, Finding, Severity
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import path_of
 from crosstrain_migrate.rules.base import Refusal, finding, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.program import path_of
 
 from .alone import Alone, Everywhere
 from .launched import ELSEWHERE, FIRST, SECOND
@@ -131,7 +131,8 @@ def unwind(
     facts: Facts, text: str, runtime: str, planners: Iterable[Planner], wish: Wish | None = None
 ) -> Plain:
     """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
-    from crosstrain_migrate.rewrite import EditNotApplied, rewrite
+    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     from .sweep import sweep
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.harmless import effectless
+from crosstrain_migrate.syntax import edits as e
 
 from . import branches, layers, own_collectives, own_draws, ranks, replicas, samplers, silence, sizes
 from .dispensable import shares_weights

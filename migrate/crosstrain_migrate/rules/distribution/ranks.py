@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import Class, Function, Method
+from crosstrain_migrate.facts.values import Class, Function, Method
 
 from .guards import asks_local, asks_rank, main_process
 from .known import Known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.base import refuse
 
 from .plain import Stage

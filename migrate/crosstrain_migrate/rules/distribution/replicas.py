@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.torch_api import FACTORIES, last
+from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.arguments import given
-from crosstrain_migrate.roles.torch_api import FACTORIES, last
-from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax import edits as e
 
 from .guards import free_name
 from .launched import WRAPPERS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax import edits as e
 
 from .plain import Stage
 

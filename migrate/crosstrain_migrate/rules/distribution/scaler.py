@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import copy
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.scopes import Scope
 
 from .dispensable import lose_comments
 from .plain import Stage

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import ScopeTable, suites
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.arguments import default_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 
 
 def only_takes_away(edit: e.Edit) -> bool:

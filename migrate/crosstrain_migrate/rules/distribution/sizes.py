@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.values import Function, Method, Shard
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import given
-from crosstrain_migrate.roles.nodes import written
-from crosstrain_migrate.roles.values import Function, Method, Shard
 from crosstrain_migrate.rules.base import Refusal, refuse
+from crosstrain_migrate.syntax.nodes import written
 
 from .plain import Stage
 from .reductions import reduced

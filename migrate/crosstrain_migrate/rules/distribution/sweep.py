@@ -9,16 +9,16 @@ import ast
 from collections import defaultdict
 from functools import cached_property
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.places import Places
-from crosstrain_migrate.roles.facts import Facts, understand
-from crosstrain_migrate.roles.nodes import place_of, written
-from crosstrain_migrate.roles.program import modules_of, parse, path_of
-from crosstrain_migrate.roles.scopes import Scope, all_arguments
-from crosstrain_migrate.roles.values import Class, Function, FunctionNode, Instance, Method
-from crosstrain_migrate.roles.walks import statements
+from crosstrain_migrate.facts.facts import Facts, understand
+from crosstrain_migrate.facts.values import Class, Function, Instance, Method
 from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.harmless import dumps, effectless, idle
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode, place_of, written
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.program import modules_of, parse, path_of
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.walks import statements
 
 from .copies import one_name
 from .shrink import only_takes_away, without
@@ -38,7 +38,7 @@ def sweep(
 
     With it comes what is known of the new text.
     """
-    from crosstrain_migrate.rewrite import rewrite
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     old = Uses(parse(before))
     facts = understand(parse(after))

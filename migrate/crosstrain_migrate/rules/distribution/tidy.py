@@ -7,10 +7,10 @@ import io
 import tokenize
 from collections import Counter
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.program import modules_of, parse, parts
-from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.harmless import effectless, idle
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.program import modules_of, parse, parts
+from crosstrain_migrate.syntax.walks import walk
 
 from .sweep import sweep
 
@@ -33,7 +33,7 @@ def comments(text: str) -> Counter[str]:
 
 
 def _emptied_out(before: str, text: str) -> str:
-    from crosstrain_migrate.rewrite import rewrite
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):
         tree = parse(text)

@@ -6,9 +6,9 @@ import ast
 from collections import Counter
 from functools import cached_property
 
-from crosstrain_migrate.roles.program import modules_of, path_of
-from crosstrain_migrate.roles.walks import children, statements
 from crosstrain_migrate.rules.harmless import dumps
+from crosstrain_migrate.syntax.program import modules_of, path_of
+from crosstrain_migrate.syntax.walks import children, statements
 
 
 class Uses:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.values import Function, FunctionNode
+from crosstrain_migrate.facts.values import Function
 from crosstrain_migrate.rules.distribution.launched import DIST, ENVIRONMENT, LAUNCHED
 from crosstrain_migrate.rules.distribution.launched import WRAPPERS as ALL_WRAPPERS
 from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode
 
 # What averages gradients over processes, which `prepare` takes the place of: not DataParallel.
 WRAPPERS = frozenset(w for w in ALL_WRAPPERS if w.endswith("DistributedDataParallel"))

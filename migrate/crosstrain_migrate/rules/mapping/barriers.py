@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import made_at
+from crosstrain_migrate.facts.values import made_at
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.guards import asks_rank
 from crosstrain_migrate.rules.distribution.launched import DIST

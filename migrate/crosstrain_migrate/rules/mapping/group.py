@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.launched import DIST, SETUP
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.processes import sets_environment
 from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
 
 from .asked import STATE, add_import, reads_environment, starts_of, told_by_launcher
 from .switch import SWITCHES, switches

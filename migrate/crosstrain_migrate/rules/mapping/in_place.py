@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.replicas import IGNORED, is_wrapped

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.program import parse
-from crosstrain_migrate.roles.walks import walk
 from crosstrain_migrate.rules.harmless import effectless
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.program import parse
+from crosstrain_migrate.syntax.walks import walk
 
 from .asked import ACCELERATOR, STATE
 
@@ -16,7 +16,7 @@ RULE = "CT303"
 
 def joined_once(text: str) -> str:
     """The converted script without those statements."""
-    from crosstrain_migrate.rewrite import rewrite
+    from crosstrain_migrate.syntax.rewrite import rewrite
 
     tree = parse(text)
     edits: list[e.Edit] = []

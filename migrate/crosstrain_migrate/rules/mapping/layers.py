@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.distribution.layers import SYNC_BATCH_NORM
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.wish import MARK
+from crosstrain_migrate.syntax import edits as e
 
 from .asked import STATE, add_import
 

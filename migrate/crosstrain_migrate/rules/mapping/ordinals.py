@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import keyword_of
+from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.rules.distribution.plain import Stage
 
 RULE = "CT308"

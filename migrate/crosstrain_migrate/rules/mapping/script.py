@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Parameters
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Parameters
 from crosstrain_migrate.rules.distribution import launched, replicas
 from crosstrain_migrate.rules.distribution.plain import Stage
 

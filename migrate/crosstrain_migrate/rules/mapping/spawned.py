@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import given
+from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.launched import DIST

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.rules.distribution.launched import DIST, ENVIRONMENT, SPAWN
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import place_of
 
 from .asked import STATE, add_import, asks_group, reads_environment, told_by_launcher
 

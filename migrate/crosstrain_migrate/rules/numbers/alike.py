@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.values import External, Shard, Symbol
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.values import External, Shard, Symbol
 from crosstrain_migrate.rules.base import Context
 
 RULE = "CT904"

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import arguments_of, given, keywords_of
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.tensors import PER_SAMPLE, dims_of
+from crosstrain_migrate.facts.values import External, Shard, Value, site_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import arguments_of, given, keywords_of
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import last_name, line_of
-from crosstrain_migrate.roles.scopes import all_arguments
-from crosstrain_migrate.roles.tensors import PER_SAMPLE, dims_of
-from crosstrain_migrate.roles.values import External, Shard, Value, site_of
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.nodes import last_name, line_of
+from crosstrain_migrate.syntax.scopes import all_arguments
 
 RULE = "CT605"
 MAKERS = api.FACTORIES | {"Tensor", "FloatTensor", "LongTensor"}

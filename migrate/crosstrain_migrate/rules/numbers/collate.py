@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.roles.nodes import last_name
-from crosstrain_migrate.roles.values import Function, FunctionNode, Instance, Method, Value
+from crosstrain_migrate.facts.arguments import keyword_of
+from crosstrain_migrate.facts.values import Function, Instance, Method, Value
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
 
 DISORDERS = frozenset(
     {"sort", "sorted", "shuffle", "filter", "sample", "argsort", "randperm", "reverse", "reversed"}

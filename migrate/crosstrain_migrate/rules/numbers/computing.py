@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import External
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import External
 
 CHANGES_STATE = ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await
 

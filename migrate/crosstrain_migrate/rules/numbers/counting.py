@@ -6,11 +6,11 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import last_name, line_of
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, line_of
 
 from .shard_values import shards
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.lifetimes import outlives
+from crosstrain_migrate.facts.values import Length, Member, Sequence, Shard, Value, site_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.lifetimes import outlives
-from crosstrain_migrate.roles.nodes import line_of, place_of
-from crosstrain_migrate.roles.values import Length, Member, Sequence, Shard, Value, site_of
 from crosstrain_migrate.rules.base import Context, Refusal
 from crosstrain_migrate.rules.preparing.holdings import stores
+from crosstrain_migrate.syntax.nodes import line_of, place_of
 
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.lifetimes import within_batch
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.lifetimes import within_batch
 
 from .kept import COLLECTS
 

@@ -10,10 +10,11 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from crosstrain_migrate.roles.contents import FILLS
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
-from crosstrain_migrate.roles.values import FunctionNode, Shard
+from crosstrain_migrate.facts.contents import FILLS
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.tensors import PER_SAMPLE
+from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.syntax.nodes import FunctionNode
 
 from .computing import only_computes, only_raises
 

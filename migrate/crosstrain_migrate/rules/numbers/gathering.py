@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts import tensors
+from crosstrain_migrate.facts.evidence import is_assumed
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Sequence, Shard, Unknown, Value
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.evidence import is_assumed
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import last_name, line_of
-from crosstrain_migrate.roles.values import Sequence, Shard, Unknown, Value
 from crosstrain_migrate.rules.base import Context, Refusal, finding
 from crosstrain_migrate.rules.output import files
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, line_of
 
 from .counting import Collapse, Counts, first_common
 from .leaves import Leaves

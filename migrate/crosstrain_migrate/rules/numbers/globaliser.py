@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import copy
 
-from crosstrain_migrate.roles import tensors
-from crosstrain_migrate.roles.nodes import place_of
-from crosstrain_migrate.roles.values import Sequence, Shard, Value
+from crosstrain_migrate.facts import tensors
+from crosstrain_migrate.facts.values import Sequence, Shard, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
+from crosstrain_migrate.syntax.nodes import place_of
 
 from .counting import Collapse
 from .gathering import MIXED, Gatherer, Ungathered, inside_module

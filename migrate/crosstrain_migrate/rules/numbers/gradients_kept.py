@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import line_of
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of
 
 from .opaque import is_trained_from
 

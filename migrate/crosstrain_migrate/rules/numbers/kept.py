@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Class
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Class
 
 COLLECTS = frozenset(
     {"append", "extend", "insert", "add", "update", "appendleft", "put"}

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.roles.values import Sequence, Shard, Value, site_of
+from crosstrain_migrate.facts.values import Sequence, Shard, Value, site_of
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax.nodes import line_of
 
 from . import alike, gradients_kept
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import keyword_of
+from crosstrain_migrate.facts.values import Class, External, Member, Value
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.roles.values import Class, External, Member, Value
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax import edits as e
 
 RULE = "CT606"
 LIBRARY = "torchmetrics."

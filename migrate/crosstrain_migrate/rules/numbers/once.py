@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.nodes import place_of
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import place_of
 
 MEAN = '.reduce({x}, reduction="mean")'
 GLOBAL = (MEAN, ".gather_for_metrics({x}).sum()")  # what a loss becomes where it is read

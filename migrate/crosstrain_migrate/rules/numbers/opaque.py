@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
-from crosstrain_migrate.roles.values import Function, FunctionNode, Method, Sequence, Shard, Value
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.tensors import PER_SAMPLE
+from crosstrain_migrate.facts.values import Function, Method, Sequence, Shard, Value
+from crosstrain_migrate.syntax.nodes import FunctionNode
 
 from .shard_values import local_shards, shards
 

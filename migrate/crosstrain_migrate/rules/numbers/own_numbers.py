@@ -13,9 +13,9 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax import edits as e
 
 from .flow import Flow
 from .gathering import Ungathered

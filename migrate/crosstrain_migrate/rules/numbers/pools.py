@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import FunctionNode, Instance, Shard
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Instance, Shard
+from crosstrain_migrate.syntax.nodes import FunctionNode
 
 TOLD = frozenset({"builtins.print", "builtins.float", "builtins.int", "builtins.bool"})
 FILLS = frozenset({"append", "appendleft", "extend", "insert", "pop"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.roles.nodes import last_name
-from crosstrain_migrate.roles.values import FunctionNode, Shard, Value
+from crosstrain_migrate.facts.values import Shard, Value
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
 
 from .collate import code_of_collate
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import keyword_of
-from crosstrain_migrate.roles.values import Value, site_of
+from crosstrain_migrate.facts.arguments import keyword_of
+from crosstrain_migrate.facts.values import Value, site_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.preparing.aliases import streamed
 

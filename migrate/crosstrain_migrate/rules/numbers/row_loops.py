@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.containers import Comprehension
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Shard, Value
+from crosstrain_migrate.facts.containers import Comprehension
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Shard, Value
 
 from .kept import COLLECTS
 from .opaque import inside_opaque

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.values import Shard
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.nodes import last_name
-from crosstrain_migrate.roles.values import Shard
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.nodes import last_name
 
 RULE = "CT602"
 SPEAKING = frozenset({"print", "info", "debug", "warning", "write", "log"})

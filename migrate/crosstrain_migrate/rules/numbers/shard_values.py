@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Shard, Value
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Shard, Value
 
 
 def shards(facts: Facts, node: ast.AST) -> list[Shard]:

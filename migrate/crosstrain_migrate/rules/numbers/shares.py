@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.lifetimes import accumulated, carried, outlives, within_batch
-from crosstrain_migrate.roles.nodes import last_name
-from crosstrain_migrate.roles.regions import in_mover
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
-from crosstrain_migrate.roles.values import (
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.lifetimes import accumulated, carried, outlives, within_batch
+from crosstrain_migrate.facts.regions import in_mover
+from crosstrain_migrate.facts.tensors import PER_SAMPLE
+from crosstrain_migrate.facts.values import (
     Class,
     External,
     Function,
@@ -28,6 +27,7 @@ from crosstrain_migrate.roles.values import (
     Value,
     Values,
 )
+from crosstrain_migrate.syntax.nodes import last_name
 
 from .kept import COLLECTS, kept_in_module
 from .opaque import is_opaque, is_term

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Shard
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Shard
 
 
 def terms(facts: Facts) -> frozenset[ast.AST]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.facts.facts import Facts
 
 AROUND = ast.If | ast.IfExp | ast.While | ast.Try | ast.ExceptHandler | ast.BoolOp
 LEAVES = ast.Continue | ast.Break | ast.Return

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.values import Length, Shard, Value, code_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.values import Length, Shard, Value, code_of
 from crosstrain_migrate.rules.base import Context, refuse
 
 from . import meeting, own_gradients

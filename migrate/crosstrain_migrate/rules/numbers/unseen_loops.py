@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.values import Iterator
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.values import Iterator
 from crosstrain_migrate.rules.base import Context
 
 RULE = "CT602"

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.notebooks import is_linked
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.contents import FILLS
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import parts
-from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.contents import FILLS
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import External, Iterator, Sequence, Value
+from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output.speakers import BARS
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax.program import parts
 
 from .once import variable_of
 from .own_numbers import OwnNumbers

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.arguments import given
-from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.roles.values import External, Instance
+from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.values import External, Instance
 from crosstrain_migrate.rules.base import Context, Refusal
 from crosstrain_migrate.rules.placement.home import only_definition
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of
 
 MODEL, ANYTHING, LOAD = "CT501", "CT502", "CT503"
 SUFFIXES = (".pt", ".pth", ".bin")

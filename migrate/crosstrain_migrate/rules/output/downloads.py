@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.wish import MARKED
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
 
 from .fetches import asked_for, asks_files, fetches
 from .files import cannot_be_guarded, takes_all_processes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import External
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.rules.arguments import default_of
+from crosstrain_migrate.syntax.walks import walk
 
 from . import speakers
 

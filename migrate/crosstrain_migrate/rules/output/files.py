@@ -14,13 +14,13 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.nodes import line_of
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement import home
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of
 
 from . import checkpoints, speakers
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.arguments import keyword_of
 from crosstrain_migrate.rules.base import STATE, Context
 from crosstrain_migrate.rules.numbers import shapes
+from crosstrain_migrate.syntax import edits as e
 
 from . import speakers
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts.arguments import given, keyword_of
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.arguments import given, keyword_of
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax import edits as e
 
 RULE = "CT401"
 TQDM = ("tqdm", "tqdm.auto", "tqdm.std", "tqdm.notebook", "tqdm.autonotebook", "tqdm.rich")

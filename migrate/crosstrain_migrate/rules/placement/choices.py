@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.harmless import is_pure
 from crosstrain_migrate.rules.preparing.subject import suite_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Unknown, Value
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Unknown, Value
 
 from .devices import is_cpu
 

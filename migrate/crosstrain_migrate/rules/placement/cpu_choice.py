@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.torch_api import names_a_device
+from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import External
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.rules.sources import sets_by_name

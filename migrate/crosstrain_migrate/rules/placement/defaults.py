@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
+from crosstrain_migrate.facts.facts import Facts
 
 
 def default_statement(facts: Facts, definition: ast.Assign) -> ast.If | None:

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.arguments import argument_of, keyword_of
-from crosstrain_migrate.roles.regions import in_mover
-from crosstrain_migrate.roles.tensors import PERMUTATIONS, WEIGHTED_DRAWS
-from crosstrain_migrate.roles.values import (
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.arguments import argument_of, keyword_of
+from crosstrain_migrate.facts.regions import in_mover
+from crosstrain_migrate.facts.tensors import PERMUTATIONS, WEIGHTED_DRAWS
+from crosstrain_migrate.facts.values import (
     Class,
     External,
     Function,
@@ -29,29 +27,28 @@ from crosstrain_migrate.roles.values import (
     Value,
     code_of,
 )
+from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holdings import stores
+from crosstrain_migrate.syntax import edits as e
 
 from . import tensor_types
 from .comings import comes_back
 from .devices import Devices, is_cpu
 from .identities import Identities
+from .removed_moves import RemovedMoves
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
 COPIES = frozenset({"copy.deepcopy", api.AVERAGED})
 
 
-class Placement:
+class Placement(RemovedMoves):
     """Plans every device edit of a script."""
 
     def __init__(self, context: Context) -> None:
-        self.context = context
-        self.facts = context.facts
-        self.stripped: set[ast.AST] = set()  # calls that go, leaving what they were called on
-        self.moved: dict[ast.AST, ast.expr] = {}  # calls of a helper that moves its argument, which it is
+        super().__init__(context)
         self.portable: set[ast.AST] = set()  # calls of .cuda() that now name the accelerator's device
-        self.gone: set[ast.AST] = set()  # nodes inside removed code
         self.options: list[ast.expr] = []  # command-line options that said where, and do not any more
         self.devices = Devices(context.facts)
 

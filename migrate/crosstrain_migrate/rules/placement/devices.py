@@ -6,9 +6,9 @@ import ast
 from collections.abc import Container
 from functools import cached_property
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import External, Member, Sequence, Shard, Unknown
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import External, Member, Sequence, Shard, Unknown
 from crosstrain_migrate.rules.arguments import option_name
 from crosstrain_migrate.rules.distribution.alone import Alone
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import is_main_test, modules_of
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.torch_api import NOISE
-from crosstrain_migrate.roles.values import Symbol, Value, code_of
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.torch_api import NOISE
+from crosstrain_migrate.facts.values import Symbol, Value, code_of
 from crosstrain_migrate.rules.base import Home
+from crosstrain_migrate.syntax.program import is_main_test, modules_of
+from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 SEEDS = frozenset(
     {"manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed", "use_deterministic_algorithms"}

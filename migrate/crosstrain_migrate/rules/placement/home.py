@@ -11,18 +11,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import modules_of
-from crosstrain_migrate.roles.scopes import Scope, all_arguments
-from crosstrain_migrate.roles.torch_api import names_a_device
-from crosstrain_migrate.roles.values import External, Function, FunctionNode, Shard, Symbol, made_at
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.torch_api import names_a_device
+from crosstrain_migrate.facts.values import External, Function, Shard, Symbol, made_at
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.wish import MARKED
 from crosstrain_migrate.rules.output import fetches, speakers
 from crosstrain_migrate.rules.preparing.holdings import stores
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.program import modules_of
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.walks import walk
 
 from . import mixed
 from .draws import Place, may_draw, unseeded_draw

@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
+from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.numbers.shard_values import local_shards
+from crosstrain_migrate.syntax import edits as e
 
 from .devices import is_cpu
 

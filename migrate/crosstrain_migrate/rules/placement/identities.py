@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.syntax import edits as e
 
-if TYPE_CHECKING:
-    from .device import Placement
+from .removed_moves import RemovedMoves
 
 
 class Identities:
     """Removes what `placement` has left without a purpose."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: RemovedMoves) -> None:
         self.placement = placement
         self.context = placement.context
         self.facts = placement.facts

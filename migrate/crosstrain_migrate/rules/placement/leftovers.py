@@ -12,13 +12,13 @@ from __future__ import annotations
 import ast
 import re
 
-from crosstrain_migrate import edits as e
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Class, External, Function, Symbol, Unknown
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import LOCAL
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import Class, External, Function, Symbol, Unknown
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.program import LOCAL
+from crosstrain_migrate.syntax.scopes import Scope
 
 from .cpu_choice import names_ordinal
 from .device import Placement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import Shard
+from crosstrain_migrate.facts.values import Shard
 from crosstrain_migrate.rules.base import Context
 
 RULE = "CT105"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.scopes import Scope
 from crosstrain_migrate.rules.base import Context, Refusal, refuse
 from crosstrain_migrate.rules.distribution.wish import Precision
 from crosstrain_migrate.rules.harmless import is_pure
 from crosstrain_migrate.rules.sources import sets_by_name
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.scopes import Scope
 
 RULE = "CT306"
 

@@ -13,10 +13,10 @@ import ast
 import copy
 from collections.abc import Sequence
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.values import Unknown
+from crosstrain_migrate.facts.values import Unknown
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.syntax import edits as e
 
 from .device import OTHER, Placement
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
-from crosstrain_migrate.roles.values import Shard, Value
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.tensors import PER_SAMPLE
+from crosstrain_migrate.facts.values import Shard, Value
 
 FACTORIES = frozenset(
     f"torch.{name}"

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import FunctionNode
 from crosstrain_migrate.rules.arguments import argument_for, default_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
+from crosstrain_migrate.syntax.scopes import Scope
 
 from . import cpu_choice, moves
 from . import home as homes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax import edits as e
 
 from . import visible
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.values import Symbol
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles import torch_api as api
-from crosstrain_migrate.roles.values import Symbol
 from crosstrain_migrate.rules.base import Context
 
 RULE, BATCH = "CT105", "CT104"

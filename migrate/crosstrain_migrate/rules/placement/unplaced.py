@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import External, Shard
+from crosstrain_migrate.facts.values import External, Shard
 from crosstrain_migrate.rules.base import Context
 
 from .device import Placement

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.nodes import last_name, written
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
 
 RULE, VARIABLE = "CT105", "CUDA_VISIBLE_DEVICES"
 ENVIRONMENT = frozenset({"os.environ", "environ"})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import arguments_of
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.memory import ANY
-from crosstrain_migrate.roles.values import Generator, Instance, Iterator, Sequence, Value
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.facts.arguments import arguments_of
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.memory import ANY
+from crosstrain_migrate.facts.values import Generator, Instance, Iterator, Sequence, Value
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.placement.home import only_definition
+from crosstrain_migrate.syntax.walks import walk
 
 from .holdings import Holding
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.roles.nodes import place_of
-from crosstrain_migrate.roles.tensors import PER_SAMPLE
 from crosstrain_migrate.rules.base import Context, finding, refuse
 from crosstrain_migrate.rules.numbers.ragged import is_padded, padded_parts
 from crosstrain_migrate.rules.numbers.shard_values import shards
+from crosstrain_migrate.syntax.nodes import place_of
 
 RULE = "CT202"
 GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.scopes import all_arguments, suites
-from crosstrain_migrate.roles.walks import children, walk
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.syntax.scopes import all_arguments, suites
+from crosstrain_migrate.syntax.walks import children, walk
 
 _ASKS_NAMES = frozenset({"locals", "globals", "vars", "dir", "NameError", "UnboundLocalError"})
 # What may leave a part of itself out.

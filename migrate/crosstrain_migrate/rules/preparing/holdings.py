@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.memory import ANY
-from crosstrain_migrate.roles.scopes import Scope, all_arguments
-from crosstrain_migrate.roles.values import Sequence, Value, site_of
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.memory import ANY
+from crosstrain_migrate.facts.values import Sequence, Value, site_of
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments
 
 
 @dataclass

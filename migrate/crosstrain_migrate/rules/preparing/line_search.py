@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.values import Instance
+from crosstrain_migrate.facts.values import Instance
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.numbers.shard_values import shards
 

@@ -14,14 +14,14 @@ import ast
 from collections.abc import Set
 from dataclasses import replace
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.layout import width_of
-from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.roles.program import is_main_test
-from crosstrain_migrate.roles.scopes import Scope
-from crosstrain_migrate.roles.values import External, Iterator, Sequence, Value, made_at, site_of
-from crosstrain_migrate.roles.walks import walk
+from crosstrain_migrate.facts.values import External, Iterator, Sequence, Value, made_at, site_of
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.layout import width_of
+from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 from .aliases import ITEMS, seen_everywhere, sees_all, streams_of
 from .bound import sole_condition, surely_bound

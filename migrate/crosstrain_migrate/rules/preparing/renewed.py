@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import arguments_of, given
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.slices import slice_of
-from crosstrain_migrate.roles.values import Member
+from crosstrain_migrate.facts.arguments import arguments_of, given
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.slices import slice_of
+from crosstrain_migrate.facts.values import Member
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.sources import Sources
 

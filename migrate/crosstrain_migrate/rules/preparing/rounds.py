@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.roles.arguments import arguments_of
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.values import Value, site_of
+from crosstrain_migrate.facts.arguments import arguments_of
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Value, site_of
 from crosstrain_migrate.rules.base import Context
 
 from .holdings import Holding

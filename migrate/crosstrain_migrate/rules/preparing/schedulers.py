@@ -15,9 +15,9 @@ from __future__ import annotations
 import ast
 import sys
 
-from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.roles.values import Length, Member, Value
+from crosstrain_migrate.facts.values import Length, Member, Value
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax.nodes import line_of
 
 from .holdings import stores
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.roles.arguments import given, is_weight
-from crosstrain_migrate.roles.assumed import loop_around
-from crosstrain_migrate.roles.facts import Facts
-from crosstrain_migrate.roles.program import is_main_test
-from crosstrain_migrate.roles.scopes import Scope, suites
-from crosstrain_migrate.roles.values import (
+from crosstrain_migrate.facts.argument_values import is_weight
+from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.assumed import loop_around
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import (
     External,
     Instance,
     Iterator,
@@ -20,7 +18,10 @@ from crosstrain_migrate.roles.values import (
     made_at,
     site_of,
 )
+from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.rules.base import Subject, finding, refuse
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.scopes import Scope, suites
 
 from .holdings import holdings, stores
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate import edits as e
-from crosstrain_migrate.roles.nodes import line_of
-from crosstrain_migrate.roles.values import Instance, Value, made_at, site_of
+from crosstrain_migrate.facts.values import Instance, Value, made_at, site_of
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of
 
 from .aliases import sees_all
 from .holdings import Holding, stores

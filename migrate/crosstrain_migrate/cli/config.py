@@ -1,0 +1,134 @@
+"""`[tool.crosstrain.migrate]` of the nearest pyproject.toml. Unknown keys and wrong types are errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from crosstrain_migrate.files.sources import STDIN, Unusable
+from crosstrain_migrate.results import InputError
+
+TABLE = "[tool.crosstrain.migrate]"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """None: not said, so the command line's default holds."""
+
+    select: tuple[str, ...] | None = None
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    runtime: str | None = None
+    follow: bool | None = None
+    strict: bool = False
+    fail_on: tuple[str, ...] | None = None
+
+
+_LISTS = ("select", "extend-select", "ignore", "exclude", "fail-on")
+_CHOICES = {
+    "runtime": ("crosstrain", "accelerate"),
+    "fail-on": ("edits", "refused", "assumptions", "findings"),
+}
+_SWITCHES = ("follow", "strict")
+KEYS = (*_LISTS, "runtime", *_SWITCHES)
+
+
+def load(paths: Sequence[Path], given: Path | None) -> Config:
+    """The configuration for these paths: from `given`, else from the nearest pyproject.toml above them.
+
+    Raises `Unusable` for a file that is missing, not TOML, or says something unknown.
+    """
+    if given is not None:
+        return _parse(given, required=True)
+    for directory in _upward(paths):
+        file = directory / "pyproject.toml"
+        if file.is_file():
+            return _parse(file, required=False)
+        if (directory / ".git").exists():
+            break
+    return Config()
+
+
+def _upward(paths: Sequence[Path]) -> list[Path]:
+    """The directories from the paths' common parent to the root."""
+    places = [Path.cwd() if path == STDIN else path.absolute() for path in paths] or [Path.cwd()]
+    places = [place if place.is_dir() else place.parent for place in places]
+    first, *others = places
+    return [one for one in (first, *first.parents) if all(place.is_relative_to(one) for place in others)]
+
+
+def _parse(file: Path, *, required: bool) -> Config:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise Unusable(InputError(file, reason, "Name an existing file with --config.")) from error
+    except ValueError as error:  # not UTF-8, not TOML
+        raise Unusable(InputError(file, f"is not TOML: {error}", "Correct it, then run again.")) from error
+    tool = document.get("tool", {})
+    tool = tool if isinstance(tool, dict) else {}
+    _check_names(file, tool)
+    tables = tool.get("crosstrain", {})
+    if not isinstance(tables, dict):
+        raise _wrong(file, "[tool.crosstrain] is not a table", f"Write {TABLE}.")
+    if "migrate" not in tables:
+        if near := get_close_matches("migrate", tables, 1):
+            raise _wrong(file, f"[tool.crosstrain.{near[0]}] is not known", f"Did you mean {TABLE}?")
+        if required and file.name != "pyproject.toml":
+            raise _wrong(file, f"has no {TABLE}", "Add the table, or leave --config out.")
+        return Config()
+    return _config(file, tables["migrate"])
+
+
+def _check_names(file: Path, tool: dict[str, Any]) -> None:
+    """Tables that were probably meant to be ours. `[tool.migrate]` may be another tool's: its keys decide."""
+    near = [one for one in get_close_matches("crosstrain", tool, cutoff=0.8) if one != "crosstrain"]
+    other = tool.get("migrate")
+    if isinstance(other, dict) and set(other) & set(KEYS):
+        near.append("migrate")
+    if near and "crosstrain" not in tool:
+        raise _wrong(file, f"[tool.{near[0]}] is not known", f"Did you mean {TABLE}?")
+
+
+def _config(file: Path, table: Any) -> Config:
+    if not isinstance(table, dict):
+        raise _wrong(file, f"{TABLE} is not a table", "Write its keys below that line.")
+    for key, value in table.items():
+        if key not in KEYS:
+            near = get_close_matches(key, KEYS, 1)
+            remedy = f"Did you mean `{near[0]}`?" if near else f"Known keys: {', '.join(KEYS)}."
+            raise _wrong(file, f"unknown key `{key}` in {TABLE}", remedy)
+        _check_value(file, key, value)
+    values: dict[str, Any] = {
+        key.replace("-", "_"): tuple(value) if key in _LISTS else value for key, value in table.items()
+    }
+    return Config(**values)
+
+
+def _check_value(file: Path, key: str, value: Any) -> None:
+    if key in _LISTS:
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise _wrong(file, f"`{key}` in {TABLE} is not a list of strings", f'Write {key} = ["..."].')
+    elif key in _SWITCHES:
+        if not isinstance(value, bool):
+            remedy = f"Write {key} = true or {key} = false."
+            raise _wrong(file, f"`{key}` in {TABLE} is not true or false", remedy)
+    elif not isinstance(value, str):
+        raise _wrong(file, f"`{key}` in {TABLE} is not a string", f'Write {key} = "...".')
+    for one in (value if isinstance(value, list) else [value]) if key in _CHOICES else ():
+        if one not in _CHOICES[key]:
+            known = ", ".join(_CHOICES[key])
+            raise _wrong(file, f"`{key}` in {TABLE} cannot be {one!r}", f"Known: {known}.")
+
+
+def _wrong(file: Path, reason: str, remedy: str) -> Unusable:
+    return Unusable(InputError(file, reason, remedy))

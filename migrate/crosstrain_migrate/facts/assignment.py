@@ -1,0 +1,41 @@
+"""What a target is bound to: a variable, an attribute, an element, or each part of a tuple of those."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from .interpretation import Interpretation
+from .memory import key_of
+from .values import Class, External, Instance, Member, Sequence, Shard, Value, Values
+
+
+def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]) -> None:
+    if target in interp.tensor_targets:
+        values = frozenset(
+            replace(v, kind="rows") if isinstance(v, Shard) and v.kind == "batch" else v for v in values
+        )
+    values = interp.supposed(target, frozenset(values))
+    interp.merge(interp.values.cell(target), values)
+    if isinstance(target, ast.Name):
+        scope = interp.table.of_node[target].resolve(target.id)
+        if scope is not None:
+            interp.bind(scope, target.id, values, target)
+    elif isinstance(target, ast.Attribute):
+        for owner in interp.eval(target.value):
+            if isinstance(owner, Instance):
+                interp.store(owner.cls, target.attr, values)
+            elif isinstance(owner, Class):
+                interp.store(owner.node, target.attr, values)
+            elif isinstance(owner, Member | External):
+                interp.store(interp.tree, (owner, target.attr), values)
+    elif isinstance(target, ast.Subscript):
+        interp.eval(target.slice)
+        for owner in interp.eval(target.value):
+            if isinstance(owner, Sequence):
+                interp.store(owner.site, key_of(target.slice), values)
+    elif isinstance(target, ast.Starred):
+        assign(interp, target.value, values)
+    elif isinstance(target, ast.Tuple | ast.List):
+        for index, part in enumerate(target.elts):
+            assign(interp, part, frozenset(v for value in values for v in interp.element(value, index)))

@@ -1,0 +1,119 @@
+"""What `owner.name` may be, by what the owner is."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.syntax.program import LOCAL
+
+from . import tensors
+from . import torch_api as api
+from .interpretation import Interpretation
+from .values import UNKNOWN, Class, Function, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
+from .widening import may_have
+
+
+def attribute(interp: Interpretation, owner: Value, name: str, node: ast.AST) -> Values:
+    if isinstance(owner, Symbol):
+        if owner.path.startswith(LOCAL) and name != "__dict__":
+            return of_file(interp, owner.path.removeprefix(LOCAL), name)
+        return frozenset({Symbol(api.canonical(f"{owner.path}.{name}"))})
+    if isinstance(owner, Instance):
+        return _of_instance(interp, owner, name)
+    if isinstance(owner, Class):
+        method = interp.method(owner.node, name)
+        if method is not None:
+            return frozenset({Function(method)})
+        found = _of_class(interp, owner.node, name)
+        return UNKNOWN if found is None else found
+    if isinstance(owner, Shard):
+        return _of_shard(interp, owner, name, node)
+    stored = interp.heap.get((interp.tree, (owner, name)))
+    if isinstance(owner, Sequence) and (owner.site, name) in interp.heap:
+        return frozenset(interp.heap[owner.site, name])  # a field of a named tuple
+    return frozenset(stored or ()) | ({Member(owner, name)} if may_have(owner, name) else UNKNOWN)
+
+
+def _of_instance(interp: Interpretation, owner: Instance, name: str) -> Values:
+    method = interp.method(owner.cls, name)
+    if method is not None:
+        decorators = {getattr(d, "id", "") for d in getattr(method, "decorator_list", ())}
+        if "property" in decorators:
+            return frozenset(interp.returns[method])
+        if "staticmethod" in decorators:
+            return frozenset({Function(method)})
+        return frozenset({Method(owner, Function(method))})
+    found = _of_class(interp, owner.cls, name)
+    return found if found is not None else frozenset({Member(owner, name)})
+
+
+def _of_class(interp: Interpretation, cls: ast.ClassDef, name: str) -> Values | None:
+    """`Config.device`: what the body of the class binds, or what is stored in it; None: nothing of that name."""
+    found: set[Value] = set()
+    classes = [cls, *(base.node for base in interp.bases(cls) if isinstance(base, Class))]
+    bodies = [scope for scope in map(interp.table.scopes.__getitem__, classes) if name in scope.names]
+    for node in classes:
+        found |= interp.heap.get((node, name), set())
+    for scope in bodies:
+        found |= interp.env[scope, name]
+    known = found or bodies or name in interp.assigned_attributes
+    return frozenset(found) if known else None
+
+
+def _of_shard(interp: Interpretation, owner: Shard, name: str, node: ast.AST) -> Values:
+    if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
+        found = tensors.apply(name, owner, node, [], {})
+        return frozenset({found}) if found is not None else UNKNOWN
+    if name in {"device", "dtype", "ndim", "is_cuda", "requires_grad", "grad_fn"}:
+        return UNKNOWN
+    if name == "loss":  # a model output that carries its own loss: its reduction is not known
+        return frozenset({tensors.other(owner, node)})
+    if owner.kind == "batch":
+        return frozenset({Member(owner, name), Shard("rows", owner.loader, owner.origins, owner.host)})
+    parent = interp.table.parents.get(node)
+    if owner.kind == "other" and not (isinstance(parent, ast.Call) and parent.func is node):
+        # `scores.topk(3).values`, the `mean` of a distribution
+        return frozenset({Member(owner, name), owner})
+    return frozenset({Member(owner, name)})
+
+
+def named(interp: Interpretation, owner: Value, name: ast.expr, node: ast.AST) -> Values:
+    """What `getattr(owner, name)` may be: its attributes of the names that `name` is known to be, or any."""
+    known = interp.constants.known(name)
+    if known:
+        return frozenset(v for one in known for v in attribute(interp, owner, str(one), node))
+    return _any_of(interp, owner) if isinstance(owner, Instance) else chosen(interp, owner)
+
+
+def _any_of(interp: Interpretation, owner: Instance) -> Values:
+    """The methods of an object, and what it keeps of a batch."""
+    if interp.is_module(owner):
+        return UNKNOWN
+    classes = [owner.cls, *(base.node for base in interp.bases(owner.cls) if isinstance(base, Class))]
+    names = [s.name for c in classes for s in c.body if isinstance(s, ast.FunctionDef)]
+    methods = {v for name in names if not name.startswith("__") for v in _of_instance(interp, owner, name)}
+    held = {v for c in classes for key in interp.heap.keys_of(c) for v in interp.heap[key]}
+    return frozenset(methods) | {v for v in held if isinstance(v, Shard)} | UNKNOWN
+
+
+def chosen(interp: Interpretation, owner: Value) -> Values:
+    """What `getattr(owner, name)`, or `owner.__dict__[name]`, may be when only the running script knows the name."""
+    if not isinstance(owner, Symbol):
+        return UNKNOWN
+    if not owner.path.startswith(LOCAL):
+        return frozenset({Symbol(f"{owner.path}.{api.CHOSEN}")})
+    region = interp.links.region(owner.path.removeprefix(LOCAL))
+    if region is None:
+        return UNKNOWN
+    scope = interp.table.scopes[region]
+    bound = (value for name in sorted(scope.names) for value in interp.env[scope, name])
+    return frozenset(value for value in bound if isinstance(value, Function | Class)) or UNKNOWN
+
+
+def of_file(interp: Interpretation, path: str, name: str) -> Values:
+    """The attribute `name` of a linked module: what it binds, or a module of its package."""
+    region = interp.links.region(path)
+    if region is not None and name in interp.table.scopes[region].names:
+        return frozenset(interp.env[interp.table.scopes[region], name])
+    inner = interp.links.child(path, name)
+    return UNKNOWN if inner is None else frozenset({Symbol(LOCAL + inner)})

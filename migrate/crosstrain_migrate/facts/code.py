@@ -1,0 +1,203 @@
+"""A script's code with the values of its parts: its nodes by kind, its variables, its calls and whom they call."""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TypeVar, overload
+
+from crosstrain_migrate.syntax.nodes import FunctionNode, place_of
+from crosstrain_migrate.syntax.scopes import Scope, ScopeTable
+from crosstrain_migrate.syntax.walks import walk
+
+from .arguments import argument_of
+from .contents import Contents
+from .interpretation import Interpretation
+from .regions import in_module
+from .values import Symbol, Value, Values, code_of
+
+A = TypeVar("A", bound=ast.AST)
+B = TypeVar("B", bound=ast.AST)
+C = TypeVar("C", bound=ast.AST)
+
+
+class Code(ABC):
+    """What is asked of a script's code, whatever it trains."""
+
+    def __init__(self, tree: ast.Module, table: ScopeTable) -> None:
+        self.tree = tree
+        self.table = table
+        self._of_kinds: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
+
+    @property
+    @abstractmethod
+    def interp(self) -> Interpretation:
+        """What every expression may be."""
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the script, breadth first; contexts and operators are not among them."""
+        return tuple(walk(self.tree))
+
+    @overload
+    def each(self, kind: type[A], /) -> list[A]: ...
+    @overload
+    def each(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
+    @overload
+    def each(self, kind: type[A], other: type[B], third: type[C], /) -> list[A | B | C]: ...
+    @overload
+    def each(self, *kinds: type[ast.AST]) -> list[ast.AST]: ...
+    def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
+        """The nodes of some kinds, in the order of `nodes`."""
+        found = self._of_kinds.get(kinds)
+        if found is None:
+            parts = [self._by_class.get(kind, []) for kind in kinds if not kind.__subclasses__()]
+            if len(parts) == len(kinds) == 1:
+                found = parts[0]
+            else:
+                found = [node for node in self.nodes if isinstance(node, kinds)]
+            self._of_kinds[kinds] = found
+        return found
+
+    @cached_property
+    def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
+        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        for node in self.nodes:
+            found[node.__class__].append(node)
+        return found
+
+    @cached_property
+    def stores(self) -> list[tuple[ast.Name | ast.Attribute, Values]]:
+        """What is bound to each variable and attribute, where it is bound."""
+        return [
+            (node, frozenset(values))
+            for node, values in self.interp.values.items()
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+        ]
+
+    @cached_property
+    def stores_in(self) -> dict[Scope | None, list[tuple[ast.Name | ast.Attribute, Values]]]:
+        """`stores` by the scope that they stand in."""
+        found: dict[Scope | None, list[tuple[ast.Name | ast.Attribute, Values]]] = defaultdict(list)
+        for node, values in self.stores:
+            found[self.table.of_node.get(node)].append((node, values))
+        return found
+
+    @cached_property
+    def imports_in(self) -> dict[Scope | None, list[ast.alias]]:
+        """The names that imports bind, by scope."""
+        found: dict[Scope | None, list[ast.alias]] = defaultdict(list)
+        for node, values in self.interp.definitions.items():
+            if isinstance(node, ast.alias) and values:
+                found[self.table.of_node.get(node)].append(node)
+        return found
+
+    @cached_property
+    def taken_from_files(self) -> dict[str, list[ast.ImportFrom | ast.Attribute]]:
+        """Where something of a file of the program may be taken, by its name: an import from it, an attribute."""
+        found: dict[str, list[ast.ImportFrom | ast.Attribute]] = defaultdict(list)
+        for node in self.nodes if self.interp.links.regions else ():
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found[alias.name].append(node)
+            elif isinstance(node, ast.Attribute):
+                found[node.attr].append(node)
+        return found
+
+    @cached_property
+    def names(self) -> dict[str, list[ast.Name]]:
+        """Every place that mentions a variable, by its name, in the order of `nodes`."""
+        found: dict[str, list[ast.Name]] = defaultdict(list)
+        for node in self.each(ast.Name):
+            found[node.id].append(node)
+        return found
+
+    def mentions(self, scope: Scope, name: str) -> list[ast.Name]:
+        """Every place that reads or binds the variable `name` of `scope`, in functions inside it too."""
+        of_node = self.table.of_node
+        return [node for node in self.names.get(name, ()) if of_node[node].resolve(name) is scope]
+
+    def of(self, node: ast.AST) -> Values:
+        return self.interp.of(node)
+
+    def in_module(self, node: ast.AST) -> bool:
+        """Whether `node` stands in a method of an nn.Module, where nothing may communicate."""
+        return in_module(self.interp, node)
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return sorted(self.each(ast.Call), key=lambda n: (n.lineno, n.col_offset))
+
+    def paths(self, node: ast.AST) -> set[str]:
+        """The imported names `node` may stand for."""
+        return {v.path for v in self.of(node) if isinstance(v, Symbol)}
+
+    def calls_to(self, *paths: str) -> list[ast.Call]:
+        if len(paths) == 1:
+            return self._calls_by_path.get(paths[0], [])
+        wanted = {call for path in paths for call in self._calls_by_path.get(path, ())}
+        return [call for call in self.calls if call in wanted] if wanted else []
+
+    @cached_property
+    def _calls_by_path(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.calls:
+            for path in self.paths(call.func):
+                found[path].append(call)
+        return found
+
+    def method_calls(self, name: str) -> list[ast.Call]:
+        return [c for c in self.calls if isinstance(c.func, ast.Attribute) and c.func.attr == name]
+
+    def targets(self, call: ast.Call) -> list[FunctionNode]:
+        """The script's own functions that `call` may run."""
+        found = (code_of(value) for value in self.of(call.func))
+        code = (
+            self.interp.method(one, "__init__") if isinstance(one, ast.ClassDef) else one for one in found
+        )
+        return [function for function in code if function is not None]
+
+    @cached_property
+    def contents(self) -> Contents:
+        """What the script puts into its containers and attributes."""
+        return Contents(self.interp, self.each(ast.Assign, ast.AugAssign), self.each(ast.Call))
+
+    @cached_property
+    def all_values(self) -> set[Value]:
+        return {v for values in self.interp.values.values() for v in values}
+
+    @cached_property
+    def callers(self) -> dict[ast.AST, list[ast.Call]]:
+        found: dict[ast.AST, list[ast.Call]] = defaultdict(list)
+        for function, sites in self.interp.call_sites.items():
+            found[function] = sorted(sites, key=place_of)
+        return found
+
+    def given(self, argument: ast.arg) -> list[ast.expr]:
+        """What the calls of its function pass for a parameter."""
+        function = self.table.of_node[argument].node
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            return []
+        given = (self.passed(site, function, argument.arg) for site in self.callers.get(function, ()))
+        return [value for value in given if value is not None]
+
+    def passed(self, site: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
+        """The expression that a call gives to parameter `name` (None: the default, or not to be told)."""
+        first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
+        method = isinstance(self.table.parents.get(function), ast.ClassDef)
+        bound = method and first is not None and first.arg in {"self", "cls"}
+        return argument_of(site, function, name, bound)
+
+    def returned(self, function: FunctionNode) -> list[ast.expr]:
+        """What the script says after `return` in a function itself, nested ones apart."""
+        return [
+            n.value
+            for n in ast.walk(function)
+            if isinstance(n, ast.Return) and n.value is not None and self.enclosing_function(n) is function
+        ]
+
+    def enclosing_function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        return self.table.function_around(node)

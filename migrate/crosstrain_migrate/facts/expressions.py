@@ -1,0 +1,332 @@
+"""What each kind of expression may stand for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from crosstrain_migrate.syntax.walks import children
+
+from . import calls, containers, tensors
+from . import torch_api as api
+from .assignment import assign
+from .attributes import attribute, chosen
+from .evidence import beside
+from .interpretation import Interpretation
+from .iteration import iterate
+from .memory import ANY, key_of
+from .values import (
+    NOTHING,
+    UNKNOWN,
+    Absent,
+    External,
+    Function,
+    Instance,
+    Member,
+    Method,
+    Parameters,
+    Sequence,
+    Shard,
+    Symbol,
+    Value,
+    Values,
+)
+
+_ABSENT = frozenset({Absent()})
+
+
+def evaluate(interp: Interpretation, node: ast.expr) -> Values:
+    return _EVALUATORS.get(type(node), _parts)(interp, node)
+
+
+def _parts(interp: Interpretation, node: ast.expr) -> Values:
+    for child in children(node):
+        if isinstance(child, ast.expr):
+            interp.eval(child)
+    return UNKNOWN
+
+
+def _name(interp: Interpretation, node: ast.Name) -> Values:
+    reaching = interp.reaching.get(node)
+    if reaching is not None:
+        definitions = interp.definitions
+        found = frozenset().union(*[definitions[d] for d in reaching])
+    else:
+        scope = interp.table.of_node[node].resolve(node.id)
+        if scope is None:
+            return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
+        found = frozenset(interp.env[scope, node.id])
+    functions = [v.node for v in found if v.__class__ is Function]
+    if functions and not _is_called(interp, node):
+        interp.escaped.update(functions)
+    return found
+
+
+def _is_called(interp: Interpretation, node: ast.expr) -> bool:
+    parent = interp.table.parents.get(node)
+    return isinstance(parent, ast.Call) and parent.func is node
+
+
+def _attribute(interp: Interpretation, node: ast.Attribute) -> Values:
+    found: set[Value] = set()
+    for owner in _present(interp.eval(node.value)):
+        found |= attribute(interp, owner, node.attr, node)
+    functions = [v.function.node for v in found if v.__class__ is Method]
+    if functions and not _is_called(interp, node):
+        interp.escaped.update(functions)
+    return frozenset(found)
+
+
+def _present(owners: Values) -> Values:
+    """Without None, if it may be anything else: None has no attributes and no items."""
+    return owners - _ABSENT or owners
+
+
+def _subscript(interp: Interpretation, node: ast.Subscript) -> Values:
+    owners, index = interp.eval(node.value), interp.eval(node.slice)
+    row_index = any(isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE for v in index)
+    permutes = _permutes(interp, node.slice)
+    found: set[Value] = set()
+    for owner in _present(owners):
+        if isinstance(owner, Shard):
+            shard = tensors.subscript(owner, node.slice, node, row_index, permutes)
+            found |= {shard} if shard is not None else UNKNOWN
+        elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
+            found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
+        elif isinstance(owner, External) and interp.is_module(owner):
+            found.add(External(api.SUBMODULE, owner.site))
+        elif isinstance(owner, Sequence) and isinstance(node.slice, ast.Slice):
+            found.add(owner)  # a part of a list is a list of the same things
+        elif row_index and not isinstance(owner, Sequence | Instance | External):
+            found |= _looked_up(index, node)
+        else:
+            found |= interp.element(owner, key_of(node.slice))
+    return frozenset(found)
+
+
+def _permutes(interp: Interpretation, index: ast.expr) -> bool:
+    """`x[order]` and `x[order, :, 2:5]`: the same rows in another order."""
+    first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    found = interp.of(first)
+    return bool(found) and all(isinstance(v, Shard) and v.kind == "order" for v in found)
+
+
+def _looked_up(index: Values, node: ast.Subscript) -> Values:
+    """`table[labels]`: one row of the table for each of the batch; a mask picks another number of them."""
+    mask = isinstance(node.slice, ast.Compare | ast.UnaryOp | ast.BoolOp)
+    shards = [v for v in index if isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE]
+    return frozenset(tensors.other(s, node) if mask or s.kind == "order" else s for s in shards)
+
+
+def _literal_sequence(interp: Interpretation, node: ast.Tuple | ast.List | ast.Set) -> Values:
+    for index, part in enumerate(node.elts):
+        key = ANY if isinstance(part, ast.Starred) or isinstance(node, ast.Set) else index
+        interp.store(node, key, interp.eval(part))
+    return frozenset({Sequence(node)})
+
+
+def _literal_dict(interp: Interpretation, node: ast.Dict) -> Values:
+    for key, value in zip(node.keys, node.values, strict=True):
+        values = interp.eval(value)
+        if key is None:
+            values = frozenset(e for v in values for e in interp.element(v))
+        else:
+            interp.eval(key)
+        interp.store(node, key_of(key) if key is not None else ANY, values)
+    return frozenset({Sequence(node)})
+
+
+def _comprehension(interp: Interpretation, node: containers.Comprehension) -> Values:
+    for generator in node.generators:
+        assign(interp, generator.target, iterate(interp, interp.eval(generator.iter), generator))
+        for test in generator.ifs:
+            interp.eval(test)
+    if isinstance(node, ast.DictComp):
+        interp.eval(node.key)
+        element = interp.eval(node.value)
+    else:
+        element = interp.eval(node.elt)
+    if containers.told_apart(interp, node, element):
+        return frozenset({Sequence(node)})
+    shards = frozenset(v for v in element if isinstance(v, Shard))
+    if shards:  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
+        return frozenset(_collected(interp, shard, node) for shard in shards)
+    interp.store(node, ANY, element)
+    return frozenset({Sequence(node)})
+
+
+def _collected(interp: Interpretation, shard: Shard, node: containers.Comprehension) -> Shard:
+    iterated = [v for generator in node.generators for v in interp.of(generator.iter)]
+    from_batch = any(
+        (isinstance(v, Shard) and v.kind == "batch")
+        or (isinstance(v, Member) and isinstance(v.receiver, Shard))
+        for v in iterated
+    )
+    over = [v for v in iterated if isinstance(v, Shard)]
+    if all(v.kind == "batch" for v in over) and shard.kind in {"mean", "sum"}:
+        return shard  # `[criterion(out, y) for out in outputs]`
+    if (from_batch or not over) and shard.kind == "rows":
+        return Shard("batch", shard.loader, shard.origins, shard.host)
+    return tensors.other(shard, node)
+
+
+def _conditional(interp: Interpretation, node: ast.IfExp) -> Values:
+    interp.eval(node.test)
+    said = interp.constants.decided(node.test)
+    if said is not None:
+        return interp.eval(node.body if said else node.orelse)
+    return interp.eval(node.body) | interp.eval(node.orelse)
+
+
+def _bool_operation(interp: Interpretation, node: ast.BoolOp) -> Values:
+    return frozenset(v for part in node.values for v in interp.eval(part))
+
+
+def _named_expression(interp: Interpretation, node: ast.NamedExpr) -> Values:
+    values = interp.eval(node.value)
+    assign(interp, node.target, values)
+    return values
+
+
+def _starred(interp: Interpretation, node: ast.Starred) -> Values:
+    return frozenset(e for v in interp.eval(node.value) for e in interp.element(v))
+
+
+def _await(interp: Interpretation, node: ast.Await) -> Values:
+    return interp.eval(node.value)
+
+
+def _lambda(interp: Interpretation, node: ast.Lambda) -> Values:
+    return frozenset({Function(node)})
+
+
+def _yield(interp: Interpretation, node: ast.Yield) -> Values:
+    values = interp.eval(node.value) if node.value is not None else UNKNOWN
+    _yielded(interp, node, values)
+    return UNKNOWN
+
+
+def _yield_from(interp: Interpretation, node: ast.YieldFrom) -> Values:
+    _yielded(interp, node, iterate(interp, interp.eval(node.value), node))
+    return UNKNOWN
+
+
+def _yielded(interp: Interpretation, node: ast.expr, values: Values) -> None:
+    function = interp.table.function_around(node)
+    if function is not None:
+        interp.merge(interp.yields.cell(function), values)
+
+
+def _unary_operation(interp: Interpretation, node: ast.UnaryOp) -> Values:
+    found: set[Value] = set()
+    for value in interp.eval(node.operand):
+        if isinstance(value, Shard):
+            keeps = not isinstance(node.op, ast.Not)
+            found.add(value if keeps else tensors.other(value, node))
+        else:
+            found.add(value)
+    return frozenset(found)
+
+
+def _binary_operation(interp: Interpretation, node: ast.BinOp) -> Values:
+    left, right = interp.eval(node.left), interp.eval(node.right)
+    if api.names_a_device(node):
+        return frozenset({External("torch.device", node)})
+    if isinstance(node.op, ast.Add) and any(isinstance(v, Sequence | Parameters) for v in left | right):
+        return containers.concatenated(interp, node) or left | right
+    if (
+        isinstance(node.op, ast.Mod)
+        and isinstance(node.left, ast.Constant | ast.JoinedStr)
+        and not _is_number(node.left)
+    ):
+        return UNKNOWN  # text
+    return combine(node.op, left, right, node)
+
+
+def _comparison(interp: Interpretation, node: ast.Compare) -> Values:
+    found = interp.eval(node.left)
+    if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):  # identity reads no numbers
+        for comparator in node.comparators:
+            interp.eval(comparator)
+        return UNKNOWN
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
+        right = interp.eval(comparator)
+        if isinstance(op, ast.Eq | ast.NotEq):
+            found, right = beside(interp, found, right), beside(interp, right, found)
+        found = combine(op, found, right, node)
+    return found
+
+
+def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:
+    if not left or not right:
+        return NOTHING
+    left_shards: list[Shard | None] = [*(v for v in left if isinstance(v, Shard))] or [None]
+    right_shards: list[Shard | None] = [*(v for v in right if isinstance(v, Shard))] or [None]
+    found: set[Value] = set()
+    for a in left_shards:
+        for b in right_shards:
+            result = tensors.binary(op, a, b, node)
+            if result is None:
+                found |= UNKNOWN
+                continue
+            found.add(result)
+            if a is not None and b is not None and a.loader != b.loader:
+                found.add(Shard(result.kind, b.loader, result.origins, result.host))
+    return frozenset(found)
+
+
+def _call(interp: Interpretation, node: ast.Call) -> Values:
+    found = calls.evaluate(interp, node)
+    return frozenset({External("torch.device", node)}) if api.names_a_device(node) else found
+
+
+def _constant(interp: Interpretation, node: ast.Constant) -> Values:
+    if node.value is None:
+        return frozenset({Absent()})
+    if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
+        return frozenset({External("torch.device", node)})
+    return UNKNOWN
+
+
+def _joined_string(interp: Interpretation, node: ast.JoinedStr) -> Values:
+    _parts(interp, node)
+    return frozenset({External("torch.device", node)}) if api.names_a_device(node) else UNKNOWN
+
+
+def _formatted_value(interp: Interpretation, node: ast.FormattedValue) -> Values:
+    return interp.eval(node.value)
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+_EVALUATORS: dict[type[ast.expr], Callable[[Interpretation, Any], Values]] = {
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Tuple: _literal_sequence,
+    ast.List: _literal_sequence,
+    ast.Set: _literal_sequence,
+    ast.Dict: _literal_dict,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.DictComp: _comprehension,
+    ast.IfExp: _conditional,
+    ast.BoolOp: _bool_operation,
+    ast.NamedExpr: _named_expression,
+    ast.Starred: _starred,
+    ast.Await: _await,
+    ast.Lambda: _lambda,
+    ast.Yield: _yield,
+    ast.YieldFrom: _yield_from,
+    ast.UnaryOp: _unary_operation,
+    ast.BinOp: _binary_operation,
+    ast.Compare: _comparison,
+    ast.Call: _call,
+    ast.Constant: _constant,
+    ast.JoinedStr: _joined_string,
+    ast.FormattedValue: _formatted_value,
+}

@@ -1,0 +1,372 @@
+"""The rules' view of a script: models, optimizers, schedulers, loaders, losses, loops, each with its evidence."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection
+from functools import cached_property
+
+from crosstrain_migrate.facts.calls.methods import closure_of
+from crosstrain_migrate.results import RoleFact
+from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
+from crosstrain_migrate.syntax.scopes import Scope, ScopeTable
+from crosstrain_migrate.syntax.walks import statements, walk
+
+from . import containers
+from . import torch_api as api
+from .argument_values import parameters_in
+from .assumed import Assumed, assumptions
+from .infer import Interpreter
+from .losses import Losses
+from .optimizers import handed, inner_optimizers
+from .regions import batch_loop_around
+from .values import External, Instance, Member, Sequence, Shard, Value, code_of, site_of
+
+MAX_ASSUMPTIONS = 5  # rounds of them: the loaders, their losses, what those show
+
+
+class Facts(Losses):
+    """Everything the rules ask. Build with `understand`.
+
+    interp: what is known of its values, where it is known; otherwise it is found out when it is first asked for.
+    """
+
+    def __init__(self, tree: ast.Module, table: ScopeTable, interp: Interpreter | None = None) -> None:
+        super().__init__(tree, table)
+        self.evidence: dict[Value, str] = {}
+        if interp is not None:
+            self.interp = interp
+
+    @cached_property
+    def interp(self) -> Interpreter:
+        """What every expression may be: for most of the time that a script takes."""
+        assumed: Assumed = {}
+        may_look = True
+        for _ in range(MAX_ASSUMPTIONS):
+            interp = Interpreter(self.tree, self.table, may_look, assumed)
+            interp.run()
+            found = Facts(self.tree, self.table, interp)
+            looked = any(site_of(s.loader) in interp.looks for s in found.loss_shards)
+            more = {} if looked else assumptions(found)
+            if not looked and not more:
+                break
+            may_look = may_look and not looked  # it trains on that one batch
+            assumed |= more
+        return interp
+
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether `interp` is known already."""
+        return "interp" in self.__dict__
+
+    @cached_property
+    def steps_with_closure(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
+        """Every `optimizer.step(closure)`, with the functions of the script that the closure may be."""
+        found = []
+        for call in self.method_calls("step"):
+            assert isinstance(call.func, ast.Attribute)
+            given = closure_of(call)
+            if given is not None and self.of(call.func.value) & set(self.optimizers):
+                code = (code_of(v) for v in self.of(given))
+                found.append((call, [c for c in code if isinstance(c, FunctionNode)]))
+        return found
+
+    @cached_property
+    def line_searches(self) -> list[tuple[ast.Call, list[FunctionNode]]]:
+        """The steps that decide by what the closure returns, or may: those of optimizers of the script's own."""
+        return [
+            (call, closures)
+            for call, closures in self.steps_with_closure
+            if isinstance(call.func, ast.Attribute)
+            and any(
+                isinstance(v, Instance) or (isinstance(v, External) and api.searches(v.path))
+                for v in self.of(call.func.value)
+            )
+        ]
+
+    @cached_property
+    def search_closures(self) -> set[ast.AST]:
+        """The functions whose loss a line search decides by."""
+        return {closure for _, closures in self.line_searches for closure in closures}
+
+    # -- roles -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def optimizers(self) -> list[Value]:
+        found: set[Value] = set()
+        for value in self.all_values:
+            if isinstance(value, External) and api.is_optimizer_class(value.path):
+                self.evidence[value] = f"made by {value.path}"
+                found.add(value)
+            elif isinstance(value, Instance) and self.interp.inherits(value.cls, api.OPTIMIZER_BASES):
+                self.evidence[value] = f"{value.cls.name} is a torch optimizer"
+                found.add(value)
+            elif isinstance(value, External) and self._steps_parameters(value):
+                self.evidence[value] = "gets a module's parameters and is stepped"
+                found.add(value)
+        counted = {value for value in found if self.is_reached(site_of(value))}
+        return self.in_order(counted - inner_optimizers(self, found))
+
+    def _steps_parameters(self, value: External) -> bool:
+        if not isinstance(value.site, ast.Call) or not parameters_in(self.interp, value.site):
+            return False
+        return Member(value, "step") in self.all_values and Member(value, "zero_grad") in self.all_values
+
+    def optimized_by(self, optimizer: Value) -> set[Value]:
+        site = getattr(optimizer, "site", None)
+        if not isinstance(site, ast.Call):
+            return set()
+        inner = (self.optimized_by(v) for v in handed(self, optimizer))
+        return parameters_in(self.interp, site).union(*inner)
+
+    @cached_property
+    def models(self) -> list[Value]:
+        found: set[Value] = set()
+        for optimizer in self.optimizers:
+            for part in self.optimized_by(optimizer):
+                model = self.whole(part, optimizer)
+                if isinstance(model, External | Instance):
+                    found.add(model)
+                    line = line_of(site_of(optimizer))
+                    self.evidence[model] = f"line {line} gives its parameters to an optimizer"
+        return self.in_order(found)
+
+    def whole(self, module: Value, optimizer: Value) -> Value:
+        """The module that `module` is a part of, when there is exactly one such: `model.fc` -> `model`.
+
+        A class may be made at several places, for training and to predict: then it is the one that `optimizer` is
+        made of, or that is at hand there.
+        """
+        seen: set[Value] = set()
+        while module not in seen:
+            seen.add(module)
+            owners = self._owners(module)
+            for near in self._at_hand(optimizer) if len(owners) > 1 else ():
+                owners = owners & near or owners
+            if len(owners) == 1:
+                module = owners.pop()
+        return module
+
+    def _at_hand(self, optimizer: Value) -> list[set[Value]]:
+        """What the function that makes an optimizer mentions, and what the call that makes it does."""
+        site = getattr(optimizer, "site", None)
+        around = [node for node in (self.enclosing_function(site), site) if node is not None] if site else []
+        mentioned = ([n for n in ast.walk(node) if isinstance(n, ast.expr)] for node in around)
+        return [{v for n in nodes for v in self.interp.values.get(n, ())} for nodes in mentioned]
+
+    def _owners(self, module: Value) -> set[Value]:
+        if isinstance(module, Member):
+            return {module.root} if self.interp.is_module(module.root) else set()
+        if isinstance(module, External) and module.path == api.SUBMODULE:
+            return {
+                v
+                for v in self.all_values
+                if isinstance(v, External | Instance)
+                and v.site is module.site
+                and getattr(v, "path", "") != api.SUBMODULE
+            }
+        classes = {
+            cls for cls, _ in self.attribute_holders(module) if self.interp.inherits(cls, api.MODULE_BASES)
+        }
+        found: set[Value] = {
+            v for v in self.all_values if isinstance(v, Instance) and v.cls in classes and v.site is not v.cls
+        }
+        for (_, key), values in self.interp.heap.items():
+            if isinstance(key, tuple) and module in values and self.interp.is_module(key[0]):
+                found.add(key[0])
+        return found - {module}
+
+    @cached_property
+    def schedulers(self) -> list[Value]:
+        optimizers = set(self.optimizers)
+        found: set[Value] = set()
+        for value in self.all_values:
+            if isinstance(value, External) and api.is_scheduler_class(value.path):
+                self.evidence[value] = f"made by {value.path}"
+                found.add(value)
+            elif isinstance(value, Instance) and self.interp.inherits(value.cls, api.SCHEDULER_BASES):
+                self.evidence[value] = f"{value.cls.name} is a torch scheduler"
+                found.add(value)
+            elif isinstance(value, External) and isinstance(value.site, ast.Call) and value not in optimizers:
+                given = {v for a in value.site.args for v in self.of(a)}
+                if given & optimizers and Member(value, "step") in self.all_values:
+                    self.evidence[value] = "made from an optimizer and stepped"
+                    found.add(value)
+        found -= self._inner_schedulers
+        found = {v for v in found if not any(self._stands_for(outer, v) for outer in found)}
+        return self.in_order({v for v in found if self.is_reached(site_of(v))})
+
+    def _stands_for(self, outer: Value, inner: Value) -> bool:
+        """Whether a scheduler is made of another one, and the variable that holds it may hold that one instead:
+        what that variable holds is prepared."""
+        site = outer.site if isinstance(outer, External) else None
+        if outer == inner or not isinstance(site, ast.Call):
+            return False
+        given = {v for part in (*site.args, *(k.value for k in site.keywords)) for v in self.of(part)}
+        given |= {e for v in given if isinstance(v, Sequence) for e in self.interp.element(v)}
+        return inner in given and bool(set(self.holders(outer)) & set(self.holders(inner)))
+
+    @cached_property
+    def _inner_schedulers(self) -> set[Value]:
+        """Schedulers that are parts of another one (SequentialLR, ChainedScheduler): only the outer one is stepped."""
+        return {
+            v
+            for v in self.all_values
+            if isinstance(v, External)
+            and api.is_scheduler_class(v.path)
+            and Member(v, "step") not in self.all_values
+        }
+
+    @cached_property
+    def loaders(self) -> list[Value]:
+        iterated = {v for values in self.interp.iterations.values() for v in values}
+        found = {v for v in iterated if site_of(v) not in self.interp.looks}
+        for value in found:
+            self.evidence[value] = "a DataLoader that is iterated"
+        return self.in_order(found)
+
+    def is_assumed_loss(self, loss: ast.expr) -> bool:
+        """Whether a loss is taken for a mean over rows because a loop over a loader goes backward through it."""
+        places = self.interp.reaching.get(loss, {loss}) if isinstance(loss, ast.Name) else {loss}
+        return any(isinstance(v, Shard) for place in places for v in self.interp.assumed.get(place, ()))
+
+    @cached_property
+    def train_loaders(self) -> list[Value]:
+        found = {s.loader for s in self.loss_shards}
+        for value in found:
+            self.evidence[value] = "its batches reach backward"
+        return self.in_order(found)
+
+    @cached_property
+    def eval_loaders(self) -> list[Value]:
+        return [v for v in self.loaders if v not in self.train_loaders]
+
+    @staticmethod
+    def in_order(values: set[Value]) -> list[Value]:
+        """By where they were made."""
+        return sorted(values, key=_position)
+
+    # -- loops and regions -----------------------------------------------------------------------------------
+
+    def batch_loop_around(self, node: ast.AST) -> ast.AST | None:
+        """The innermost loop around `node`, in its own function, that runs once a batch."""
+        return batch_loop_around(self.interp, node)
+
+    def in_batch_loop(self, node: ast.AST, loaders: set[Value] | None = None) -> bool:
+        """Whether `node` runs once a batch (of one of `loaders`): inside such a loop, or called from inside one."""
+        seen: set[ast.AST] = set()
+        work: list[ast.AST] = [node]
+        while work:
+            current = work.pop()
+            for around in self.table.ancestors(current):
+                if isinstance(around, ast.For | ast.AsyncFor) and current is not around.iter:
+                    over = self._gone_over(around)
+                    if over and (loaders is None or loaders & set(over)):
+                        return True
+                if around in self.table.scopes and around not in seen:
+                    seen.add(around)
+                    work.extend(self.callers.get(around, ()))
+                    break
+        return False
+
+    def _gone_over(self, loop: ast.For | ast.AsyncFor) -> Collection[Value]:
+        """The loaders of a loop, also where it takes a batch of several at once: `zip(loader, others)`."""
+        taken = (
+            self.interp.iterations.get(part, ()) for part in ast.walk(loop.iter) if isinstance(part, ast.Call)
+        )
+        return self.loops.get(loop) or {v for values in taken for v in values}
+
+    # -- where values are held -------------------------------------------------------------------------------
+
+    @cached_property
+    def items(self) -> dict[Value, list[tuple[ast.AST, str | int]]]:
+        """The dicts and lists that hold each model, optimizer or loader, by where they are made, with its key or
+        position; ANY in lists that are filled by a loop."""
+        found: dict[Value, list[tuple[ast.AST, str | int]]] = defaultdict(list)
+        for (site, key), values in self.interp.heap.items():
+            if not isinstance(key, int | str) or not containers.is_changeable(self.interp, site):
+                continue
+            for value in values:
+                if self._may_be_prepared(value):
+                    found[value].append((site, key))
+        return found
+
+    def _may_be_prepared(self, value: Value) -> bool:
+        optimizer = isinstance(value, External) and api.is_optimizer_class(value.path)
+        return optimizer or self.interp.is_loader(value) or self.interp.is_module(value)
+
+    def holders(self, value: Value) -> list[tuple[Scope, str]]:
+        """The variables that may hold `value`, by scope."""
+        return [key for key, values in self.interp.env.items() if value in values]
+
+    def attribute_holders(self, value: Value) -> list[tuple[ast.ClassDef, str]]:
+        return [
+            (owner, str(key))
+            for (owner, key), values in self.interp.heap.items()
+            if isinstance(owner, ast.ClassDef) and value in values
+        ]
+
+    @cached_property
+    def roles(self) -> tuple[RoleFact, ...]:
+        named = [
+            ("module", self.models),
+            ("optimizer", self.optimizers),
+            ("scheduler", self.schedulers),
+            ("training loader", self.train_loaders),
+            ("evaluation loader", self.eval_loaders),
+        ]
+        found: list[RoleFact] = []
+        for role, values in named:
+            for value in values:
+                names = sorted(
+                    {n for _, n in self.holders(value)}
+                    | {f"self.{n}" for _, n in self.attribute_holders(value)}
+                )
+                line = line_of(site_of(value))
+                found.append(
+                    RoleFact(names[0] if names else "(unnamed)", role, line, self.evidence.get(value, ""))
+                )
+        return tuple(found)
+
+
+def _position(value: Value) -> tuple[int | str, ...]:
+    """Where a value was made, through which call, for which key, as what and of which class: every run lists them
+    alike."""
+    places = (getattr(value, "site", None), getattr(value, "via", None))
+    numbers = [getattr(place, name, 0) for place in places for name in ("lineno", "col_offset")]
+    of_class = getattr(getattr(value, "cls", None), "lineno", 0)
+    return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""), of_class)
+
+
+def understand(tree: ast.Module) -> Facts:
+    """What can be known of a script or a program. Its tree loses the annotations that say nothing new."""
+    _without_annotations(tree)
+    return Facts(tree, ScopeTable(tree))
+
+
+def _without_annotations(tree: ast.Module) -> None:
+    """`x: T = v` becomes `x = v` in place, but for the fields of classes: no rule needs to know both. One that names
+    a variable of its function stays, because the variable may go."""
+    nodes = statements(tree)
+    if not any(isinstance(node, ast.AnnAssign) for node in nodes):
+        return
+    table = ScopeTable(tree)
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            continue
+        for name in ("body", "orelse", "finalbody"):
+            suite = getattr(node, name, None)
+            if isinstance(suite, list):
+                suite[:] = [_plain(s, table.of_node[s]) if isinstance(s, ast.AnnAssign) else s for s in suite]
+
+
+def _plain(node: ast.AnnAssign, scope: Scope) -> ast.stmt:
+    if node.value is None or _names_a_variable(node.annotation, scope):
+        return node
+    return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def _names_a_variable(annotation: ast.expr, scope: Scope) -> bool:
+    names = (part.id for part in walk(annotation) if isinstance(part, ast.Name))
+    return any(found is not None and found.is_function for found in map(scope.resolve, names))

@@ -1,0 +1,284 @@
+"""What is known of a script's values, while it is interpreted and after: the state that every construct's meaning is
+read from and merged into. `infer` fills it.
+"""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from crosstrain_migrate.syntax.nodes import FunctionNode, fields_of
+from crosstrain_migrate.syntax.program import Region, links_of
+from crosstrain_migrate.syntax.reach import reaching_definitions
+from crosstrain_migrate.syntax.scopes import Scope, ScopeTable
+
+from . import torch_api as api
+from .batches import tensor_targets
+from .constants import Constants
+from .copies import Copies
+from .memory import ANY, Cell, Cells, Heap, Watch
+from .movers import moving_functions
+from .optional import Optional
+from .stars import star_names
+from .streams import generator_functions, sole_streams
+from .values import (
+    NOTHING,
+    UNKNOWN,
+    Class,
+    External,
+    Instance,
+    Parameters,
+    Sequence,
+    Shard,
+    Symbol,
+    Unknown,
+    Value,
+    Values,
+)
+from .widening import COVERABLE, CROWD, WIDEN_ABOVE, covered, is_attribute, widen
+from .wrappers import moving_wrappers
+
+_NOTHING_KNOWN: Values = frozenset()
+
+
+class Interpretation(ABC):
+    """The values of one script or program. `eval` finds what an expression may be; `of` says what was found."""
+
+    def __init__(
+        self,
+        tree: ast.Module,
+        table: ScopeTable,
+        may_look: bool = True,
+        assumed: Mapping[ast.AST, Values] | None = None,
+    ) -> None:
+        self.may_look = (
+            may_look  # whether a batch that is drawn early may be taken for a mere look at the data
+        )
+        self.assumed = assumed or {}  # by place: what the code around it says it is
+        self.tree = tree
+        self.table = table
+        self.links = links_of(tree)
+        self.reaching = reaching_definitions(table)
+        self.uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
+        for name, definitions in self.reaching.items():
+            for definition in definitions:
+                self.uses[definition].append(name)
+        self.assigned_attributes = _assigned_attributes(table)
+        self.constants = Constants(tree, table)
+        self.optional = Optional(table)
+        self.copies = Copies()
+        self.returned_parts: dict[ast.AST, list[ast.expr]] = {}  # as `context` finds them
+        self.stars = star_names(tree)
+        self.movers = moving_functions(table)
+        self.wrappers = moving_wrappers(table, self.movers)
+        self.generators = generator_functions(tree, table)
+        self.sole_streams = sole_streams(table, self.generators)
+        self.tensor_targets = tensor_targets(table, self.reaching)
+        self.modules_by_evidence = Cell()
+        self.touching: set[ast.AST] = set()  # functions that call a module or backward
+        # Known after the first fixpoint: methods of nn.Module classes, loops that run once a batch.
+        self.module_methods: set[ast.AST] = set()
+        self.in_modules: set[ast.AST] = set()  # what stands in these methods
+        self.batch_loops: set[ast.AST] = set()
+        self.batch_containers: frozenset[ast.AST] = frozenset()
+        self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
+        self.looks: frozenset[ast.For | ast.Call] = frozenset()  # whose batches are no process's share
+        self.found: dict[ast.AST, Values] | None = None  # what each expression may be, once that is known
+        self.reset()
+
+    def reset(self) -> None:
+        self.watch = Watch()
+        self.modules_by_evidence.readers.clear()
+        self.env: Cells[tuple[Scope, str]] = Cells(self.watch)
+        self.definitions: Cells[ast.AST] = Cells(self.watch)
+        self.heap = Heap(self.watch)
+        self.returns: Cells[ast.AST] = Cells(self.watch)
+        self.yields: Cells[ast.AST] = Cells(self.watch)
+        self.values: Cells[ast.AST] = Cells(self.watch)
+        self.iterations: Cells[ast.AST] = Cells(self.watch)
+        self.call_sites: dict[ast.AST, set[ast.Call]] = defaultdict(set)
+        self.escaped: set[ast.AST] = set()  # functions used as values, not only called
+        self.iterated: set[ast.AST] = set()  # `__iter__` of objects that loops go over
+        self.changed = False
+        self.run_orphans = False
+
+    @abstractmethod
+    def eval(self, node: ast.expr) -> Values:
+        """What `node` may be now; remembers it for `of`."""
+
+    def merge(self, target: Cell, new: Iterable[Value]) -> None:
+        if target.issuperset(new):
+            return
+        fresh = [
+            value
+            for value in new
+            if value not in target
+            and not (value.__class__ in COVERABLE and covered(value, target, self.heap))
+        ]
+        if len(target) + len(fresh) > CROWD:
+            fresh = [value for value in fresh if not is_attribute(value)] or [*UNKNOWN - target]
+            fresh = self._as_one(target, fresh)
+        if not fresh:
+            return
+        target.update(fresh)
+        if len(target) > WIDEN_ABOVE:
+            widen(target)
+        if target.readers:
+            self.watch.changed(target.readers)
+        self.changed = True
+
+    def _as_one(self, target: Cell, fresh: list[Value]) -> list[Value]:
+        """Where a value may be one of ever so many containers, they become one: each pass would go through all of them
+        at every use."""
+        sites = [value.site for value in (*target, *fresh) if isinstance(value, Sequence)]
+        if len(sites) <= CROWD:
+            return fresh
+        joined = Sequence(self.heap.join(sites))
+        target.difference_update([v for v in target if isinstance(v, Sequence) and v != joined])
+        return [v for v in fresh if not isinstance(v, Sequence)] + [joined] * (joined not in target)
+
+    def store(self, owner: ast.AST, key: object, values: Iterable[Value]) -> None:
+        """Records what the object made at `owner` may hold under `key`: an attribute, a key or a position."""
+        self.merge(self.heap.cell((owner, key)), values)
+
+    def bind(self, scope: Scope, name: str, values: Iterable[Value], node: ast.AST) -> None:
+        """Records a binding of `name`, made at `node`."""
+        values = frozenset(values)
+        self.merge(self.env.cell((scope, name)), values)
+        self.merge(self.definitions.cell(node), values)
+
+    def bind_argument(self, scope: Scope, argument: ast.arg, values: Iterable[Value]) -> None:
+        self.bind(scope, argument.arg, values, argument)
+
+    def merge_calls(self, function: FunctionNode, call: ast.Call) -> None:
+        if call not in self.call_sites[function]:
+            self.call_sites[function].add(call)
+            self.changed = True
+
+    def of(self, node: ast.AST) -> Values:
+        """What `node` may be, as of the last pass."""
+        if self.found is not None:
+            return self.found.get(node, _NOTHING_KNOWN)
+        return frozenset(self.values.get(node, ()))
+
+    def is_module(self, value: Value) -> bool:
+        """Whether `value` is a torch.nn.Module: by class, by base class, or because an optimizer got its parameters."""
+        if isinstance(value, External):
+            return api.is_module_class(value.path) or self._is_module_by_evidence(value)
+        return isinstance(value, Instance) and (
+            self.inherits(value.cls, api.MODULE_BASES) or self._is_module_by_evidence(value)
+        )
+
+    def _is_module_by_evidence(self, value: Value) -> bool:
+        self.watch.read(self.modules_by_evidence.readers)
+        return value in self.modules_by_evidence
+
+    def note_modules(self, values: set[Value]) -> None:
+        """An optimizer, or something like one, was given their parameters."""
+        if not values <= self.modules_by_evidence:
+            self.modules_by_evidence |= values
+            self.watch.changed(self.modules_by_evidence.readers)
+
+    def is_loader(self, value: Value) -> bool:
+        if isinstance(value, External):
+            return api.is_loader_class(value.path)
+        return isinstance(value, Instance) and self.inherits(value.cls, api.LOADERS)
+
+    def inherits(
+        self, cls: ast.ClassDef, bases: frozenset[str], seen: frozenset[ast.AST] = frozenset()
+    ) -> bool:
+        for base in self.bases(cls):
+            if isinstance(base, Symbol) and (base.path in bases):
+                return True
+            if isinstance(base, Symbol) and bases is api.MODULE_BASES and api.is_module_class(base.path):
+                return True
+            if isinstance(base, Symbol) and bases is api.LOADERS and api.is_loader_class(base.path):
+                return True
+            if (
+                isinstance(base, Symbol)
+                and bases is api.OPTIMIZER_BASES
+                and api.is_optimizer_class(base.path)
+            ):
+                return True
+            if (
+                isinstance(base, Class)
+                and base.node not in seen
+                and self.inherits(base.node, bases, seen | {cls})
+            ):
+                return True
+        return False
+
+    def bases(self, cls: ast.ClassDef) -> list[Value]:
+        return [value for base in cls.bases for value in self.of(base) or self.eval(base)]
+
+    def element(self, value: Value, index: object = ANY) -> Values:
+        """What `value[index]` (or unpacking position `index`) may be."""
+        if isinstance(value, Sequence):
+            found = set(self.heap.get((value.site, ANY), ()))
+            if index is ANY:
+                found.update(*(self.heap[key] for key in self.heap.keys_of(value.site)))
+            else:
+                found |= self.heap.get((value.site, index), set())
+            return frozenset(found) or NOTHING
+        if isinstance(value, Shard):
+            if value.kind == "shape":
+                return (
+                    frozenset({Shard("count", value.loader, value.origins)}) if index in {0, ANY} else UNKNOWN
+                )
+            return (
+                frozenset({Shard("rows", value.loader, value.origins, value.host)})
+                if value.kind == "batch"
+                else frozenset({value})
+            )
+        if isinstance(value, Parameters):
+            return frozenset({value})
+        if isinstance(value, Instance) and isinstance(index, int):
+            names = fields_of(value.cls)
+            if index < len(names):
+                return frozenset(self.heap.get((value.cls, names[index]), ())) or NOTHING
+        return UNKNOWN
+
+    def linked(self, node: ast.AST, level: int, dotted: str) -> str | None:
+        """The linked file (or folder of such) that an import means."""
+        region = self.table.of_node[node].file
+        return self.links.find(region, level, dotted) if isinstance(region, Region) else None
+
+    def loaders_of(self, values: Values) -> set[Value]:
+        """The loaders that shards among `values`, or in tuples and dicts among them, come from."""
+        inner = {e for v in values if isinstance(v, Sequence) for e in self.element(v)}
+        return {v.loader for v in values | inner if isinstance(v, Shard)}
+
+    def method(self, cls: ast.ClassDef, name: str) -> FunctionNode | None:
+        for statement in cls.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
+                return statement
+        for base in self.bases(cls):
+            if isinstance(base, Class) and base.node is not cls:
+                found = self.method(base.node, name)
+                if found is not None:
+                    return found
+        return None
+
+    def is_made_in(self, value: Value, function: ast.AST) -> bool:
+        """Whether `value` is a loader or a model that `function` makes, and not one that it was given."""
+        if not isinstance(value, External) or not (self.is_loader(value) or self.is_module(value)):
+            return False
+        return self.table.function_around(value.site if value.via is None else value.via) is function
+
+    def supposed(self, place: ast.AST, found: Values) -> Values:
+        """What was found at a place, with what is assumed there in place of what is not known."""
+        assumed = self.assumed.get(place)
+        if assumed is None:
+            return found
+        rows = any(isinstance(v, Shard) and v.kind == "rows" for v in assumed)
+        left_out = (Unknown, External, Shard) if rows else (Unknown, External)
+        return assumed | {v for v in found if not isinstance(v, left_out)}
+
+
+def _assigned_attributes(table: ScopeTable) -> frozenset[str]:
+    """Attribute names that the script assigns anywhere: reading one waits until its value is known."""
+    return frozenset(
+        n.attr for n in table.parents if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+    )

@@ -1,0 +1,115 @@
+"""What outlives a batch: accumulators, containers and variables that later batches read.
+
+The rules make such a value global at the place where it leaves its batch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import replace
+
+from . import torch_api as api
+from .interpretation import Interpretation
+from .regions import batch_loop_around, in_module
+from .values import Shard, Symbol, Value, Values
+
+
+def outlives(interp: Interpretation, target: ast.expr, at: ast.stmt) -> bool:
+    """Whether `target` was there before this batch: an accumulator, an attribute, an outer container."""
+    if in_module(interp, at):
+        return False
+    if isinstance(target, ast.Subscript | ast.Attribute):
+        return not any(isinstance(v, Shard) for v in interp.of(target.value))
+    loop = batch_loop_around(interp, at)
+    if isinstance(target, ast.Name) and _is_of_outer_scope(interp, target):
+        return True
+    if loop is None or not isinstance(target, ast.Name):
+        return False
+    reaching = interp.reaching.get(target, frozenset())
+    return any(not interp.table.is_inside(d, loop) for d in reaching) or not reaching
+
+
+def _is_of_outer_scope(interp: Interpretation, name: ast.Name) -> bool:
+    """Declared `global` or `nonlocal`: the variable outlives the function, and every batch."""
+    scope = interp.table.of_node[name]
+    return name.id in scope.globals or name.id in scope.nonlocals
+
+
+def accumulated(interp: Interpretation, node: ast.Assign) -> ast.expr | None:
+    """`x` of `total = total + x`, `sums[k] = sums.get(k, 0) + x` or `total = torch.cat([total, x])`, where what is
+    added to outlives the batch."""
+    value, target = node.value, node.targets[0]
+    if isinstance(value, ast.Call) and isinstance(target, ast.Name):
+        return _appended(interp, value, target.id, node)
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return None
+    for read, other in ((value.left, value.right), (value.right, value.left)):
+        if _reads(read, target) and outlives(interp, read if isinstance(read, ast.Name) else target, node):
+            return other
+    return None
+
+
+def _reads(read: ast.expr, target: ast.expr) -> bool:
+    """Whether `read` is what `target` held before: it itself, or `d.get(k, 0)` of `d[k]`."""
+    if isinstance(target, ast.Subscript) and isinstance(read, ast.Call) and read.args:
+        asked = f"{ast.unparse(target.value)}.get"
+        return ast.unparse(read.func) == asked and ast.unparse(read.args[0]) == ast.unparse(target.slice)
+    if not isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
+        return False
+    return type(read) is type(target) and ast.unparse(read) == ast.unparse(target)
+
+
+def carried(interp: Interpretation, node: ast.Assign) -> bool:
+    """`previous = loss.detach()`, read when the next batch is at work: kept as the number of all processes."""
+    target, loop = node.targets[0], batch_loop_around(interp, node)
+    kinds = {v.kind for v in interp.of(node.value) if isinstance(v, Shard)}
+    if not isinstance(target, ast.Name) or loop is None or not kinds or not kinds <= {"mean", "sum"}:
+        return False
+    return any(
+        name.lineno < node.lineno and interp.table.is_inside(name, loop)
+        for name in interp.uses.get(target, ())
+    )
+
+
+def _appended(interp: Interpretation, call: ast.Call, name: str, node: ast.Assign) -> ast.expr | None:
+    joins = {v.path.rsplit(".", 1)[-1] for v in interp.of(call.func) if isinstance(v, Symbol)} & api.JOINS
+    if not joins or not call.args:
+        return None
+    first = call.args[0]
+    parts = first.elts if isinstance(first, ast.Tuple | ast.List) else call.args[:2]
+    if len(parts) != 2 or not isinstance(parts[0], ast.Name) or parts[0].id != name:
+        return None
+    return parts[1] if outlives(interp, parts[0], node) else None
+
+
+def kept(interp: Interpretation, values: Values, site: ast.AST, at: ast.AST) -> Values:
+    """What a container made at `site` holds after `values` were put into it at `at`."""
+    return values if within_batch(interp, site, at) else as_kept(values)
+
+
+def within_batch(interp: Interpretation, site: ast.AST, at: ast.AST) -> bool:
+    """Whether a container made at `site` lives no longer than the batch (or the call) that `at` belongs to."""
+    if in_module(interp, at):
+        return True
+    around = interp.table.parents.get(site)
+    if isinstance(around, ast.Call) and ast.unparse(around.func).endswith(".setdefault"):
+        return False  # it goes into a container that is older
+    loop = batch_loop_around(interp, at)
+    if loop is not None:
+        return interp.table.is_inside(site, loop)
+    function = interp.table.function_around(at)
+    return (
+        function is not None
+        and function is interp.table.function_around(site)
+        and not _loops_over_batches(interp, function)
+    )
+
+
+def _loops_over_batches(interp: Interpretation, function: ast.AST) -> bool:
+    return any(interp.table.is_inside(loop, function) for loop in interp.batch_loops)
+
+
+def as_kept(values: Iterable[Value]) -> Values:
+    """Values that leave their batch: the rules make them global at that place, so they are read like Python numbers."""
+    return frozenset(replace(v, host=True) if isinstance(v, Shard) else v for v in values)

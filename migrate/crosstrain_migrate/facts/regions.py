@@ -1,0 +1,70 @@
+"""Where in a script the model runs: the loops that run once a batch, and the functions and methods that touch a model."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from .interpretation import Interpretation
+from .values import Member, code_of
+
+
+def batch_loop_around(interp: Interpretation, node: ast.AST) -> ast.AST | None:
+    """The innermost batch loop around `node` in its own function."""
+    for around in interp.table.ancestors(node):
+        if around in interp.batch_loops:
+            return around
+        if around in interp.table.scopes:
+            return None
+    return None
+
+
+def in_module(interp: Interpretation, node: ast.AST) -> bool:
+    """Whether `node` stands in a method of an nn.Module."""
+    return node in interp.in_modules
+
+
+def in_mover(interp: Interpretation, node: ast.AST) -> bool:
+    """Whether `node` stands in a function that moves what it is given, and does nothing else with it, or in a class
+    that wraps a loader to do so."""
+    if not interp.movers and not interp.wrappers:
+        return False
+    function = interp.table.function_around(node)
+    cls = interp.table.parents.get(function) if function is not None else None
+    return function in interp.movers or (cls is not None and cls in interp.wrappers)
+
+
+def loop_of(interp: Interpretation, node: ast.AST) -> ast.AST | None:
+    """The loop that runs once a batch of what `node` iterates: itself, or the one around `next(batches)`."""
+    if isinstance(node, ast.For | ast.AsyncFor) or not isinstance(node, ast.Call):
+        return node if isinstance(node, ast.For | ast.AsyncFor) else None
+    for around in interp.table.ancestors(node):
+        if isinstance(around, ast.For | ast.AsyncFor | ast.While):
+            return around
+        if around in interp.table.scopes:
+            break
+    return None
+
+
+def functions_that_run_a_model(interp: Interpretation) -> set[ast.AST]:
+    """The functions that (through any depth of calls) call a module or backward."""
+    direct: set[ast.AST] = set()
+    callers: dict[ast.AST, set[ast.AST]] = defaultdict(set)
+    for node in interp.table.parents:
+        if not isinstance(node, ast.Call):
+            continue
+        around = next((a for a in interp.table.ancestors(node) if a in interp.table.scopes), interp.tree)
+        for value in interp.of(node.func):
+            if interp.is_module(value) or (isinstance(value, Member) and value.name == "backward"):
+                direct.add(around)
+            target = code_of(value)
+            if target is not None:
+                callers[target].add(around)
+    work = list(direct)
+    touching = set(direct)
+    while work:
+        for caller in callers[work.pop()]:
+            if caller not in touching:
+                touching.add(caller)
+                work.append(caller)
+    return touching

@@ -1,0 +1,180 @@
+"""What each kind of statement does to what the interpreter knows: bindings, loops, returns."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from crosstrain_migrate.syntax.program import LOCAL
+from crosstrain_migrate.syntax.walks import children
+
+from . import attributes, lifetimes
+from . import torch_api as api
+from .assignment import assign
+from .expressions import combine
+from .interpretation import Interpretation
+from .iteration import iterate
+from .values import UNKNOWN, Class, Function, Shard, Symbol, Values
+
+
+def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
+    for statement in body:
+        if statement in interp.constants.dead:
+            continue
+        if statement in interp.watch.settled:
+            for name in _SUITES.get(type(statement), ()):
+                for suite in _suites(getattr(statement, name)):
+                    run_body(interp, suite)
+            continue
+        outer = interp.watch.enter(statement)
+        _EFFECTS.get(type(statement), _run_parts)(interp, statement)
+        interp.watch.leave(outer)
+
+
+def _run_parts(interp: Interpretation, node: ast.AST) -> None:
+    """Anything without meaning of its own: evaluate its expressions, run its suites."""
+    for child in children(node):
+        if isinstance(child, ast.expr):
+            interp.eval(child)
+        elif isinstance(child, ast.stmt):
+            run_body(interp, [child])
+        elif isinstance(child, ast.withitem):
+            _with_item(interp, child)
+        elif isinstance(child, ast.ExceptHandler | ast.match_case):
+            _run_parts(interp, child)
+
+
+def _with_item(interp: Interpretation, item: ast.withitem) -> None:
+    values = interp.eval(item.context_expr)
+    if item.optional_vars is not None:
+        assign(interp, item.optional_vars, values)
+
+
+def _define_function(interp: Interpretation, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    for decorator in node.decorator_list:
+        interp.eval(decorator)
+    interp.bind(interp.table.of_node[node], node.name, {Function(node)}, node)
+
+
+def _define_class(interp: Interpretation, node: ast.ClassDef) -> None:
+    for base in node.bases:
+        interp.eval(base)
+    for decorator in node.decorator_list:  # `@register("net")` puts the class into a dict of models
+        for function in (v.node for v in interp.eval(decorator) if isinstance(v, Function)):
+            parameters = [*function.args.posonlyargs, *function.args.args]
+            if parameters:
+                interp.bind_argument(interp.table.scopes[function], parameters[0], {Class(node)})
+    interp.bind(interp.table.of_node[node], node.name, {Class(node)}, node)
+
+
+def _import(interp: Interpretation, node: ast.Import) -> None:
+    scope = interp.table.of_node[node]
+    for alias in node.names:
+        name = alias.asname or alias.name.split(".")[0]
+        path = alias.name if alias.asname else name
+        linked = interp.linked(node, 0, path)
+        interp.bind(scope, name, {Symbol(path) if linked is None else Symbol(LOCAL + linked)}, alias)
+
+
+def _import_from(interp: Interpretation, node: ast.ImportFrom) -> None:
+    scope = interp.table.of_node[node]
+    linked = interp.linked(node, node.level, node.module or "")
+    prefix = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if alias.name == "*":
+            continue
+        if linked is not None:
+            values = attributes.of_file(interp, linked, alias.name)
+        else:
+            values = frozenset({Symbol(api.canonical(f"{prefix}.{alias.name}"))})
+        interp.bind(scope, alias.asname or alias.name, values, alias)
+
+
+def _assign(interp: Interpretation, node: ast.Assign) -> None:
+    values = interp.eval(node.value)
+    if lifetimes.accumulated(interp, node) is not None or lifetimes.carried(interp, node):
+        values = lifetimes.as_kept(values)
+    for target in node.targets:
+        assign(interp, target, values)
+
+
+def _assign_annotated(interp: Interpretation, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+        assign(interp, node.target, interp.eval(node.value))
+
+
+def _augment(interp: Interpretation, node: ast.AugAssign) -> None:
+    """`total += x` makes `total` what `x` is: its start value is a constant as far as shares go."""
+    values = interp.eval(node.value)
+    before = _before_augmentation(interp, node)
+    shards = frozenset(v for v in before if isinstance(v, Shard))
+    if isinstance(node.op, ast.Add | ast.Sub) and not shards:
+        result = values | before
+    else:
+        result = combine(node.op, shards or before, values, node)
+    assign(
+        interp,
+        node.target,
+        lifetimes.as_kept(result) if lifetimes.outlives(interp, node.target, node) else result,
+    )
+
+
+def _before_augmentation(interp: Interpretation, node: ast.AugAssign) -> Values:
+    """What the target was before `node` changed it."""
+    if isinstance(node.target, ast.Name):
+        reaching = interp.reaching.get(node.target, frozenset())
+        return frozenset(v for d in reaching for v in interp.definitions[d])
+    return interp.eval(node.target)
+
+
+def _for(interp: Interpretation, node: ast.For | ast.AsyncFor) -> None:
+    items = iterate(interp, interp.eval(node.iter), node)
+    assign(interp, node.target, items)
+    run_body(interp, node.body)
+    run_body(interp, node.orelse)
+
+
+def _return(interp: Interpretation, node: ast.Return) -> None:
+    values = interp.eval(node.value) if node.value is not None else UNKNOWN
+    function = interp.table.function_around(node)
+    if function is not None:
+        interp.merge(interp.returns.cell(function), values)
+
+
+# The fields with the suites that belong to a statement of this scope, in the order in which they stand.
+_SUITES: dict[type[ast.stmt], tuple[str, ...]] = {
+    ast.If: ("body", "orelse"),
+    ast.For: ("body", "orelse"),
+    ast.AsyncFor: ("body", "orelse"),
+    ast.While: ("body", "orelse"),
+    ast.With: ("body",),
+    ast.AsyncWith: ("body",),
+    ast.Try: ("body", "handlers", "orelse", "finalbody"),
+    ast.Match: ("cases",),
+}
+if sys.version_info >= (3, 11):
+    _SUITES[ast.TryStar] = _SUITES[ast.Try]
+
+
+def _suites(field: list[Any]) -> list[list[ast.stmt]]:
+    """A suite itself, or those of handlers and cases."""
+    if field and isinstance(field[0], ast.ExceptHandler | ast.match_case):
+        return [part.body for part in field]
+    return [field] if field else []
+
+
+_EFFECTS: dict[type[ast.stmt], Callable[[Interpretation, Any], None]] = {
+    ast.FunctionDef: _define_function,
+    ast.AsyncFunctionDef: _define_function,
+    ast.ClassDef: _define_class,
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+    ast.Assign: _assign,
+    ast.AnnAssign: _assign_annotated,
+    ast.AugAssign: _augment,
+    ast.For: _for,
+    ast.AsyncFor: _for,
+    ast.Return: _return,
+}

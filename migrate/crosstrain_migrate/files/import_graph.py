@@ -1,0 +1,281 @@
+"""Which files of its own project a file imports. Found by text and on disk: nothing is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from crosstrain_migrate.syntax.problems import UNPARSABLE
+from crosstrain_migrate.syntax.program import MARKER, tree_of
+from crosstrain_migrate.syntax.suppress import skips_file
+
+from .reading import read
+from .search_path import added_folders
+from .sources import Source, Unusable
+
+Roots = tuple[Path, ...]  # the folders that Python looks into for an absolute import, in this order
+Statement = tuple[int, str, tuple[str, ...]]  # level, dotted module, names asked of it
+
+# What marks the top folder of a project; absolute imports are looked up no higher.
+_TOPS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
+# Never taken for a part of the project, even where a checkout of it lies around the script.
+_FOREIGN = frozenset(
+    {
+        *(
+            "torch",
+            "torchvision",
+            "torchaudio",
+            "torchtext",
+            "torchdata",
+            "numpy",
+            "scipy",
+            "sklearn",
+            "pandas",
+        ),
+        *("accelerate", "crosstrain", "transformers", "datasets", "timm", "lightning", "ignite", "fastai"),
+    }
+)
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+(?P<dots>\.*)(?P<module>[\w.]*)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|[^\n#;]*)"
+    rb"|import[ \t]+(?P<modules>[\w., \t]+))",
+    re.M,
+)
+_NAME = re.compile(rb"[A-Za-z_]\w*(?:[ \t]+as[ \t]+\w+)?|\*")
+_PACKAGE = "__init__.py"
+_join = os.path.join  # joining Paths takes longer than asking the file system about the result
+_SCRIPT = re.compile(rb"^(?:if[ \t(]+__name__\b|(?:for|while|with)[ \t(]|[A-Za-z_][\w.]*\()", re.M)
+
+
+def mentioned(data: bytes) -> set[str]:
+    """Every part of a name that import statements say: `from a.b import c` says three, and `from . import c` two: the
+    package's own is empty."""
+    return {part for _, module, names in _imports(data) for part in (*module.split("."), *names)}
+
+
+def is_script(data: bytes) -> bool:
+    """Whether a file does something when it is run: it calls something at its top level."""
+    return _SCRIPT.search(data) is not None
+
+
+class Disk:
+    """What is a file and what a folder, by path: the file system is asked about each path once."""
+
+    def __init__(self) -> None:
+        self._modes: dict[str, int] = {}
+
+    def is_file(self, path: str) -> bool:
+        return stat.S_ISREG(self._mode(path))
+
+    def is_folder(self, path: str) -> bool:
+        return stat.S_ISDIR(self._mode(path))
+
+    def exists(self, path: str) -> bool:
+        return self._mode(path) != 0
+
+    def _mode(self, path: str) -> int:
+        mode = self._modes.get(path)
+        if mode is None:
+            mode = self._modes[path] = _mode(path)
+        return mode
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 (a Path costs more than the answer)
+    except (OSError, ValueError):
+        return 0
+
+
+class ImportGraph:
+    """Which file of a project imports which, for every script of a run.
+
+    Each file is read, parsed and searched for imports once, each import looked up once for every list of folders that
+    scripts look into.
+    """
+
+    def __init__(self, sources: Iterable[Source] = ()) -> None:
+        self._sources: dict[Path, Source | None] = {source.target: source for source in sources}
+        self._disk = Disk()
+        self._roots: dict[Path, tuple[Path, ...]] = {}
+        self._statements: dict[Path, list[Statement]] = {}
+        self._added: dict[Path, tuple[Path, ...]] = {}
+        self._imported: dict[tuple[Path, Roots], list[Path]] = {}
+        self._links: dict[Path, bool] = {}
+
+    def roots(self, folder: Path) -> tuple[Path, ...]:
+        """The folder of a script, which Python looks into first, and the folders above it up to the project's top."""
+        found = self._roots.get(folder)
+        if found is None:
+            found = self._roots[folder] = _roots(folder, self._disk)
+        return found
+
+    def added(self, source: Source) -> tuple[Path, ...]:
+        """The folders that a file adds to `sys.path`."""
+        found = self._added.get(source.target)
+        if found is None:
+            named = map(Path, added_folders(source.text, source.target)) if b"sys.path" in source.code else ()
+            found = self._added[source.target] = tuple(p for p in named if self._disk.is_folder(str(p)))
+        return found
+
+    def imported(self, source: Source, roots: Roots) -> list[Path]:
+        """The files that `source` imports itself where Python looks into `roots`, packages' `__init__.py` included."""
+        key = (source.target, roots)
+        found = self._imported.get(key)
+        if found is None:
+            found = self._imported[key] = self._looked_up(source, roots)
+        return found
+
+    def _looked_up(self, source: Source, roots: Roots) -> list[Path]:
+        statements = self._statements.get(source.target)
+        if statements is None:
+            statements = self._statements[source.target] = list(dict.fromkeys(_imports(source.code)))
+        found: dict[str, None] = {}
+        for level, module, names in statements:
+            base = self._base(source.target, roots, level, module)
+            if base is not None:
+                found.update(dict.fromkeys(_chain(base, module, names, self._disk)))
+        found.pop(str(source.target), None)
+        return [Path(path) for path in found]
+
+    def _base(self, target: Path, roots: Roots, level: int, module: str) -> str | None:
+        """The folder that `module` is looked up in."""
+        if level:
+            return str(target.parents[level - 1]) if level <= len(target.parents) else None
+        top = module.split(".")[0]
+        if top in _FOREIGN:
+            return None
+        # A module of the standard library is shadowed by what stands beside the script, and by nothing else.
+        for root in map(str, roots[:1] if top in sys.stdlib_module_names else roots):
+            place = _join(root, top)
+            if self._disk.is_file(f"{place}.py") or self._disk.is_folder(place):
+                return root
+        return None
+
+    def source(self, path: Path, script: Source) -> Source | None:
+        """A file that `script` imports; None where it cannot be used."""
+        if path == script.target:
+            return script
+        if path not in self._sources:
+            try:
+                shown = Path(os.path.relpath(path, script.target.parent))
+                self._sources[path] = read(_normal(script.path.parent / shown))
+            except Unusable:
+                self._sources[path] = None  # Python will say so when the script is run
+        return self._sources[path]
+
+    def links(self, source: Source) -> bool:
+        """Whether a file can be a part of a program."""
+        found = self._links.get(source.target)
+        if found is None:
+            found = self._links[source.target] = not skips_file(source.text) and _parses(source.text)
+        return found
+
+
+class Project:
+    """The files around one script. `roots` are the folders absolute imports are looked up in.
+
+    `noticed` is told of each file as soon as it is found, and may raise to end the search.
+    """
+
+    def __init__(
+        self, script: Source, graph: ImportGraph, noticed: Callable[[Source], None] = lambda _: None
+    ) -> None:
+        self.script = script
+        self._graph = graph
+        self._noticed = noticed
+        self.roots = graph.roots(script.target.parent)
+        self._look_into(graph.added(script))
+
+    @cached_property
+    def files(self) -> list[Source]:
+        """The script's local imports in the order in which they run, and the script."""
+        found: dict[Path, None] = {}
+        self._follow(self.script, found, set())
+        sources = (self._graph.source(path, self.script) for path in found)
+        return [source for source in sources if source is not None]
+
+    def _follow(self, source: Source, found: dict[Path, None], begun: set[Path]) -> None:
+        begun.add(source.target)
+        self._noticed(source)
+        self._look_into(self._graph.added(source))
+        roots: Roots = ()
+        while roots != self.roots:  # a file that is imported may add folders for the ones below it
+            roots = self.roots
+            for target in self.imported(source):
+                inner = self._graph.source(target, self.script)
+                if inner is not None and inner.target not in begun:
+                    self._follow(inner, found, begun)
+        found[source.target] = None
+
+    def _look_into(self, folders: Roots) -> None:
+        self.roots = (*self.roots, *(folder for folder in folders if folder not in self.roots))
+
+    def imported(self, source: Source) -> list[Path]:
+        return self._graph.imported(source, self.roots)
+
+
+def _parses(text: str) -> bool:
+    if MARKER in text:
+        return False
+    try:
+        tree_of(text)
+    except UNPARSABLE:
+        return False
+    return True
+
+
+def _normal(path: Path) -> Path:
+    return Path(os.path.normpath(path))
+
+
+def _roots(folder: Path, disk: Disk) -> tuple[Path, ...]:
+    folders = [folder, *folder.parents]
+    top = next(
+        (n for n, one in enumerate(folders[:6]) if any(disk.exists(_join(str(one), name)) for name in _TOPS)),
+        0,
+    )
+    package = 0
+    while disk.is_file(_join(str(folders[package]), _PACKAGE)) and package + 1 < len(folders):
+        package += 1
+    return tuple(folders[: max(top, package) + 1])
+
+
+def _imports(data: bytes) -> Iterator[Statement]:
+    """(level, dotted module, names asked of it) of every import statement."""
+    for match in _IMPORT.finditer(data):
+        if match["modules"] is not None:
+            for part in match["modules"].split(b","):
+                words = part.split()
+                if words:
+                    yield 0, words[0].decode(), ()
+            continue
+        names = tuple(found.split()[0].decode() for found in _NAME.findall(match["names"]))
+        yield len(match["dots"]), match["module"].decode(), names
+
+
+def _chain(base: str, module: str, names: Sequence[str], disk: Disk) -> Iterator[str]:
+    """The files that importing `names` from `module` below `base` runs."""
+    folder = base
+    for part in filter(None, module.split(".")):
+        package, inner = _join(folder, _PACKAGE), _join(folder, part)
+        if folder != base and disk.is_file(package):
+            yield package
+        if disk.is_file(f"{inner}.py") and not disk.is_file(_join(inner, _PACKAGE)):
+            yield f"{inner}.py"
+            return
+        folder = inner
+    if not disk.is_folder(folder):
+        return
+    package = _join(folder, _PACKAGE)
+    if (module or folder == base) and disk.is_file(package):
+        yield package
+    for inner in (_join(folder, name) for name in names):
+        if disk.is_file(f"{inner}.py"):
+            yield f"{inner}.py"
+        elif disk.is_file(_join(inner, _PACKAGE)):
+            yield _join(inner, _PACKAGE)

@@ -1,0 +1,203 @@
+"""Scripts of several files: each is migrated together with what it imports from its own project, all or nothing.
+
+A file that several scripts import is changed once, and only in a way that is right for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crosstrain_migrate.facts.may_train import may_train
+from crosstrain_migrate.outcome import Migrated
+from crosstrain_migrate.results import FileResult
+from crosstrain_migrate.syntax import program
+from crosstrain_migrate.syntax.suppress import skips_file
+
+from .import_graph import ImportGraph, Project, is_script
+from .progress import Progress
+from .sources import Source
+
+# Beyond these a script is understood without its imports: a library's internals are not what trains.
+MOST_FILES, MOST_BYTES = 40, 400_000
+
+
+class Linked(Source):
+    """A program in the place of its script: a text that is written to no file."""
+
+    def encode(self, text: str) -> bytes:
+        return text.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is migrated at once: a file, or a script (the last of `files`) with what it imports."""
+
+    files: tuple[Source, ...]
+    whole: Source
+
+    def split(self, done: Migrated) -> list[Migrated]:
+        """The result of `whole`, file by file."""
+        if len(self.files) == 1:
+            return [done]
+        return _split(self.files, done.result)
+
+
+def units(sources: Iterable[Source], progress: Progress | None = None) -> list[Unit]:
+    """The scripts among `sources` with their imports, and the files that belong to no script."""
+    listed = list(sources)
+    graph = ImportGraph(listed)
+    counted = (
+        progress.over(listed, f"imports of {{}} of {len(listed)} files followed") if progress else listed
+    )
+    programs = {source.target: one for source in counted if (one := _program(source, graph)) is not None}
+    importers = Counter(file.target for one in programs.values() for file in one.files[:-1])
+    shared = frozenset(target for target, scripts in importers.items() if scripts > 1)
+    found = {target: one.linked(shared) for target, one in programs.items()}
+    covered = set(importers)
+    return [
+        found.get(source.target) or Unit((source,), source)
+        for source in listed
+        if source.target in found or source.target not in covered or _trains_alone(source)
+    ]
+
+
+def _trains_alone(source: Source) -> bool:
+    return _runs(source) and may_train(source.data)
+
+
+def _runs(source: Source) -> bool:
+    return source.is_cells or is_script(source.data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A script (the last of `files`) with what it imports."""
+
+    files: tuple[Source, ...]
+    roots: tuple[Path, ...]
+
+    def linked(self, shared: frozenset[Path]) -> Unit:
+        top = self.roots[-1]  # so that a package's modules have one name, however they are imported
+
+        def under(path: Path) -> str:
+            return os.path.relpath(path, top).replace(os.sep, "/")
+
+        source = self.files[-1]
+        text = program.link(
+            ((under(file.target), file.text) for file in self.files),
+            tuple(map(under, self.roots)),
+            frozenset(map(under, shared)),
+        )
+        return Unit(self.files, Linked(source.path, source.target, source.data, text, source.encoding))
+
+
+def _program(source: Source, graph: ImportGraph) -> _Program | None:
+    """The program of a script that trains, itself or in what it imports; None for anything else."""
+    if not _runs(source) or skips_file(source.text):
+        return None
+    project = Project(source, graph, _Limit(source, graph).count)
+    if not project.imported(source):
+        return None
+    try:
+        files = [file for file in project.files if file is source or graph.links(file)]
+    except _TooLarge:
+        return None
+    if len(files) == 1:
+        return None
+    # A module with the loop in it need not name torch itself.
+    if not may_train(b"\n".join(file.code for file in files)) or not graph.links(source):
+        return None
+    return _Program(tuple(files), project.roots)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _Limit:
+    """Ends the search for a script's files at the first one that is too many."""
+
+    def __init__(self, script: Source, graph: ImportGraph) -> None:
+        self._script = script
+        self._graph = graph
+        self._files = self._bytes = 0
+
+    def count(self, file: Source) -> None:
+        if file is not self._script and not self._graph.links(file):
+            return
+        self._files += 1
+        self._bytes += len(file.code)
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+            raise _TooLarge
+
+
+# -- from one result to each file's own ----------------------------------------------------------------------
+
+
+def _split(files: tuple[Source, ...], result: FileResult) -> list[Migrated]:
+    places = _Places(files, result.before)
+    after = program.parts(result.after)
+    found = []
+    for number, file in enumerate(files):
+        script = number == len(files) - 1
+        own = FileResult(
+            file.path,
+            file.text,
+            after[number].own_text,
+            changes=tuple(
+                replace(one, line=places.line(one.line), reason=places.spoken(one.reason, number))
+                for one in result.changes
+                if places.file(one.line) == number
+            ),
+            findings=tuple(
+                replace(
+                    one,
+                    line=places.line(one.line),
+                    reason=places.spoken(one.reason, number),
+                    remedy=places.spoken(one.remedy, number),
+                )
+                for one in result.findings
+                if places.file(one.line) == number
+            ),
+            roles=tuple(
+                replace(one, line=places.line(one.line), evidence=places.spoken(one.evidence, number))
+                for one in result.roles
+                if places.file(one.line) == number
+            ),
+            trains=script and result.trains,
+            extras=result.extras if script else {},
+        )
+        found.append(Migrated(file, own))
+    return found
+
+
+class _Places:
+    """Lines of a program as lines of its files."""
+
+    def __init__(self, files: tuple[Source, ...], text: str) -> None:
+        self._files = files
+        self._parts = program.parts(text)
+        self._names = [part.path for part in self._parts]
+
+    def file(self, line: int) -> int:
+        """The number of the file that `line` is in; a marker belongs to the file it begins."""
+        return max(0, sum(part.first - 1 <= line for part in self._parts) - 1)
+
+    def line(self, line: int) -> int:
+        return max(1, line - self._parts[self.file(line)].first + 1)
+
+    def spoken(self, text: str, number: int) -> str:
+        """`text` of file `number`, with the lines it names as the reader counts them."""
+
+        def place(match: re.Match[str]) -> str:
+            line = int(match[1])
+            there = self.file(line)
+            of = "" if there == number else f" of {self._names[there]}"
+            return f"{self._files[there].spoken(self.line(line))}{of}"
+
+        return re.sub(r"\bline (\d+)", place, text)

@@ -1,0 +1,180 @@
+"""A file's text and its bytes, so that what was not migrated stays byte for byte.
+
+The tool works on text with "\\n" line ends and no byte order mark. `Source` remembers what the file had
+(PEP 263 encoding, mark, line ends, even mixed ones) and `Source.encode` puts it back.
+Whatever cannot be read becomes one `InputError` with a place and a remedy, raised as `Unusable`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain_migrate.results import InputError
+
+MAX_BYTES = 10 * 1024 * 1024
+NOTEBOOK = ".ipynb"
+_PICTURES = 10  # so much larger may a notebook be: it holds what its cells have shown
+STDIN = Path("-")
+
+LINE_END = re.compile("\r\n|\r|\n")
+
+
+class Unusable(Exception):
+    """One file cannot be used; the other files go on."""
+
+    def __init__(self, error: InputError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a file that is shown by itself. Its line 1 is line `first` of the file's text."""
+
+    label: str
+    before: str
+    after: str
+    first: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file as read. `path` is the name it was given by; `target` is the file itself, links resolved."""
+
+    path: Path
+    target: Path
+    data: bytes
+    text: str
+    encoding: str
+
+    def encode(self, text: str) -> bytes:
+        """Gives `text` this file's mark, line ends and encoding.
+
+        Raises `Unusable` where the encoding lacks a character of `text`, or does not reproduce the original.
+        """
+        mark, raw = split_mark(self.data, self.encoding)
+        try:
+            if self._with_line_ends(self.text, raw).encode(self.encoding) != self.data[len(mark) :]:
+                raise Unusable(
+                    InputError(
+                        self.path,
+                        f"decoding and encoding it as {self.encoding} does not give the same bytes",
+                        "Save it as UTF-8, then run again.",
+                    )
+                )
+            return mark + self._with_line_ends(text, raw).encode(self.encoding)
+        except UnicodeEncodeError as error:
+            line = text.count("\n", 0, error.start) + 1
+            raise Unusable(
+                InputError(
+                    self.path,
+                    f"the migrated text cannot be written as {self.encoding}",
+                    "Save it as UTF-8, then run again.",
+                    line,
+                )
+            ) from error
+
+    @property
+    def is_cells(self) -> bool:
+        """Whether `text` is made from the cells of a notebook, and is not what the file holds."""
+        return False
+
+    @property
+    def code(self) -> bytes:
+        """The Python in it, as cheap tests ask it: the file's bytes, or those of a notebook's cells."""
+        return self.text.encode(errors="surrogatepass") if self.is_cells else self.data
+
+    def pieces(self, after: str) -> list[Piece]:
+        """What there is to compare when `text` becomes `after`."""
+        return [Piece("", self.text, after)]
+
+    def place(self, line: int, column: int | None = None) -> str:
+        """Where a line of `text` is, as it follows the file's name: "3:9"."""
+        return f"{line}:{column}" if column else str(line)
+
+    def spoken(self, line: int) -> str:
+        """The same in a sentence."""
+        return f"line {line}"
+
+    def cell_line(self, line: int) -> tuple[int | None, int]:
+        """The cell of a notebook that a line of `text` is in, and its number there."""
+        return None, line
+
+    def file_line(self, line: int) -> int:
+        """The line of the file itself that holds a line of `text`."""
+        return line
+
+    def _with_line_ends(self, text: str, raw: str) -> str:
+        ends = LINE_END.findall(raw)
+        styles = set(ends)
+        if styles <= {"\n"}:
+            return text
+        if len(styles) == 1:
+            return text.replace("\n", ends[0])
+        return _merge_line_ends(self.text.split("\n"), ends, text.split("\n"))
+
+
+def read_bytes(path: Path) -> tuple[bytes, Path]:
+    """A regular file's bytes, and the file itself behind any symbolic links. Raises `Unusable`."""
+    try:
+        target = Path(os.path.realpath(path, strict=True))
+        status = target.stat()
+        limit = MAX_BYTES * (_PICTURES if path.suffix == NOTEBOOK else 1)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
+            return target.read_bytes(), target
+    except OSError as error:
+        raise Unusable(_not_readable(path, error)) from error
+    if stat.S_ISREG(status.st_mode):
+        megabytes = status.st_size / 1e6
+        raise Unusable(
+            InputError(
+                path,
+                f"is {megabytes:.1f} MB; {limit // 1024**2} MB is the limit for such a file",
+                "Leave it out, or move the data it holds into a file of its own.",
+            )
+        )
+    raise Unusable(
+        InputError(path, "is not a regular file", f"Give its text on standard input: migrate - < {path}")
+    )
+
+
+def split_mark(data: bytes, encoding: str) -> tuple[bytes, str]:
+    mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+    return mark, data[len(mark) :].decode(encoding)
+
+
+def _merge_line_ends(before: list[str], ends: list[str], after: list[str]) -> str:
+    """Line ends for a file that mixes them: kept lines keep theirs, a new line takes its predecessor's."""
+    given: list[str | None] = [None] * len(after)
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag in ("equal", "replace"):
+            for i, j in zip(range(i1, i2), range(j1, j2), strict=False):
+                given[j] = ends[i] if i < len(ends) else None
+    parts: list[str] = []
+    end = ends[0]
+    for line, own in zip(after, given, strict=True):
+        end = own or end
+        parts += [line, end]
+    return "".join(parts[:-1])  # text after the last line end has none
+
+
+def _not_readable(path: Path, error: OSError) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        if path.is_symlink():
+            return InputError(
+                path,
+                f"is a link to {path.readlink()}, which does not exist",
+                "Correct the link, or leave it out.",
+            )
+        return InputError(path, "does not exist", "Check the name and the directory you are in.")
+    reason = error.strerror or str(error)
+    return InputError(
+        path, f"cannot be read: {reason}", "Correct that (permissions, mount), or leave it out."
+    )

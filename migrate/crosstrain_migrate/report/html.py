@@ -1,0 +1,155 @@
+"""The report as one HTML file: no network, nothing in it that a hostile script or file name could start."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import hashlib
+import io
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from crosstrain_migrate import __version__
+from crosstrain_migrate.choices import Mode
+from crosstrain_migrate.outcome import Migrated, Outcome, display_name
+
+from .diff import Hunk, Line, part_hunks
+from .templates import environment
+
+_CLASSES = {"COMMENT": "c", "STRING": "s", "NUMBER": "m"} | dict.fromkeys(
+    ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END"), "s"
+)
+_BUILTINS = frozenset(dir(builtins))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of one side."""
+
+    number: int
+    sign: str
+    code: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Unchanged lines (`old` and `new` show the same), or removed lines beside what replaces them."""
+
+    changed: bool
+    old: tuple[Row, ...]
+    new: tuple[Row, ...]
+
+
+def render(outcome: Outcome) -> str:
+    """The whole report. All text is escaped, and the only script allowed is ours, by its hash."""
+    environ = environment()
+    script = environ.get_template("report.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environ.get_template("report.html.j2").render(
+        outcome=outcome,
+        errors=[(display_name(error.path), error) for error in outcome.errors],
+        files=[_file(file) for file in sorted(outcome.files, key=lambda one: one.urgency)],
+        version=__version__,
+        prose=prose,
+        written=outcome.mode is Mode.WRITE,
+        script=Markup(script),
+        script_hash=digest,
+        proof=outcome.proof,
+        # Our own drawing, in which every text is escaped; see `crosstrain_verify.report.curves`.
+        figure=Markup((outcome.proof or {}).get("figure", "")),
+    )
+
+
+def prose(text: str) -> Markup:
+    """Escaped, with `code` as code."""
+    parts = re.split("`([^`]+)`", text)
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
+
+
+def _file(file: Migrated) -> dict[str, Any]:
+    result = file.result
+    return {
+        "name": file.name,
+        "result": result,
+        "findings": result.by_urgency,
+        "hunks": [(label, hunk, list(blocks)) for label, hunk, blocks in _diff(file)],
+        "spoken": file.source.spoken,
+    }
+
+
+def _diff(file: Migrated) -> Iterator[tuple[str, Hunk, Iterator[Block]]]:
+    for part in file.parts():
+        before, after = highlighted(part.piece.before), highlighted(part.piece.after)
+        for hunk in part_hunks(part):
+            yield part.piece.label, hunk, _blocks(hunk, before, after)
+
+
+def _blocks(hunk: Hunk, before: list[Markup], after: list[Markup]) -> Iterator[Block]:
+    kept: list[Line] = []
+    removed: list[Line] = []
+    added: list[Line] = []
+    for line in (*hunk.lines, None):
+        if kept and (line is None or line.sign != " "):
+            yield Block(
+                False,
+                tuple(Row(one.old or 0, " ", before[(one.old or 1) - 1]) for one in kept),
+                tuple(Row(one.new or 0, " ", after[(one.new or 1) - 1]) for one in kept),
+            )
+            kept = []
+        if (removed or added) and (line is None or line.sign == " "):
+            yield Block(
+                True,
+                tuple(Row(one.old or 0, "−", before[(one.old or 1) - 1]) for one in removed),
+                tuple(Row(one.new or 0, "+", after[(one.new or 1) - 1]) for one in added),
+            )
+            removed, added = [], []
+        if line is not None:
+            {" ": kept, "-": removed, "+": added}[line.sign].append(line)
+
+
+def highlighted(text: str) -> list[Markup]:
+    """Each line as escaped HTML with a class per kind of token."""
+    lines = text.split("\n")
+    spans: list[list[tuple[int, int, str]]] = [[] for _ in lines]
+    for name, (first, start), (last, end) in _tokens(text):
+        for row in range(first, min(last, len(lines)) + 1):
+            left, right = start if row == first else 0, end if row == last else len(lines[row - 1])
+            spans[row - 1].append((left, right, name))
+    return [_marked(line, own) for line, own in zip(lines, spans, strict=True)]
+
+
+def _tokens(text: str) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]]]:
+    """(class, start, end) of every token that has a colour; none after a place that cannot be read."""
+    previous = ""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            kind = tokenize.tok_name[token.type]
+            if kind == "NAME":
+                if keyword.iskeyword(token.string):
+                    yield "k", token.start, token.end
+                elif previous in ("def", "class"):
+                    yield "f", token.start, token.end
+                elif token.string in _BUILTINS and previous != ".":
+                    yield "b", token.start, token.end
+            elif kind in _CLASSES:
+                yield _CLASSES[kind], token.start, token.end
+            previous = token.string
+    except (tokenize.TokenError, SyntaxError):
+        return
+
+
+def _marked(line: str, spans: list[tuple[int, int, str]]) -> Markup:
+    html, place = Markup(), 0
+    for left, right, name in spans:
+        html += escape(line[place:left]) + Markup('<span class="{}">{}</span>').format(name, line[left:right])
+        place = right
+    return html + escape(line[place:])

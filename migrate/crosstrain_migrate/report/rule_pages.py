@@ -1,0 +1,188 @@
+"""What the command prints of itself: the rules' pages and the table of all rules.
+
+`python -m crosstrain_migrate.report.rule_pages docs/rules.md` writes the table between `<!-- rules -->` and `<!-- /rules -->`;
+with `--check` it only says whether it would change.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstrain_migrate import __version__
+from crosstrain_migrate.rules.catalogue import catalogue
+from crosstrain_migrate.rules.codes import OWN_PAGES, TITLES
+from crosstrain_migrate.rules.policy import stands_alone
+
+FAMILIES = {
+    "CT0": "The tool's own work",
+    "CT1": "Accelerator and device",
+    "CT2": "Prepare and the training loop",
+    "CT3": "What the library replaces",
+    "CT4": "One process speaks",
+    "CT5": "Checkpoints",
+    "CT6": "Numbers",
+    "CT7": "Advice for XLA",
+    "CT8": "Notebooks",
+    "CT9": "What is left to you",
+}
+_HEADINGS = {
+    "What": "What it does",
+    "Why": "Why",
+    "Before": "Before",
+    "After": "After",
+    "Leaves": "What it leaves",
+    "Refuses": "When it refuses",
+}
+_SECTION = re.compile(rf"^({'|'.join(_HEADINGS)}): *", re.MULTILINE)
+_START, _END = "<!-- rules -->", "<!-- /rules -->"
+
+
+@dataclass(frozen=True, slots=True)
+class RulePage:
+    """`sections` maps the words of `_HEADINGS` to text, in the order of the docstring."""
+
+    code: str
+    title: str
+    sections: dict[str, str]
+
+    @property
+    def suppression(self) -> str:
+        if stands_alone(self.code):
+            return f"`# migrate: skip {self.code}` on the line, or `--ignore {self.code}`."
+        return (
+            "A part of the conversion, which is whole or not at all: keeping it away (`# migrate: skip`, `--ignore`) "
+            "refuses the script where it is needed. `# migrate: skip-file` leaves the file alone."
+        )
+
+
+def rule_pages() -> list[RulePage]:
+    """Every rule's page, by code."""
+    docs = OWN_PAGES | {page.code: inspect.cleandoc(page.doc).partition("\n")[2] for page in catalogue()}
+    return [RulePage(code, TITLES.get(code, code), _sections(doc)) for code, doc in sorted(docs.items())]
+
+
+def rule_names() -> dict[str, str]:
+    """Code -> title."""
+    return {page.code: page.title for page in rule_pages()}
+
+
+def rule_table() -> str:
+    """One line per rule, for a terminal."""
+    return "".join(f"{page.code}  {page.title}\n" for page in rule_pages())
+
+
+def rule_page(code: str) -> str | None:
+    """A rule's page as text; None where no rule has the code."""
+    page = next((one for one in rule_pages() if one.code == code.strip().upper()), None)
+    if page is None:
+        return None
+    title = f"{page.code}: {page.title}"
+    parts = [f"{title}\n{'=' * len(title)}"]
+    for heading, text in page.sections.items():
+        body = code_of(text) or "\n".join(textwrap.wrap(text, 96))
+        parts.append(f"{_HEADINGS[heading]}\n" + textwrap.indent(body, "    "))
+    parts.append(
+        "How to keep it away\n" + textwrap.indent("\n".join(textwrap.wrap(page.suppression, 96)), "    ")
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown() -> str:
+    """All pages as one Markdown document."""
+    parts = ["# Rules of migrate", markdown_table(link="#").rstrip()]
+    parts += [
+        f'<a id="{page.code.lower()}"></a>\n{markdown_page(page, level=2).rstrip()}' for page in rule_pages()
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_page(page: RulePage, level: int = 1) -> str:
+    """One rule's page; `level` is that of its heading."""
+    parts = [f"{'#' * level} {page.code}: {page.title}"]
+    for heading, text in page.sections.items():
+        code = code_of(text)
+        parts.append(f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}"))
+    parts.append(f"**How to keep it away**: {page.suppression}")
+    return "\n\n".join(parts) + "\n"
+
+
+def html() -> str:
+    """All pages as one HTML file that needs nothing else."""
+    from .html import prose
+    from .templates import environment
+
+    return (
+        environment()
+        .get_template("rules.html.j2")
+        .render(
+            pages=rule_pages(),
+            families=FAMILIES,
+            headings=_HEADINGS,
+            code_of=code_of,
+            prose=prose,
+            version=__version__,
+        )
+    )
+
+
+def markdown_table(link: str = "") -> str:
+    """Every rule in one table; with `link`, each code leads to its page there."""
+    lines = ["| rule | | may stay away alone |", "| --- | --- | --- |"]
+    for page in rule_pages():
+        code = f"[{page.code}]({link}{page.code.lower()})" if link else page.code
+        lines.append(f"| {code} | {page.title} | {'yes' if stands_alone(page.code) else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str) -> str:
+    """`text` with today's table between the markers. Raises ValueError where it has none."""
+    before, start, rest = text.partition(_START)
+    _, end, after = rest.partition(_END)
+    if not start or not end:
+        raise ValueError(f"holds no {_START} ... {_END}")
+    return f"{before}{start}\n{markdown_table()}{end}{after}"
+
+
+def code_of(text: str) -> str:
+    """The code of an example that is nothing but code; empty for prose."""
+    found = re.fullmatch(r"`([^`]+)`", text)
+    return found[1] if found else ""
+
+
+def _sections(doc: str) -> dict[str, str]:
+    parts = _SECTION.split(doc)
+    return {
+        heading: " ".join(body.split())
+        for heading, body in zip(parts[1::2], parts[2::2], strict=True)
+        if body.strip()
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    check = "--check" in arguments
+    wrong = 0
+    for name in arguments:
+        if name == "--check":
+            continue
+        file = Path(name)
+        text = file.read_text("utf-8")
+        fresh = with_table(text)
+        if fresh != text and check:
+            print(
+                f"{name}: the table of rules is old; run python -m crosstrain_migrate.report.rule_pages {name}",
+                file=sys.stderr,
+            )
+            wrong = 1
+        elif fresh != text:
+            file.write_text(fresh, "utf-8")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,355 @@
+"""CT801: a notebook's training becomes a function that notebook_launcher starts.
+
+What:   The statements of each cell that trains go into a function, where the Accelerator is made and everything prepared;
+        models, optimizers and loaders of other cells are passed in, what later cells read is returned. Other cells
+        stay as they are.
+Why:    The kernel is one process. Only a function can run in several, and each of them needs its own Accelerator.
+Before: `for epoch in range(3): train(model, loader, optimizer)`
+After:  `notebook_launcher(training, (model, loader, optimizer))`
+Leaves: (note) training in the kernel's one process, where a cell reads what cannot come back from another process, or
+        gives the training what belongs to the kernel's own: an open file, a tensor on its device.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from crosstrain_migrate.files.notebooks.linked import is_time, masked
+from crosstrain_migrate.results import RoleFact
+
+from .changing import calls_method, changes, is_container, is_filled
+from .forms import (
+    HOLDER,
+    base_of,
+    calls_one_of,
+    has_parameter,
+    is_construct,
+    is_device,
+    is_maker,
+    is_own,
+    is_prepare,
+    is_print,
+    prepared_by,
+    short,
+    targets_of,
+)
+from .kernel import Kernel
+from .needs import Obstacle, Statements, assignments, stored
+from .outside import Module
+from .writing import Text, Training, is_loader
+
+CODE = "CT801"
+REASON = "the training runs in a function that notebook_launcher starts on every device"
+_STATEFUL = {"module", "optimizer", "scheduler"}  # whose state comes back
+_STAYING = _STATEFUL | {"data loader", "training loader", "evaluation loader"}
+_ONE_CELL = "Put it into the cell that trains"
+_OWN_PROCESS = ("SummaryWriter", "open", "Run", "init")  # made here, they cannot be used from another process
+_BY_NAME = {"exec", "eval", "globals", "locals", "vars"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The notebook with its training in functions; `lines` are where each training was."""
+
+    text: str
+    lines: tuple[int, ...]
+
+
+def launched(
+    before: str, after: str, roles: Sequence[RoleFact], runtime: str, modules: Sequence[Module] = ()
+) -> Launch | None:
+    """`after`, a migration of `before`, with its training in a function; None where no cell trains.
+
+    `modules`: the local modules that it imports, as they were migrated with it. Raises Obstacle where that cannot be done, or not proven to be the same.
+    """
+    return _Move(before, after, roles, runtime, modules).made()
+
+
+class _Move:
+    def __init__(
+        self, before: str, after: str, roles: Sequence[RoleFact], runtime: str, modules: Sequence[Module]
+    ) -> None:
+        self.before, self.after, self.runtime = before, after, runtime
+        self.now = Statements(after, modules)
+        self.roles = _roles_by_name(before, roles)
+        constructors = [s for s in self.now.running if is_construct(s)]
+        self.construct = constructors[0] if len(constructors) == 1 else None
+        inside = {name: [node] for name, node in self.now.defined.items()} | self.now.outside
+        self.makers = {
+            name
+            for name, nodes in inside.items()
+            if any(is_maker(n) for node in nodes for n in ast.walk(node))
+        }
+
+    def made(self) -> Launch | None:
+        if self.construct is None and not self.makers:
+            where = next(
+                (n.lineno for n in ast.walk(self.now.tree) if isinstance(n, ast.Call) and is_maker(n)), 1
+            )
+            reason = (
+                "the Accelerator would be made inside a block, and its training is no function of its own"
+            )
+            raise Obstacle(where, reason, "Put the training into a function")
+        training = [s for s in self.now.training if self._needs(s)]
+        if not training:
+            return None
+        self._check_commands()
+        cells = dict.fromkeys(self.now.cell(s) for s in training)
+        works = [self._training([s for s in training if self.now.cell(s) == cell]) for cell in cells]
+        kernel = Kernel(Statements(self.before), self.now, {s for work in works for s in work.body})
+        self._check_steps(kernel)
+        for work in works:
+            self._check_earlier(work, kernel)
+            self._check_body(work)
+            self._settle_results(work)
+        text = Text(self.after, self.runtime, self.now, kernel, works).written()
+        return Launch(text, tuple(work.body[0].lineno for work in works))
+
+    # -- what it is ------------------------------------------------------------------------------------------
+
+    def _needs(self, statement: ast.stmt) -> bool:
+        reach = self.now.reach([statement])
+        return HOLDER in reach if self.construct is not None else bool(reach & self.makers)
+
+    def _only_prints(self, statement: ast.stmt) -> bool:
+        direct = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id == HOLDER]
+        printing = [n for n in ast.walk(statement) if is_print(n)]
+        inner = any(HOLDER in self.now.reads.get(d.name, ()) for d in self.now.uses([statement]))
+        return len(direct) == len(printing) > 0 and not inner
+
+    def _training(self, training: list[ast.stmt]) -> Training:
+        suite = self.now.of_cell(self.now.cell(training[0]))
+        first = suite.index(training[0])
+        last = max(
+            i for i, s in enumerate(suite)
+            if i >= first and (s in training or (self._runs(s) and self._steps(s)) or (self._runs(s) and self._needs(s) and not self._only_prints(s)))
+        )  # fmt: skip
+        needed = self.now.read_by(suite[first : last + 1]).keys()
+        inside = [i for i, s in enumerate(suite[:first]) if self._places(s, needed)]
+        inside += [i for i, s in enumerate(suite[:first]) if self._reads_prepared(s, suite[i + 1 : first])]
+        first = min([first, *inside])
+        while first and self._is_start_value(suite[first - 1], suite[first : last + 1]):
+            first -= 1
+        body = suite[first : last + 1]
+        earlier = [s for s in self.now.running if s.lineno < body[0].lineno]
+        later = [s for s in self.now.running if s.lineno > body[-1].lineno]
+        work = Training(body, earlier, later, self.construct, self.roles)
+        work.ready = self._ready(earlier)
+        work.devices = [s for s in earlier if is_device(s) and isinstance(s, ast.Assign)]
+        return work
+
+    def _reads_prepared(self, statement: ast.stmt, below: list[ast.stmt]) -> bool:
+        """Whether statements between a prepare and its training read a loader, whose length is another after it."""
+        if not is_prepare(statement):
+            return False
+        loaders = {n for n in targets_of(statement) if is_loader(n, self.roles)}
+        return any(loaders & set(self.now.read_by([s])) for s in below if self._runs(s))
+
+    def _ready(self, earlier: list[ast.stmt]) -> dict[str, ast.Assign]:
+        """The names that statements above have prepared, and nothing has set anew: each with its prepare."""
+        ready: dict[str, ast.Assign | None] = {}
+        for statement in earlier:
+            if is_prepare(statement):
+                assert isinstance(statement, ast.Assign)
+                ready |= dict.fromkeys(prepared_by(statement), statement)
+            else:
+                anew = stored([statement])
+                ready |= dict.fromkeys(name for name in ready if base_of(name) in anew)
+        found = [(name, statement) for name, statement in ready.items() if statement is not None]
+        found.sort(key=lambda one: (is_loader(one[0], self.roles), one[1].lineno))
+        return dict(found)
+
+    def _places(self, statement: ast.stmt, needed: Collection[str]) -> bool:
+        """`x = x.to(device)` of what the training reads: each process has a device of its own."""
+        if not self._runs(statement) or is_device(statement):
+            return False
+        devices = {n for s in self.now.running if is_device(s) for n in targets_of(s)}
+        used = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+        return bool(used & devices and stored([statement]) & set(needed))
+
+    def _runs(self, statement: ast.stmt) -> bool:
+        return statement in self.now.running
+
+    def _is_start_value(self, statement: ast.stmt, body: list[ast.stmt]) -> bool:
+        """`losses = []`, `best = 0.0` above the loop that changes them."""
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            return False
+        name, value = statement.targets[0].id, statement.value
+        named = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        plain = named <= self.now.imported | {"float"} and all(
+            isinstance(n.func, ast.Name) and n.func.id == "float"
+            for n in ast.walk(value)
+            if isinstance(n, ast.Call)
+        )
+        changed = name in stored(body) or any(changes(name, s) for s in body)
+        return plain and changed
+
+    # -- what stands in its way ------------------------------------------------------------------------------
+
+    def _check_commands(self) -> None:
+        """`%time train(...)`: the call in it was not migrated with the function."""
+        touched = {n for n, reads in self.now.reads.items() if HOLDER in reads} | self.makers
+        touched |= {name for name, node in self.now.defined.items() if has_parameter(node, HOLDER)}
+        for line, own in masked(self.after):
+            words = set(own.replace("(", " ").replace(".", " ").replace("=", " ").split())
+            if own.startswith("%") and words & touched:
+                raise Obstacle(
+                    line,
+                    f"`{own}` runs training code in IPython, where it would train on one process",
+                    "Write it as Python",
+                )
+
+    def _steps(self, statement: ast.stmt) -> bool:
+        """`optimizer.step()`, in a statement of its own."""
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        called = value.func if isinstance(value, ast.Call) else None
+        if not isinstance(called, ast.Attribute) or called.attr != "step":
+            return False
+        return isinstance(called.value, ast.Name) and bool(self.roles.get(called.value.id))
+
+    def _check_steps(self, kernel: Kernel) -> None:
+        for statement in kernel.statements:
+            if self._steps(statement):
+                reason = f"`{short(statement)}` is in another cell than the training whose gradients it uses"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
+
+    def _check_earlier(self, work: Training, kernel: Kernel) -> None:
+        needed = self.now.read_by(work.body).keys()
+        above = [s for s in kernel.statements if s.lineno < work.body[0].lineno]
+        prepared: set[str] = set()
+        for position, statement in enumerate(above):
+            if is_construct(statement) or is_device(statement):
+                self._check_own_lines(statement)
+                continue
+            if is_prepare(statement):
+                self._check_own_lines(statement)
+                prepared |= stored([statement])
+                continue
+            if any(is_own(n, "prepare") for n in ast.walk(statement)):
+                reason = f"`{short(statement)}` is prepared where it is made, before the function that trains with it"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
+            anew = {n for s in above[position + 1 :] for n in stored([s]) - self.now.read_by([s]).keys()}
+            made = stored([statement]) & (needed - anew)
+            if self._places(statement, made - work.ready.keys()):
+                reason = f"`{short(statement)}` uses the notebook's own device, and each process of the training has another"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
+            used = {n for n in self.now.read_by([statement]) if n in prepared and is_loader(n, self.roles)}
+            if used and made:
+                reason = f"`{short(statement)}` uses `{min(used)}` between its preparation and the training"
+                raise Obstacle(statement.lineno, reason, _ONE_CELL)
+        for name, value in assignments(work.earlier):
+            if calls_one_of(value, _OWN_PROCESS) and name in self.now.reach(work.body):
+                reason = f"`{name}` is opened in the notebook's own process, and the training would write to it from others"
+                raise Obstacle(value.lineno, reason, _ONE_CELL)
+
+    def _check_body(self, work: Training) -> None:
+        self._check_own_lines(work.body[0])
+        self._check_own_lines(work.body[-1])
+        for statement in work.body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith):
+                    raise Obstacle(
+                        node.lineno,
+                        "the training awaits something, which a plain function cannot",
+                        "Take it out",
+                    )
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id in _BY_NAME
+                ):
+                    reason = (
+                        f"the training uses `{node.func.id}`, to which variables of a function are others"
+                    )
+                    raise Obstacle(node.lineno, reason, "Take it out")
+                if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+                    raise Obstacle(
+                        node.lineno, "a star import cannot stand in a function", "Move it to a cell above"
+                    )
+
+    def _check_own_lines(self, statement: ast.stmt) -> None:
+        for other in self.now.tree.body:
+            if (
+                other is not statement
+                and not is_time(other)
+                and other.lineno <= (statement.end_lineno or 0)
+                and statement.lineno <= (other.end_lineno or 0)
+            ):
+                raise Obstacle(
+                    statement.lineno, "two statements share this line", "Give each a line of its own"
+                )
+
+    # -- what it leaves behind -------------------------------------------------------------------------------
+
+    def _settle_results(self, work: Training) -> None:
+        """What later cells read of the training comes back: the state of objects they made, and other values."""
+        in_body = stored(work.body)
+        outer = stored(work.earlier)
+        set_inside = in_body | self.now.written_by(work.body)
+        reach = self.now.reach(work.body) | set(work.ready)
+        for name, reader in sorted(self.now.used_after(work.body[-1]).items()):
+            roles = self.roles.get(name, set())
+            if name == HOLDER or (self._is_code(name) and name not in in_body):
+                continue
+            anew = name in in_body and not self._is_prepared_again(name, work)
+            if roles and roles <= _STATEFUL and name in outer and not anew:
+                if name in reach:
+                    (work.models if roles == {"module"} else work.states).append(name)
+            elif name in set_inside or (name in reach and self._changed(name, work)):
+                if roles & _STAYING or self._cannot_travel(name, work):
+                    reason = f"cell {self.now.cell(reader)} reads `{name}`, which the training leaves behind in its own processes"
+                    raise Obstacle(work.body[0].lineno, reason, f"Use `{name}` in the cell that trains")
+                work.results.append(name)
+        if (work.results or work.models or work.states) and self.runtime != "crosstrain":
+            name = (work.results + work.models + work.states)[0]
+            reason = f"later cells read `{name}`, and Accelerate's notebook_launcher returns nothing"
+            raise Obstacle(work.body[0].lineno, reason, "Save it in the cell that trains and load it below")
+
+    def _is_prepared_again(self, name: str, work: Training) -> bool:
+        """Whether the training sets a name by nothing but its own prepare."""
+        return not any(name in stored([s]) for s in work.body if not is_prepare(s))
+
+    def _cannot_travel(self, name: str, work: Training) -> bool:
+        """Iterators, files and functions without a name are of the process that made them."""
+        values = [v for found, v in assignments([*work.earlier, *work.body]) if found == name]
+        return any(
+            isinstance(v, ast.Lambda | ast.GeneratorExp) or calls_one_of(v, (*_OWN_PROCESS, "iter"))
+            for v in values
+        )
+
+    def _is_code(self, name: str) -> bool:
+        return name in self.now.defined or name in self.now.imported
+
+    def _changed(self, name: str, work: Training) -> bool:
+        """Whether the training may change what a variable of an earlier cell holds."""
+        if roles := self.roles.get(name):
+            return bool(roles & _STATEFUL)
+        places = (*work.body, *self.now.uses(work.body))
+        if any(changes(name, place) for place in places):
+            return True
+        values = [value for found, value in assignments(work.earlier) if found == name]
+        own = name in self.now.made or any(calls_one_of(v, list(self.now.defined)) for v in values)
+        if own and any(calls_method(name, place) for place in places):
+            return True
+        return (own or any(is_container(v) for v in values)) and self._is_filled(name, places)
+
+    def _is_filled(self, name: str, places: Sequence[ast.AST]) -> bool:
+        """Whether one of the notebook's own functions gets a container, and may fill it."""
+        functions: dict[str, list[ast.AST]] = {
+            n: [node] for n, node in self.now.defined.items() if not isinstance(node, ast.ClassDef)
+        }
+        functions |= {n: list(nodes) for n, nodes in self.now.outside.items()}
+        return any(is_filled(name, place, functions) for place in places)
+
+
+def _roles_by_name(before: str, roles: Sequence[RoleFact]) -> dict[str, set[str]]:
+    """What each variable is: by its name, and by the line where its value was made."""
+    found: dict[str, set[str]] = {}
+    for fact in roles:
+        found.setdefault(fact.name, set()).add(fact.role)
+        for name, value in assignments(ast.parse(before).body):
+            if value.lineno <= fact.line <= (value.end_lineno or 0) and not isinstance(value, ast.Tuple):
+                found.setdefault(name, set()).add(fact.role)
+    return found

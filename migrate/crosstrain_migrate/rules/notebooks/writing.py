@@ -1,0 +1,417 @@
+"""Writes the training of a notebook as a function, its launch, and what the cells around it need."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crosstrain_migrate.files.notebooks.linked import without_time
+
+from .forms import (
+    HOLDER,
+    WIDTH,
+    base_of,
+    end_of,
+    first_of,
+    is_prepare,
+    names_in_order,
+    prepared_by,
+    put_at,
+    short,
+    string_lines,
+    targets_of,
+    tuple_of,
+    wrapped,
+)
+from .kernel import Kernel
+from .needs import Obstacle, Statements, stored
+
+OWN = "# in the notebook's own process"
+
+
+@dataclass
+class Training:
+    """The statements of one cell that become a function's body, and what is known of them."""
+
+    body: list[ast.stmt]
+    earlier: list[ast.stmt]  # what runs before it, definitions left out
+    later: list[ast.stmt]  # and after it
+    construct: ast.stmt | None  # where it stands, if that is no function
+    roles: dict[str, set[str]]  # of the notebook's variables
+    ready: dict[str, ast.Assign] = field(default_factory=dict)  # names that cells above prepare, and where
+    devices: list[ast.Assign] = field(default_factory=list)  # `device = accelerator.device`, above
+    results: list[str] = field(default_factory=list)  # values that later cells read
+    models: list[str] = field(default_factory=list)  # trained, and used by later cells
+    states: list[str] = field(default_factory=list)  # optimizers and schedulers that later cells use
+
+
+@dataclass(frozen=True)
+class Own:
+    """The notebook's own Accelerator: the lines that make it, where it is not made yet, and what it prepares."""
+
+    construct: list[str]
+    prepared: list[str]
+
+    @property
+    def prepare(self) -> list[str]:
+        names = ", ".join(self.prepared)
+        return [f"{names} = {HOLDER}.prepare({names})"] if names else []
+
+
+class Text:
+    """The notebook with its functions, their launches, and the kernel's own cells."""
+
+    def __init__(
+        self, after: str, runtime: str, now: Statements, kernel: Kernel, works: Sequence[Training]
+    ) -> None:
+        self.after, self.runtime, self.now, self.kernel, self.works = after, runtime, now, kernel, works
+        self.lines = after.split("\n")
+        self.taken = {n.id for n in ast.walk(now.tree) if isinstance(n, ast.Name)} | set(now.defined)
+        self.names: dict[str, str] = {}
+        self.roles = works[0].roles
+        self.has_own = False  # whether the kernel has an Accelerator already
+
+    def written(self) -> str:
+        changed: dict[int, list[str]] = {}
+        self._write_kernel(changed)
+        first_training = self.works[0].body[0].lineno
+        above = self._own([], first_training)
+        starts = [*(work.body[0].lineno for work in self.works[1:]), None]
+        for work, until in zip(self.works, starts, strict=True):
+            first, last = work.body[0].lineno, end_of(work.body[-1])
+            new = [*changed.get(first, [])[:-1], *Function(self, work).written()]
+            done = self.works[: self.works.index(work) + 1]
+            new += self._placed(done, until, last)
+            if below := self._own(done, until, last):
+                lines = [*below.construct, *below.prepare]
+                new += ["", "# for the cells below, in the notebook's own process", *lines]
+            changed |= {first: new} | {line: [] for line in range(first + 1, last + 1)}
+        if above:
+            where = self._first_in_need(first_training)
+            ready = max(where, self._first_use(above.prepared, first_training))
+            for line, new in ((ready, above.prepare), (where, [OWN, *above.construct])):
+                changed[line] = [*new, *changed.get(line, [self.lines[line - 1]])]
+        text = "\n".join(out for n, line in enumerate(self.lines, 1) for out in changed.get(n, [line]))
+        plain = f"from {self.runtime} import Accelerator"
+        return text.replace(f"\n{plain}\n", f"\n{plain}, notebook_launcher\n", 1)
+
+    def _write_kernel(self, changed: dict[int, list[str]]) -> None:
+        """The kernel's statements as they run there."""
+        for statement in self.kernel.statements:
+            own = self.kernel.own(statement)
+            if own == [statement]:
+                continue
+            first, last = statement.lineno, end_of(statement)
+            changed |= {line: [] for line in range(first, last + 1)}
+            changed[first] = self._sources(own)
+        for name, original in self.kernel.definitions.items():
+            node = self.now.defined[name]
+            changed |= {line: [] for line in range(first_of(node), end_of(node) + 1)}
+            changed[first_of(node)] = self.kernel.source(original)
+        for insertion in sorted(self.kernel.insertions, key=lambda one: -one.original.lineno):
+            here = changed.get(insertion.line, [self.lines[insertion.line - 1]])
+            changed[insertion.line] = [*self.kernel.source(insertion.original), *here]
+
+    def _sources(self, originals: Sequence[ast.stmt]) -> list[str]:
+        """The lines of statements of the original, as far apart as they were."""
+        lines: list[str] = []
+        for number, original in enumerate(originals):
+            if number:
+                above = originals[number - 1]
+                lines += self.kernel.between(above, original)
+            lines += self.kernel.source(original)
+        return lines
+
+    def _own(self, done: Sequence[Training], until: int | None, since: int = 0) -> Own | None:
+        """The notebook's own Accelerator, one process, where its cells from `since` need it."""
+        section = self._section(since, until)
+        reach = self.now.reach(self.kernel.altered(section))
+        prepared = self._prepared(section, done)
+        loaders = [n for n in prepared if base_of(n) in reach and is_loader(n, self.roles)]
+        if not self._own_is_needed(section, done):
+            return None
+        self._check_raw(loaders, section[0].lineno)
+        lines = []
+        if not self.has_own and self.works[0].construct is not None:
+            lines = (ast.get_source_segment(self.after, self.works[0].construct) or "").split("\n")
+        self.has_own = True
+        used = self.now.reach(section)
+        again = [n for n in prepared if n in loaders or (n in used and self._is_model(n))]
+        return Own(lines, again)
+
+    def _check_raw(self, loaders: Collection[str], since: int) -> None:
+        """A prepared loader puts its batches on the device: cells that move them themselves expect its own ones."""
+        altered = self.kernel.altered(self.kernel.statements)
+        for statement in self.kernel.statements:
+            if statement.lineno < since or statement in altered or not self.kernel.own(statement):
+                continue
+            if read := self.now.read_by([statement]).keys() & set(loaders):
+                reason = f"`{min(read)}` is used by functions of the training, and by `{short(statement)}`, which is none"
+                raise Obstacle(statement.lineno, reason, "Make a loader of its own for this cell")
+
+    def _placed(self, done: Sequence[Training], until: int | None, since: int) -> list[str]:
+        """Trained models go where cells below, up to the next training, compute with them."""
+        section = self._section(since, until)
+        device, used = self.kernel.device_of(section), self.now.reach(section)
+        before, cell = self.kernel.before, self.now.cells(since)[0]
+        made = {n for s in before.running if before.cell(s) <= cell for n in stored([s])}
+        if not device or (device.isidentifier() and device not in made) or self._own_is_needed(section, done):
+            return []
+        trained = [n for n in self._prepared([], done) if n in made and n in used and self._is_model(n)]
+        return [f"{n}.to({device})" for n in trained]
+
+    def _own_is_needed(self, section: list[ast.stmt], done: Sequence[Training]) -> bool:
+        reach = self.now.reach(self.kernel.altered(section))
+        return HOLDER in reach or any(
+            base_of(n) in reach and is_loader(n, self.roles) for n in self._prepared(section, done)
+        )
+
+    def _first_in_need(self, until: int) -> int:
+        """The line of the first statement of the kernel that needs its Accelerator."""
+        section = self._section(0, until)
+        return next(s.lineno for s in self.kernel.altered(section) if self._own_is_needed([s], self.works))
+
+    def _first_use(self, names: Collection[str], until: int) -> int:
+        """The line of the first statement of the kernel that uses one of these variables, once all are made."""
+        section, held = self._section(0, until), set(map(base_of, names))
+        made = max((end_of(s) for s in section if stored([s]) & held and not is_prepare(s)), default=0)
+        using = (s for s in section if s.lineno > made and self.now.reach([s]) & held)
+        return next((s.lineno for s in using if not is_prepare(s)), 0)
+
+    def _section(self, since: int, until: int | None) -> list[ast.stmt]:
+        """The kernel's statements between two trainings."""
+        return [s for s in self.kernel.statements if since < s.lineno < (until or len(self.lines) + 1)]
+
+    def _is_model(self, name: str) -> bool:
+        return "module" in self.roles.get(name, ())
+
+    def _prepared(self, section: list[ast.stmt], done: Sequence[Training]) -> list[str]:
+        """The names that the migrated text prepares, here or before."""
+        ready = [n for work in done for n in work.ready]
+        inside = [s for work in done for s in work.body if is_prepare(s)]
+        inside += [s for s in section if is_prepare(s)]
+        return list(dict.fromkeys([*ready, *(n for s in inside for n in prepared_by(s))]))
+
+    # -- shared by the functions -----------------------------------------------------------------------------
+
+    def of(self, statement: ast.stmt) -> list[str]:
+        return self.lines[statement.lineno - 1 : end_of(statement)]
+
+    def quoted(self, name: str) -> str:
+        """An item's key in the quotes that the author prefers."""
+        return name.replace("'", '"') if self.after.count('"') > self.after.count("'") else name
+
+    def fresh(self, name: str) -> str:
+        found, number = name, 1
+        while found in self.taken:
+            number += 1
+            found = f"{name}_{number}"
+        self.taken.add(found)
+        return found
+
+    def state(self, name: str) -> str:
+        """The variable for a state that comes back: one for each name."""
+        if name not in self.names:
+            self.names[name] = self.fresh(name)
+        return self.names[name]
+
+    @cached_property
+    def unit(self) -> str:
+        """What the author indents by."""
+        for statement in ast.walk(self.now.tree):
+            inner = getattr(statement, "body", None)
+            if isinstance(statement, ast.stmt) and isinstance(inner, list) and statement.col_offset == 0:
+                line: str = self.lines[inner[0].lineno - 1]
+                if unit := line[: len(line) - len(line.lstrip())]:
+                    return unit
+        return "    "
+
+
+class Function:
+    """One training as a function, and its launch."""
+
+    def __init__(self, text: Text, work: Training) -> None:
+        self.text, self.work, self.now, self.unit = text, work, text.now, text.unit
+        self.reach = self.now.reach(work.body)
+        self.prepares, self.verbatim = self._preparation()
+        self.opening = work.body[0] if self._opens_with_prepare() else None
+
+    def written(self) -> list[str]:
+        single = self._single_call()
+        if single is not None:
+            return single
+        return [*self._gap(self.work.body[0].lineno), *self._function(), "", "", *self._launch()]
+
+    def _gap(self, line: int) -> list[str]:
+        """A blank line where the function would stick to the code above it."""
+        above = self.text.lines[line - 2].strip()
+        return [] if not above or above.startswith(("#", "'crosstrain")) else [""]
+
+    # -- the function ----------------------------------------------------------------------------------------
+
+    def _function(self) -> list[str]:
+        work, unit = self.work, self.unit
+        self.name = self.text.fresh("training")
+        shared, self.arguments = self._names()
+        lines = wrapped(f"def {self.name}(", self.arguments, "):", unit)
+        if shared:
+            lines.append(f"{unit}global {', '.join(shared)}")
+        start = work.body[0] if self.opening is None else work.body[1]
+        body = self.text.lines[start.lineno - 1 : end_of(work.body[-1])]
+        inside = [*self._setup(), *map(without_time, body)]
+        frozen = string_lines(inside)
+        lines += [
+            f"{unit}{line}" if line.strip() and n not in frozen else line for n, line in enumerate(inside)
+        ]
+        if returned := [*(what for _, what in self._states()), *work.results]:
+            lines.append(f"{unit}return {', '.join(returned)}")
+        return lines
+
+    def _setup(self) -> list[str]:
+        """The Accelerator, its device, and everything prepared."""
+        lines = [] if self.work.construct is None else self.text.of(self.work.construct)
+        lines = [*lines, *(line for d in self._needed_devices() for line in self.text.of(d))]
+        lines += [line for s in self.verbatim for line in self.text.of(s)]
+        names = list(dict.fromkeys([*self.prepares, *(prepared_by(self.opening) if self.opening else ())]))
+        names = [self.text.quoted(name) for name in names]
+        if not names:
+            return lines
+        start, listed = f"{', '.join(names)} = {HOLDER}.prepare(", ", ".join(names)
+        short = len(self.unit) + len(start) + len(listed) < WIDTH
+        return [*lines, *([f"{start}{listed})"] if short else [start, f"{self.unit}{listed}", ")"])]
+
+    def _preparation(self) -> tuple[list[str], list[ast.Assign]]:
+        """What cells above prepare for this training: names for a joint prepare, and statements that stay as they are.
+
+        Less the loaders that it does not iterate, and all of what belongs to another training.
+        """
+        ready = self.work.ready
+        own = {s for n, s in ready.items() if base_of(n) in self.reach}
+        # What belongs together is prepared together, be it reached by name or not: a model through its optimizer.
+        together = {s for n, s in ready.items() if n in self.reach and not is_loader(n, self.work.roles)}
+        names = [
+            n
+            for n, s in ready.items()
+            if s in own
+            and _is_plain_prepare(s)
+            and (base_of(n) in self.reach or (s in together and not is_loader(n, self.work.roles)))
+        ]
+        return names, [s for s in dict.fromkeys(ready.values()) if s in own and not _is_plain_prepare(s)]
+
+    def _opens_with_prepare(self) -> bool:
+        """Whether the body begins with a prepare of its own that one statement with ours can do."""
+        body = self.work.body
+        return len(body) > 1 and is_prepare(body[0]) and _is_plain_prepare(body[0]) and bool(self.prepares)
+
+    def _prepared(self) -> list[str]:
+        inside = [s for s in (*self.verbatim, *self.work.body) if is_prepare(s)]
+        return list(dict.fromkeys([*self.prepares, *(n for s in inside for n in targets_of(s))]))
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """(global names, parameters): what functions of the notebook read stays global, the rest is handed in."""
+        work = self.work
+        prepared, devices = self._prepared(), self._needed_devices()
+        read = {n for d in self.now.uses(work.body) for n in self.now.reads.get(d.name, ())}
+        read |= self.now.written_by(work.body)
+        own = stored([*work.body, *devices]) | {*prepared, HOLDER}
+        # What belongs together travels together: an optimizer holds its model's parameters.
+        if read & set(prepared):
+            read |= set(prepared)
+        order = [HOLDER, *prepared, *names_in_order([*devices, *work.body])]
+        order = [n for n in dict.fromkeys(order) if n in own]
+        outer = stored(work.earlier) - {HOLDER} - {n for d in work.devices for n in targets_of(d)}
+        first = self.now.read_by([*self.verbatim, *devices, *work.body]).keys() | set(self.prepares)
+        shared = [n for n in order if n in read]
+        return shared, [n for n in order if n in first & outer and n not in shared]
+
+    def _needed_devices(self) -> list[ast.Assign]:
+        return [d for d in self.work.devices if set(targets_of(d)) & self.reach]
+
+    def _single_call(self) -> list[str] | None:
+        """`main()` is launched as it is, where the function makes its own Accelerator."""
+        work = self.work
+        if len(work.body) != 1 or work.ready or work.devices or work.models or work.states or work.construct:
+            return None
+        statement = work.body[0]
+        inner = statement.body[0] if isinstance(statement, ast.If) and len(statement.body) == 1 else statement
+        if isinstance(statement, ast.If) and statement.orelse:
+            return None
+        value = inner.value if isinstance(inner, ast.Expr | ast.Assign) else None
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.keywords:
+            return None
+        function = self.now.defined.get(value.func.id)
+        if not isinstance(function, ast.FunctionDef):
+            return None
+        if any(isinstance(a, ast.Starred) for a in value.args) or value.lineno != value.end_lineno:
+            return None
+        if isinstance(inner, ast.Assign) and not set(work.results) <= set(targets_of(inner)):
+            return None
+        if isinstance(inner, ast.Expr) and (work.results or _returns(function)):
+            return None
+        arguments = [ast.get_source_segment(self.text.after, a) or "" for a in value.args]
+        call = f"notebook_launcher({value.func.id}{tuple_of(arguments)})"
+        lines = self.text.of(statement)
+        index = value.lineno - statement.lineno
+        lines[index] = put_at(lines[index], value, call)
+        return lines
+
+    # -- the launch ------------------------------------------------------------------------------------------
+
+    def _states(self) -> list[tuple[str, str]]:
+        """(variable, what the function returns for it) of all whose state comes back."""
+        state = "{}.state_dict()" if self.work.construct is None else f"{HOLDER}.get_state_dict({{}})"
+        found = []
+        for name in self.work.models:
+            found.append((self.text.state(f"{name}_state"), state.format(name)))
+            if self._evaluates():
+                found.append((self.text.state(f"{name}_training"), f"{name}.training"))
+        return found + [
+            (self.text.state(f"{name}_state"), f"{name}.state_dict()") for name in self.work.states
+        ]
+
+    def _evaluates(self) -> bool:
+        """Whether a model may end in another mode than it began."""
+        places: list[ast.AST] = [*self.work.earlier, *self.work.body, *self.now.uses(self.work.body)]
+        return any(isinstance(n, ast.Attribute) and n.attr == "eval" for p in places for n in ast.walk(p))
+
+    def _launch(self) -> list[str]:
+        work, unit = self.work, self.unit
+        targets = ", ".join([*(name for name, _ in self._states()), *work.results])
+        start = f"{targets} = " if targets else ""
+        lines = [f"{start}notebook_launcher({self.name}{tuple_of(self.arguments)})"]
+        if len(lines[0]) > WIDTH:
+            inner = f"{unit}{self.name},", f"{unit}({', '.join(self.arguments)}{_comma(self.arguments)}),"
+            lines = [f"{start}notebook_launcher(", *inner, ")"]
+            if len(inner[1]) > WIDTH:
+                listed = [f"{unit}{unit}{name}," for name in self.arguments]
+                lines = [lines[0], inner[0], f"{unit}(", *listed, f"{unit}),", ")"]
+        for name in (*work.models, *work.states):
+            lines.append(f"{name}.load_state_dict({self.text.state(f'{name}_state')})")
+            if name in work.models and self._evaluates():
+                lines.append(f"{name}.train({self.text.state(f'{name}_training')})")
+        return lines
+
+
+def _comma(names: Sequence[str]) -> str:
+    return "," if len(names) == 1 else ""
+
+
+def is_loader(name: str, roles: dict[str, set[str]]) -> bool:
+    if "[" in name:  # no variable of its own: models and optimizers in lists are held by variables as well
+        return not roles.get(base_of(name), set()) & {"module", "optimizer"}
+    return any("loader" in role for role in roles.get(name, ()))
+
+
+def _is_plain_prepare(statement: ast.stmt) -> bool:
+    """`a, b = accelerator.prepare(a, b)`."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return False
+    given = [ast.unparse(n) for n in statement.value.args if isinstance(n, ast.Name | ast.Subscript)]
+    plain = len(given) == len(statement.value.args) and not statement.value.keywords
+    return plain and given == prepared_by(statement)
+
+
+def _returns(function: ast.FunctionDef) -> bool:
+    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function))

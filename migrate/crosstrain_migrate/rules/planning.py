@@ -1,0 +1,215 @@
+"""The order of the rules: `plan` runs them in the order in which they depend on each other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.results import Finding
+from crosstrain_migrate.rules.distribution import apart, marks
+from crosstrain_migrate.rules.distribution.launched import asks_launcher
+from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.rules.numbers import (
+    alike,
+    batches,
+    evaluation,
+    meeting,
+    metrics,
+    replays,
+    shapes,
+    training,
+    unseen_loops,
+    unseen_losses,
+)
+from crosstrain_migrate.rules.output import checkpoints, downloads, files, speak
+from crosstrain_migrate.rules.placement import (
+    device,
+    home,
+    host_arrays,
+    lengths,
+    moves,
+    plumbing,
+    portable,
+    unplaced,
+)
+from crosstrain_migrate.rules.placement.devices import Devices
+from crosstrain_migrate.rules.placement.on_the_cpu import worked_on
+from crosstrain_migrate.rules.preparing import backward, clipping, line_search, prepare, schedulers, subject
+from crosstrain_migrate.syntax import edits as e
+
+from . import gate
+from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
+from .unseen import unseen_training, written_for_accelerate
+
+if TYPE_CHECKING:
+    from crosstrain_migrate.rules.distribution.plain import Plain, Planner
+
+
+@dataclass(frozen=True)
+class Plan:
+    edits: tuple[e.Edit, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def unwind(facts: Facts, text: str, runtime: str) -> Plain | None:
+    """The plain script inside one that distributes itself; None when there is nothing to take out. Raises Refusal."""
+    if (
+        not facts.trains
+        or not (gate.hand_made(facts) or asks_launcher(facts))
+        or gate.already_migrated(facts.tree)
+        or gate.foreign(facts)
+    ):
+        return None
+    # Loaded for those scripts alone: a quarter of the rules.
+    from crosstrain_migrate.rules.distribution import apex, plain, precision, processes
+
+    planners = (processes.started, processes.plan, processes.devices, apex.plan, precision.plan)
+    return plain.unwind(facts, text, runtime, planners)
+
+
+def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
+    """A script that distributes itself with the launcher's processes as its group, and all else where it stands.
+
+    None where that is no way: another library's wrapper, averages of gradients by hand. Raises Refusal.
+    """
+    if runtime != "crosstrain" or gate.already_migrated(facts.tree) or gate.foreign(facts):
+        return None
+    from crosstrain_migrate.rules.distribution import apex, plain, precision
+    from crosstrain_migrate.rules.mapping import script
+
+    if not script.has_wrapper(facts) or script.averages_by_hand(facts):
+        return None
+    known = facts.trains and bool(facts.optimizers and facts.models)
+    if not known and not script.starts(facts):
+        return None  # a module that others import
+
+    def mapped(*others: Planner) -> Plain:
+        wish = Wish(mapped=True, in_place=not known)
+        return plain.unwind(facts, text, runtime, (script.plan, *others), wish)
+
+    if not known:
+        return mapped()
+    try:
+        return mapped(apex.plan, precision.plan)
+    except Refusal:
+        return mapped()  # the author's scaler goes on to scale
+
+
+def plan(
+    facts: Facts, text: str, runtime: str, allows: Allows = everywhere, wish: Wish | None = None
+) -> Plan:
+    """All edits and findings of one script. The core conversion is made whole or not at all, with all reasons why not.
+
+    `allows` says where rules whose edits nothing relies on may act.
+    """
+    if gate.already_migrated(facts.tree):
+        return Plan(findings=tuple(written_for_accelerate(facts)))
+    if wish is not None and wish.in_place:
+        return Plan()  # all of it is done
+    if not facts.trains:
+        return Plan(findings=tuple(unseen_training(facts)))
+    wish = wish or Wish()
+    obstacles = gate.obstacles(facts, wish.settled, _kept(facts, wish)) if not wish.mapped else []
+    if obstacles:
+        return Plan(findings=tuple(obstacles))
+    reasons = Reasons()
+    findings: list[Finding] = []
+    if not wish.mapped:
+        reasons.agrees(_loader, facts, wish, findings)
+    try:
+        context = _context(facts, text, runtime, allows, wish)
+    except Refusal as refusal:
+        return Plan(findings=_in_order({*reasons.found, refusal.finding}))
+    (_core_of_mapped if wish.mapped else _core)(context, reasons)
+    if reasons.found:
+        return Plan(findings=_in_order(reasons.found))
+    return Plan(tuple(context.edits), _in_order([*findings, *context.findings]))
+
+
+def independent(facts: Facts, text: str, runtime: str, allows: Allows) -> tuple[e.Edit, ...]:
+    """What stands alone of a conversion whose core is not made: it asks the state of the processes, not an accelerator."""
+    if not facts.trains:
+        return ()
+    try:
+        context = Apart(**vars(_context(facts, text, runtime, allows, Wish())))
+    except Refusal:
+        return ()
+    reasons = Reasons()
+    for rule in (downloads.plan, files.plan, speak.plan):
+        reasons.agrees(rule, context)
+    edits = [] if reasons.found else context.edits
+    own = {facts.table.of_node[one.node].file for one in edits if not isinstance(one, e.AddImport)}
+    imported = f"from {runtime} import {STATE}"
+    return (*edits, *(e.AddImport(file, "CT101", imported, code=imported) for file in own))
+
+
+def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda f: (f.line, f.column, f.rule)))
+
+
+def _kept(facts: Facts, wish: Wish) -> Collection[ast.AST]:
+    """Code with collectives of the author's that stays as it is."""
+    if not wish.keeps_collectives:
+        return ()
+    from crosstrain_migrate.rules.distribution.own_collectives import left_alone
+
+    return left_alone(facts)
+
+
+def _loader(facts: Facts, wish: Wish, findings: list[Finding]) -> None:
+    """What is said of training without a DataLoader."""
+    said = None if facts.train_loaders else subject.without_loader(facts, wish.draws_apart)
+    findings += [said] if said is not None else []
+
+
+def _context(facts: Facts, text: str, runtime: str, allows: Allows, wish: Wish) -> Context:
+    found = subject.find_subject(facts, loaders=not wish.mapped)
+    found.on_the_cpu = worked_on(facts)
+    place = home.find_home(facts, found, Devices(facts).definitions())
+    return Context(facts, runtime, text, place, found, allows=allows, wish=wish)
+
+
+def _core(context: Context, reasons: Reasons) -> None:
+    """Asks every rule. One that reads what another has worked out is not asked where that one refuses."""
+    reasons.agrees(marks.plan, context)
+    reasons.agrees(schedulers.plan, context)
+    numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
+    counted = [reasons.agrees(rule, context) for rule in numbers]
+    for rule in (unseen_losses.plan, backward.plan, clipping.plan, batches.plan, replays.check, alike.plan):
+        reasons.agrees(rule, context)
+    reasons.agrees(checkpoints.plan, context)
+    if all(counted):
+        reasons.agrees(meeting.check, context)
+    reasons.agrees(portable.plan, context)
+    placement = device.Placement(context)
+    placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
+    reasons.agrees(lengths.plan, context)
+    if placed:
+        reasons.agrees(unplaced.plan, context, placement)
+    reasons.agrees(prepare.plan, context)
+    for rule in (downloads.plan, files.plan, speak.plan):  # last: what functions of other files need is known
+        reasons.agrees(rule, context)
+    reasons.agrees(host_arrays.plan, context)
+    reasons.agrees(unseen_loops.plan, context)
+    if placed:
+        reasons.agrees(plumbing.Plumbing(context, placement).plan)
+    if not reasons.found:
+        reasons.agrees(apart.plan, context)
+
+
+def _core_of_mapped(context: Context, reasons: Reasons) -> None:
+    """What a script that goes on to distribute itself needs: its numbers, files and loaders are the author's."""
+    reasons.agrees(marks.plan, context)
+    reasons.agrees(portable.plan, context)
+    placement = device.Placement(context)
+    placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
+    if placed:
+        reasons.agrees(unplaced.plan, context, placement)
+    reasons.agrees(prepare.plan, context)
+    for rule in (backward.plan, clipping.plan):  # where the accelerator comes for `prepare`, they have it
+        reasons.agrees(rule, context)
+    if placed:
+        reasons.agrees(plumbing.Plumbing(context, placement).plan)

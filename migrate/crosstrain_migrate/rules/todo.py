@@ -1,0 +1,116 @@
+"""``--todo``: what becomes of a script that is refused. Nobody goes home with nothing.
+
+What stands alone is done (progress bars, prints, directories, files that one process writes). The core (accelerator,
+prepare, backward, device) stays as it was, and a line `# TODO(crosstrain CT303): ...` at each place that needs a person
+says what to write. Until these lines are gone such a script stops at its start under several processes, and
+``migrate --check`` fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import textwrap
+from collections.abc import Iterable
+from dataclasses import replace
+
+from crosstrain_migrate.facts.facts import understand
+from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, Severity
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.program import MARKER, join, modules_of, parse, parts
+from crosstrain_migrate.syntax.suppress import MARK, TODO, suppressions
+
+from .planning import independent
+from .policy import Policy
+
+_WIDTH = 100
+GUARD = """\
+# TODO(crosstrain CT005): take these lines out with the last of those below
+if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    raise SystemExit("this script trains in one process until its lines TODO(crosstrain ...) are gone")
+"""
+
+
+def left_to_you(result: FileResult, policy: Policy, runtime: str) -> FileResult:
+    """A refused script with what can be done without its core, and a line for each reason."""
+    from crosstrain_migrate.syntax.checks import check_result
+    from crosstrain_migrate.syntax.edit_plan import EditNotApplied
+
+    reasons = [one for one in result.findings if one.severity is Severity.REFUSED]
+    marked = _guarded(_marked(result.before, reasons))
+    kept = replace(policy, comments=suppressions(marked))
+    tree = parse(marked)
+    needed = _import_os(tree)
+    try:
+        after = _made(marked, [*needed, *independent(understand(tree), marked, runtime, kept.allows_at)])
+    except EditNotApplied:
+        after = _made(marked, needed)  # the lines themselves are the better part
+    if problems := check_result(result.before, after):
+        reason = f"the lines for --todo did not pass the tool's own checks ({'; '.join(problems)})"
+        said = Finding(
+            "CT001", 1, 1, reason, "report this script to us; it was left as it was", Severity.NOTE
+        )
+        return replace(result, findings=(*result.findings, said))
+    changes = {Change(TODO, one.line, "left to a person", Confidence.REVIEW) for one in reasons}
+    return replace(result, after=after, changes=tuple(sorted(changes, key=lambda one: one.line)))
+
+
+def _made(text: str, edits: list[e.Edit]) -> str:
+    from crosstrain_migrate.syntax.rewrite import rewrite
+
+    return rewrite(text, edits) if edits else text
+
+
+def _marked(text: str, reasons: Iterable[Finding]) -> str:
+    """The text with a comment above the statement that each reason is about."""
+    lines = text.split("\n")
+    tree = ast.parse(text)
+    starts = sorted({node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)})
+    above: dict[int, list[Finding]] = {}
+    for one in reasons:
+        start = max((line for line in starts if line <= one.line), default=1)
+        above.setdefault(start, []).append(one)
+    for line, found in sorted(above.items(), reverse=True):
+        own = lines[line - 1]
+        margin = own[: len(own) - len(own.lstrip())]
+        place = line if own.startswith(MARKER) else line - 1  # which must stay the first of its file
+        lines[place:place] = [f"{margin}{row}" for one in found for row in _comment(one)]
+    return "\n".join(lines)
+
+
+def _comment(finding: Finding) -> list[str]:
+    """What to do, then why."""
+    said = f"{finding.remedy.rstrip('.')}: {finding.reason}"
+    return textwrap.wrap(
+        said,
+        _WIDTH,
+        initial_indent=f"{MARK}{finding.rule}): ",
+        subsequent_indent="#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _guarded(text: str) -> str:
+    """The script stops where several processes run it: below its first imports."""
+    *modules, script = (part.text for part in parts(text))
+    body = ast.parse(script).body
+    opening = itertools.takewhile(_opens, body)
+    line = max((node.end_lineno or node.lineno for node in opening), default=0)
+    lines = script.split("\n")
+    lines[line:line] = ["", *GUARD.split("\n")[:-1]]
+    return join(text, [*modules, "\n".join(lines)])
+
+
+def _import_os(tree: ast.Module) -> list[e.Edit]:
+    """What the test of WORLD_SIZE needs, where the script does not have it."""
+    script = modules_of(tree)[-1]
+    names = [alias for node in script.body if isinstance(node, ast.Import) for alias in node.names]
+    known = any(alias.name == "os" and alias.asname is None for alias in names)
+    return [] if known else [e.AddImport(script, TODO, code="import os")]
+
+
+def _opens(node: ast.stmt) -> bool:
+    """A docstring or an import."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text or isinstance(node, ast.Import | ast.ImportFrom)

@@ -1,0 +1,144 @@
+"""Which edits concern which node of LibCST's tree: found by position and kind."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from functools import cache
+from typing import cast
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from . import edits as e
+from .skeleton import Skeleton
+
+Span = tuple[int, int, int, int]
+
+
+class EditNotApplied(Exception):
+    """An edit's node could not be found in the concrete tree."""
+
+    def __init__(self, edit: e.Edit) -> None:
+        super().__init__(f"line {getattr(edit.node, 'lineno', 0)}: cannot place the edit of {edit.rule}")
+        self.edit = edit
+
+
+class Wrapper(MetadataWrapper):
+    """LibCST walks the whole tree for the providers that visit it, also where there are none, as for positions."""
+
+    def visit_batched(
+        self,
+        visitors: Iterable[cst.BatchableCSTVisitor],
+        before_visit: Callable[[cst.CSTNode], None] | None = None,
+        after_leave: Callable[[cst.CSTNode], None] | None = None,
+    ) -> cst.CSTNode:
+        wanted = list(visitors)
+        return super().visit_batched(wanted, before_visit, after_leave) if wanted else self.module
+
+
+class _Kind(Enum):
+    """What an edit may name."""
+
+    STATEMENT = auto()
+    EXPRESSION = auto()
+    OTHER = auto()
+
+
+@cache
+def _kind(cls: type[cst.CSTNode]) -> _Kind:
+    """Asked once for each class: these bases are abstract ones, which takes Python ten times as long."""
+    if issubclass(cls, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+        return _Kind.STATEMENT
+    return _Kind.EXPRESSION if issubclass(cls, cst.BaseExpression) else _Kind.OTHER
+
+
+class EditPlan:
+    """Which edits concern which concrete node."""
+
+    def __init__(self, wrapper: MetadataWrapper, shape: Skeleton, wanted: list[e.Edit]) -> None:
+        self.module = wrapper.module
+        self.done: set[e.Edit] = set()
+        self.nodes: dict[ast.AST, cst.CSTNode] = {}
+        self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
+        self.holes: set[cst.CSTNode] = set()
+        self._shape = shape
+        self._locate(wrapper, {node for edit in wanted for node in e.nodes_of(edit)})
+        for edit in wanted:
+            if isinstance(edit, e.AddImport):
+                self.edits[self.module].append(edit)
+                continue
+            node = self.nodes.get(edit.node)
+            if node is None:
+                raise EditNotApplied(edit)
+            self.edits[node].append(edit)
+
+    def _span(self, node: ast.AST) -> Span:
+        own = cast(ast.expr, node)
+        assert own.end_lineno is not None and own.end_col_offset is not None
+        return (
+            *self._shape.place(own.lineno, own.col_offset),
+            *self._shape.place(own.end_lineno, own.end_col_offset),
+        )
+
+    def _locate(self, wrapper: MetadataWrapper, targets: set[ast.AST]) -> None:
+        functions = {
+            (self._shape.place(t.lineno, t.col_offset)[0], t.name): t
+            for t in targets
+            if isinstance(t, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        }
+        spans: dict[tuple[bool, Span], ast.AST] = {}
+        for target in targets:
+            if target not in functions.values():
+                spans[isinstance(target, ast.stmt), self._span(target)] = target
+        self._positions = positions = wrapper.resolve(PositionProvider)
+        self._starts = sorted(self._span(target)[:2] for target in targets)
+        for node, position in positions.items():
+            kind = _kind(node.__class__)
+            if kind is _Kind.OTHER:
+                continue
+            if isinstance(node, cst.FunctionDef | cst.ClassDef):
+                name_line = positions[node.name].start.line
+                function = functions.get((name_line, node.name.value))
+                if function is not None:
+                    self.nodes[function] = node
+                continue
+            is_statement = kind is _Kind.STATEMENT
+            span = (position.start.line, position.start.column, position.end.line, position.end.column)
+            target_node = spans.get((is_statement, span))
+            if target_node is None and isinstance(node, cst.BaseCompoundStatement):
+                target_node = self._compound(spans, span)
+            if target_node is not None and target_node not in self.nodes:
+                self.nodes[target_node] = node
+
+    @staticmethod
+    def _compound(spans: dict[tuple[bool, Span], ast.AST], span: Span) -> ast.AST | None:
+        """A compound statement's end differs between the trees (trailing comments): its start is enough."""
+        for (is_statement, other), node in spans.items():
+            if (
+                is_statement
+                and other[:2] == span[:2]
+                and isinstance(node, ast.For | ast.If | ast.While | ast.With | ast.Try)
+            ):
+                return node
+        return None
+
+    def concerns(self, line: cst.SimpleStatementLine) -> bool:
+        """Whether an edit names anything in a line of statements."""
+        position = self._positions[line]
+        first = (position.start.line, position.start.column)
+        return bisect.bisect(self._starts, (position.end.line, position.end.column)) > bisect.bisect_left(
+            self._starts, first
+        )
+
+    def concrete(self, node: ast.AST, edit: e.Edit) -> cst.CSTNode:
+        found = self.nodes.get(node)
+        if found is None:
+            raise EditNotApplied(edit)
+        return found
+
+    def edits_of(self, node: cst.CSTNode) -> Sequence[e.Edit]:
+        return self.edits.get(node, ())

@@ -1,0 +1,157 @@
+"""What a rule may ask for. Edits name nodes of the stdlib `ast` tree; `rewrite` finds them in LibCST's by position.
+
+An edit belongs to a transaction: if one member of a transaction cannot be made, none is. Edits of the core conversion
+(accelerator, prepare, backward, device, numbers) share the transaction "core"; independent ones stand alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from crosstrain_migrate.results import Confidence
+
+from .nodes import line_of
+
+CORE = "core"
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """Common to all edits. `rule` and `reason` are what the report shows; an edit without a reason is a mere
+    consequence of another one and is not listed."""
+
+    node: ast.AST
+    rule: str
+    reason: str = ""
+    confidence: Confidence = Confidence.APPLIED
+    transaction: str = CORE
+
+    @property
+    def line(self) -> int:
+        """Where it is listed; what concerns a whole file stands in its first line."""
+        return line_of(self.node) or 1
+
+
+def nodes_of(edit: Edit) -> list[ast.AST]:
+    """The nodes of the text that an edit names: its own (unless that is the module), and those it moves or leaves out."""
+    others = [getattr(edit, name, None) for name in ("argument", "last")]
+    found = [edit.node, *getattr(edit, "holes", {}).values(), *(node for node in others if node is not None)]
+    return [node for node in found if not isinstance(node, ast.Module)]
+
+
+@dataclass(frozen=True, eq=False)
+class Replace(Edit):
+    """An expression becomes `template`, whose holes `{name}` are filled with other (edited) expressions of the file.
+
+    A hole may only stand where an argument or an assigned value stands, so that no parentheses are needed.
+    """
+
+    template: str = ""
+    holes: dict[str, ast.expr] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplaceStatement(Edit):
+    """A simple statement becomes `code` (one line); its comments stay. Holes as in `Replace`."""
+
+    code: str = ""
+    holes: dict[str, ast.expr] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoveStatement(Edit):
+    """The statement goes; its comments move to the next one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unwrap(Edit):
+    """An `if` or `with` goes and its body takes its place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fold(Edit):
+    """An `if` whose outcome is partly known: `arms` says of each branch (`if`, `elif`s, `else`) what becomes of it.
+
+    "keep": it stays; "always": its test is known to hold, so it is the last branch there is; "drop": it is never taken.
+    ("negate", "keep"): the first of two does nothing, and the other one is all that is left.
+    """
+
+    arms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class InsertBefore(Edit):
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class InsertAfter(Edit):
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class InsertAtStart(Edit):
+    """First statement of a function's body, after its docstring."""
+
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Guard(Edit):
+    """The statements from `node` to `last` go under `if test:`."""
+
+    last: ast.stmt | None = None
+    test: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Within(Edit):
+    """The statement goes under `with context:`, which neighbours of the same context share."""
+
+    context: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class InsertArgument(Edit):
+    """`node` (a call) gets `code` as its positional argument number `position`, or as its last keyword (-1)."""
+
+    position: int = 0
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RemoveArgument(Edit):
+    """`node` (a call) loses the argument whose value is `argument`."""
+
+    argument: ast.expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReplaceParameter(Edit):
+    """Parameter `name` of the function `node` becomes `code`, or goes when `code` is empty."""
+
+    name: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class InsertParameter(Edit):
+    """The function `node` gets a positional parameter at `position` (counted with `self`)."""
+
+    position: int = 0
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class AddImport(Edit):
+    """`code` joins the module's imports. `node` is the module."""
+
+    code: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RemoveImport(Edit):
+    """`name` (as bound) leaves the import statement `node`."""
+
+    name: str = ""

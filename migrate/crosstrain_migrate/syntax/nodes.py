@@ -1,0 +1,37 @@
+"""What one node of the tree says of itself: its line, the last part of a name, the fields of a class."""
+
+from __future__ import annotations
+
+import ast
+from typing import TypeAlias
+
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def line_of(node: ast.AST) -> int:
+    """The line on which `node` begins; 0 for a module, which begins on none."""
+    return getattr(node, "lineno", 0)
+
+
+def place_of(node: ast.AST) -> tuple[int, int]:
+    """Its line and column: for an order that is the same in every run."""
+    return line_of(node), getattr(node, "col_offset", 0)
+
+
+def written(node: ast.AST) -> str:
+    """As `ast.unparse` writes it, which takes long for what is asked for most: names and dotted names."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+        return f"{written(node.value)}.{node.attr}"
+    return ast.unparse(node)
+
+
+def last_name(node: ast.AST) -> str:
+    """`f` of `f` and of `a.b.f`; empty for what has no name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def fields_of(cls: ast.ClassDef) -> list[str]:
+    """The annotated fields of a dataclass or a NamedTuple, in order."""
+    return [s.target.id for s in cls.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]

@@ -1,0 +1,76 @@
+"""What a text that does not parse means for its author: where, what, and the remedy that fits."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from crosstrain_migrate.results import InputError
+
+# What `ast.parse` raises for what is no Python: null bytes are a ValueError, deep nesting the last two.
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+_NEWER: tuple[tuple[tuple[int, int], re.Pattern[str]], ...] = (
+    ((3, 11), re.compile(r"\s*except\s*\*")),
+    ((3, 12), re.compile(r"\s*type\s+\w+\s*(\[.*\])?\s*=")),
+    ((3, 12), re.compile(r"\s*(async\s+)?(def|class)\s+\w+\s*\[")),
+    ((3, 14), re.compile(r".*\b(t|rt|tr)(\"|')", re.IGNORECASE)),
+)
+_PYTHON2_MESSAGE = re.compile(
+    r"Missing parentheses in call to|multiple exception types must be parenthesized|"
+    r"leading zeros in decimal integer|inconsistent use of tabs"
+)
+_PYTHON2_CODE = re.compile(
+    r"\s*(print\s+[^(=\s]|exec\s+[^(=\s]|raise\s+\w+\s*,|except\s+[\w.]+\s*,)|.*(<>|\bur[\"']|`|\d[lL]\b)"
+)
+
+
+def syntax_problem(
+    path: Path, text: str, error: SyntaxError | ValueError | RecursionError | MemoryError
+) -> InputError:
+    """What a failed `ast.parse(text)` means for the user: where, what, and the remedy that fits."""
+    if not isinstance(error, SyntaxError):
+        return InputError(
+            path, f"cannot be parsed: {error or 'it is nested too deeply'}", "Simplify it, or leave it out."
+        )
+    line, column = error.lineno, error.offset or None
+    lines = text.split("\n")
+    code = lines[line - 1] if line is not None and 0 < line <= len(lines) else ""
+    message = error.msg or "invalid syntax"
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if (newer := _newer_python(code, message)) is not None:
+        return InputError(
+            path,
+            f"uses syntax of Python {newer[0]}.{newer[1]}, and this is Python {here}",
+            f"Run migrate with Python {newer[0]}.{newer[1]} or newer.",
+            line,
+            column,
+        )
+    if _is_python2(code, message):
+        return InputError(path, f"is Python 2 ({message})", "Convert it to Python 3 first.", line, column)
+    if re.match(r"\s*[%!]", code):
+        return InputError(
+            path, "holds notebook commands (% or !)", "Remove them, or turn them into Python.", line, column
+        )
+    return InputError(path, f"does not parse: {message}", "Correct the syntax, then run again.", line, column)
+
+
+def _newer_python(code: str, message: str) -> tuple[int, int] | None:
+    """The Python version whose grammar the offending line needs, when this interpreter is older."""
+    for version, pattern in _NEWER:
+        if sys.version_info < version and pattern.match(code):
+            return version
+    if (
+        "f-string" in message
+        and sys.version_info < (3, 12)
+        and not message.endswith("empty expression not allowed")
+    ):
+        return 3, 12
+    return None
+
+
+def _is_python2(code: str, message: str) -> bool:
+    return bool(
+        _PYTHON2_MESSAGE.match(message) or (message == "invalid syntax" and _PYTHON2_CODE.match(code))
+    )

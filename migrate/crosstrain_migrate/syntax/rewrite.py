@@ -1,0 +1,362 @@
+"""Carries edits out with LibCST: one parse, one transform, comments and formatting kept.
+
+Edits name `ast` nodes. A LibCST node is found by its position (converted from `ast`'s UTF-8 byte columns to character
+columns) and kind; an edit whose node is not found is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypeVar, cast
+
+import libcst as cst
+
+from . import edits as e
+from . import program
+from .blocks import LEADING, Blocks, carry_over, splice_imports, with_lost_comments
+from .edit_plan import EditNotApplied, EditPlan, Wrapper
+from .places import Places
+from .skeleton import Skeleton, skeleton, without_end
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+
+
+def rewrite(text: str, edits: Iterable[e.Edit]) -> str:
+    """Returns `text`, a script or a program, with all `edits` made. Raises EditNotApplied."""
+    wanted: dict[int, list[e.Edit]] = defaultdict(list)
+    own = program.parts(text)
+    firsts = [part.first for part in own]
+    for edit in edits:
+        wanted[bisect.bisect(firsts, edit.line) - 1].append(edit)
+    if not wanted:
+        return text
+    pieces = (_rewrite(part.text, part.first, wanted.get(number, [])) for number, part in enumerate(own))
+    return program.join(text, pieces)
+
+
+def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
+    """One file's text, whose line 1 is the line `first` of its nodes."""
+    if not wanted:
+        return text
+    text, end = without_end(text)
+    shape = skeleton(text, wanted, first)
+    after = shape.restored(_transformed(shape, wanted))
+    return (after if after is not None else _transformed(Skeleton(Places(text, first)), wanted)) + end
+
+
+def _transformed(shape: Skeleton, wanted: list[e.Edit]) -> str:
+    wrapper = Wrapper(cst.parse_module(shape.text), unsafe_skip_copy=True)
+    plan = EditPlan(wrapper, shape, wanted)
+    module = wrapper.module.visit(_Rewriter(plan))
+    missing = [edit for edit in wanted if edit not in plan.done]
+    if missing:
+        raise EditNotApplied(missing[0])
+    return module.code
+
+
+class _Rewriter(cst.CSTTransformer):
+    def __init__(self, plan: EditPlan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.updated: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.keep = {
+            plan.nodes[n]
+            for edits in plan.edits.values()
+            for edit in edits
+            for n in _held(edit)
+            if n in plan.nodes
+        }
+        self.comments = 0  # seen since the last statement
+        self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
+        self.blocks = Blocks(plan)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # LibCST makes every node that it visits anew, which takes most of its time.
+        if isinstance(node, cst.SimpleStatementLine) and not self.plan.concerns(node):
+            return False
+        return super().on_visit(node)
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> cst.CSTNodeT:
+        # No `leave_` method here removes a node or makes several of it.
+        result = cast(cst.CSTNode, super().on_leave(original_node, updated_node))
+        for edit in self.plan.edits.get(original_node, ()):
+            if original_node in self.keep:
+                self.updated[original_node] = result  # an edit may wrap the very node it replaces
+            if isinstance(edit, e.Replace):
+                result = self._template(edit, edit.template, edit.holes)
+                self.plan.done.add(edit)
+            elif isinstance(edit, e.ReplaceStatement):
+                result = self._statement(edit)
+                self.plan.done.add(edit)
+        if original_node in self.keep:
+            self.updated[original_node] = result
+        if result is not original_node and isinstance(result, LEADING):
+            # A statement in a line of its own has none where none has come since the one before.
+            if self.comments or not isinstance(original_node, cst.SimpleStatementLine):
+                result = with_lost_comments(original_node, result)
+            self.comments = 0
+        return cast(cst.CSTNodeT, result)
+
+    def visit_Comment(self, node: cst.Comment) -> None:
+        self.comments += 1
+
+    # -- expressions -----------------------------------------------------------------------------------------
+
+    def _template(self, edit: e.Edit, template: str, holes: dict[str, ast.expr]) -> cst.BaseExpression:
+        template = self._requoted(edit, template)
+        code = re.sub(r"\{(\w+)\}", r"__hole_\1__", template) if holes else template
+        expression = cst.parse_expression(code, config=self.plan.module.config_for_parsing)
+        return self._fill(expression, edit, holes)
+
+    def _statement(self, edit: e.ReplaceStatement) -> cst.BaseSmallStatement:
+        code = re.sub(r"\{(\w+)\}", r"__hole_\1__", edit.code) if edit.holes else edit.code
+        line = cst.parse_statement(code, config=self.plan.module.config_for_parsing)
+        assert isinstance(line, cst.SimpleStatementLine)
+        return self._fill(line.body[0], edit, edit.holes)
+
+    def _requoted(self, edit: e.Edit, template: str) -> str:
+        """Before Python 3.12 a string inside an f-string may not use the f-string's own quotes."""
+        return template.replace('"', "'") if self.quotes and self.quotes[-1].endswith('"') else template
+
+    def visit_FormattedString(self, node: cst.FormattedString) -> None:
+        self.quotes.append(node.start)
+
+    def leave_FormattedString(
+        self, original_node: cst.FormattedString, updated_node: cst.FormattedString
+    ) -> cst.BaseExpression:
+        self.quotes.pop()
+        return updated_node
+
+    def _fill(self, node: Node, edit: e.Edit, holes: dict[str, ast.expr]) -> Node:
+        fillings = {}
+        for name, hole in holes.items():
+            fillings[f"__hole_{name}__"] = cast(
+                cst.BaseExpression, self.updated[self.plan.concrete(hole, edit)]
+            )
+        return cast(Node, node.visit(_Fill(fillings))) if fillings else node
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        result = updated_node
+        arguments = list(zip(original_node.args, updated_node.args, strict=True))
+        edits = self.plan.edits.get(original_node, ())
+        for edit in edits:
+            if isinstance(edit, e.RemoveArgument):
+                assert edit.argument is not None
+                target = self.plan.concrete(edit.argument, edit)
+                kept = [pair for pair in arguments if pair[0].value is not target]
+                if len(kept) == len(arguments):
+                    raise EditNotApplied(edit)
+                if kept and arguments[-1][0].value is target:
+                    kept[-1] = (kept[-1][0], _as_last(kept[-1][1], arguments[-1][1]))
+                arguments = kept
+                self.plan.done.add(edit)
+        args = [pair[1] for pair in arguments]
+        for edit in edits:
+            if isinstance(edit, e.InsertArgument):
+                args = _insert_argument(args, edit)
+                self.plan.done.add(edit)
+        return result.with_changes(args=args) if edits else result
+
+    # -- imports ---------------------------------------------------------------------------------------------
+
+    def leave_ImportFrom(
+        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
+    ) -> cst.BaseSmallStatement:
+        gone = [edit for edit in self.plan.edits.get(original_node, ()) if isinstance(edit, e.RemoveImport)]
+        if not gone or isinstance(updated_node.names, cst.ImportStar):
+            return updated_node
+        names = list(updated_node.names)
+        for edit in gone:
+            kept = [name for name in names if _bound_by(name) != edit.name]
+            if not kept or len(kept) == len(names):
+                raise EditNotApplied(edit)
+            if kept[-1] is not names[-1]:
+                kept[-1] = kept[-1].with_changes(comma=names[-1].comma)
+            names = kept
+            self.plan.done.add(edit)
+        return updated_node.with_changes(names=names)
+
+    # -- functions -------------------------------------------------------------------------------------------
+
+    def leave_FunctionDef(
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef:
+        result = updated_node
+        for edit in self.plan.edits.get(original_node, ()):
+            if isinstance(edit, e.ReplaceParameter):
+                result = _replace_parameter(result, edit)
+                self.plan.done.add(edit)
+            elif isinstance(edit, e.InsertParameter):
+                result = _insert_parameter(result, edit)
+                self.plan.done.add(edit)
+            elif isinstance(edit, e.InsertAtStart):
+                result = self.blocks.insert_at_start(result, edit.code)
+                self.plan.done.add(edit)
+        return result
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.BaseSuite:
+        return self.blocks.indented(original_node, updated_node)
+
+    def leave_SimpleStatementSuite(
+        self, original_node: cst.SimpleStatementSuite, updated_node: cst.SimpleStatementSuite
+    ) -> cst.BaseSuite:
+        return self.blocks.one_line(original_node, updated_node)
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+        """`if best:` all of whose body is left to one process: `if best and accelerator.is_main_process:`."""
+        guarded = self.blocks.guards_whole(original_node.body, updated_node.body)
+        if guarded is None or updated_node.orelse is not None:
+            return updated_node
+        test = updated_node.test
+        if isinstance(test, cst.IfExp | cst.Lambda | cst.NamedExpr) or (
+            isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or)
+        ):
+            test = test if test.lpar else test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        both = cst.BooleanOperation(left=test, operator=cst.And(), right=guarded.test)
+        return updated_node.with_changes(test=both, body=guarded.body)
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        body, rest = self.blocks.rebuild(original_node.body, updated_node.body)
+        module = updated_node.with_changes(body=body, footer=[*carry_over(rest), *updated_node.footer])
+        additions = [edit for edit in self.plan.edits.get(original_node, ()) if isinstance(edit, e.AddImport)]
+        self.plan.done.update(additions)
+        return splice_imports(module, list(dict.fromkeys(edit.code for edit in additions)))
+
+
+def _bound_by(alias: cst.ImportAlias) -> str:
+    return alias.evaluated_alias or alias.evaluated_name
+
+
+def _held(edit: e.Edit) -> list[ast.AST]:
+    return list(getattr(edit, "holes", {}).values())
+
+
+class _Fill(cst.CSTTransformer):
+    def __init__(self, fillings: dict[str, cst.BaseExpression]) -> None:
+        super().__init__()
+        self.fillings = fillings
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        filling = self.fillings.get(updated_node.value)
+        if filling is None:
+            return updated_node
+        if updated_node.lpar and not filling.lpar:  # `({x}).backward()`: the template's own parentheses stay
+            return filling.with_changes(lpar=updated_node.lpar, rpar=updated_node.rpar)
+        return filling
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        """A filling that is a whole argument needs no parentheses of its own."""
+        filled = isinstance(original_node.value, cst.Name) and original_node.value.value in self.fillings
+        value = updated_node.value
+        if (
+            not filled
+            or len(value.lpar) != 1
+            or isinstance(value, cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield)
+        ):
+            return updated_node
+        return updated_node.with_changes(value=value.with_changes(lpar=[], rpar=[]))
+
+
+def _as_last(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
+    """`argument` in the place of the last one, with the comment that stands behind it."""
+    closed = argument.with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
+    own = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
+    if not isinstance(own, cst.ParenthesizedWhitespace) or own.first_line.comment is None:
+        return closed
+    if isinstance(closed.comma, cst.Comma):
+        space = closed.comma.whitespace_after
+        if isinstance(space, cst.ParenthesizedWhitespace):
+            space = space.with_changes(first_line=own.first_line)
+            return closed.with_changes(comma=closed.comma.with_changes(whitespace_after=space))
+    elif isinstance(closed.whitespace_after_arg, cst.ParenthesizedWhitespace):
+        space = closed.whitespace_after_arg.with_changes(first_line=own.first_line)
+        return closed.with_changes(whitespace_after_arg=space)
+    return closed
+
+
+def _separator(items: Sequence[cst.Arg] | Sequence[cst.Param]) -> cst.Comma:
+    """A comma and a space; a comma and a new line where the author gives each item a line of its own."""
+    commas = [item.comma for item in items[:-1]]
+    after = [comma.whitespace_after if isinstance(comma, cst.Comma) else None for comma in commas]
+    lines = [space for space in after if isinstance(space, cst.ParenthesizedWhitespace)]
+    if not lines or len(lines) < len(after):
+        return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    plain = cst.TrailingWhitespace(newline=lines[0].first_line.newline)
+    return cst.Comma(whitespace_after=lines[0].with_changes(first_line=plain, empty_lines=[]))
+
+
+def _insert_argument(args: list[cst.Arg], edit: e.InsertArgument) -> list[cst.Arg]:
+    parsed = cst.ensure_type(cst.parse_expression(f"f({edit.code})"), cst.Call).args[0]
+    space = _separator(args)
+    if edit.position < 0 or edit.position >= len(args):
+        if not args:
+            return [parsed]
+        last = args[-1]
+        if isinstance(last.comma, cst.Comma):
+            return [*args[:-1], last.with_changes(comma=space), parsed.with_changes(comma=last.comma)]
+        behind, between = last.whitespace_after_arg, space.whitespace_after
+        if isinstance(behind, cst.ParenthesizedWhitespace) and isinstance(
+            between, cst.ParenthesizedWhitespace
+        ):
+            # A comment behind the last argument stays on its line.
+            space = space.with_changes(whitespace_after=between.with_changes(first_line=behind.first_line))
+            behind = behind.with_changes(first_line=between.first_line)
+        previous = last.with_changes(comma=space, whitespace_after_arg=cst.SimpleWhitespace(""))
+        return [*args[:-1], previous, parsed.with_changes(whitespace_after_arg=behind)]
+    comma: cst.Comma = space
+    return [*args[: edit.position], parsed.with_changes(comma=comma), *args[edit.position :]]
+
+
+def _parse_parameter(code: str) -> cst.Param:
+    function = cst.ensure_type(cst.parse_statement(f"def f({code}): pass"), cst.FunctionDef)
+    return (*function.params.params, *function.params.kwonly_params)[0].with_changes(
+        comma=cst.MaybeSentinel.DEFAULT, star=cst.MaybeSentinel.DEFAULT
+    )
+
+
+def _replace_parameter(node: cst.FunctionDef, edit: e.ReplaceParameter) -> cst.FunctionDef:
+    params = node.params
+    for field in ("posonly_params", "params", "kwonly_params"):
+        group: list[cst.Param] = list(getattr(params, field))
+        for index, param in enumerate(group):
+            if param.name.value != edit.name:
+                continue
+            if edit.code:
+                fresh = _parse_parameter(edit.code)
+                group[index] = fresh.with_changes(
+                    comma=param.comma, whitespace_after_param=param.whitespace_after_param
+                )
+            else:
+                if index == len(group) - 1 and index > 0:
+                    group[index - 1] = group[index - 1].with_changes(
+                        comma=param.comma, whitespace_after_param=param.whitespace_after_param
+                    )
+                del group[index]
+            return node.with_changes(params=params.with_changes(**{field: group}))
+    raise EditNotApplied(edit)
+
+
+def _insert_parameter(node: cst.FunctionDef, edit: e.InsertParameter) -> cst.FunctionDef:
+    fresh = _parse_parameter(edit.code)
+    group = list(node.params.params)
+    space = _separator(group)
+    if edit.position < len(group):
+        group.insert(edit.position, fresh.with_changes(comma=space))
+    else:
+        if group and not isinstance(group[-1].comma, cst.Comma):
+            group[-1] = group[-1].with_changes(comma=space)
+        more = bool(
+            node.params.kwonly_params or node.params.star_kwarg or isinstance(node.params.star_arg, cst.Param)
+        )
+        group.append(fresh.with_changes(comma=space if more else cst.MaybeSentinel.DEFAULT))
+    return node.with_changes(params=node.params.with_changes(params=group))

@@ -1,0 +1,123 @@
+"""A script in which each statement that no edit concerns stands as a mere name.
+
+LibCST takes longer for a text than all the rest of migrate together, and most edits concern few statements. So LibCST
+gets the skeleton, and what it makes of that gets the statements back as they were.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from . import edits as e
+from .places import Places, Span
+from .program import tree_of
+from .scopes import suites
+
+_NAME = re.compile(r"__crosstrain_kept_(\d+)__")
+_INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
+_SHORT = 24  # characters: about as long as its name
+# What these edits name moves or goes, with every comment in it.
+_AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard, e.Within)
+
+
+class Skeleton:
+    """`text`, and where in it everything else of the original is. `kept`: the statements that stand as names."""
+
+    def __init__(self, original: Places, kept: tuple[Span, ...] = ()) -> None:
+        self._original = original
+        self._kept = kept
+        pieces: list[str] = []
+        at = 0
+        for number, (start, end) in enumerate(kept):
+            pieces += [original.text[at:start], _name(number)]
+            at = end
+        self.text = "".join([*pieces, original.text[at:]])
+        self._lines = Places(self.text)
+        self._shifts = [0, *accumulate(len(_name(i)) - (end - start) for i, (start, end) in enumerate(kept))]
+
+    def place(self, line: int, column: int) -> tuple[int, int]:
+        """(line, column) in characters of what a node of the original names by line and UTF-8 column.
+
+        A place inside a statement that is kept is that of the end of its name.
+        """
+        offset = self._original.offset(line, column)
+        number = bisect_left(self._kept, (offset, offset))
+        if number:
+            offset = max(offset, self._kept[number - 1][1])
+        return self._lines.place(offset + self._shifts[number])
+
+    def restored(self, text: str) -> str | None:
+        """`text`, made from the skeleton, with its statements; None where one cannot be put back just as it was."""
+        places = [(int(found[1]), found.start()) for found in _NAME.finditer(text)]
+        if sorted(number for number, _ in places) != list(range(len(self._kept))):
+            return None
+        new = Places(text)
+        for number, at in places:
+            start, end = self._kept[number]
+            several = "\n" in self._original.text[start:end]
+            if several and new.margin(at) != self._original.margin(start):
+                return None
+        return _NAME.sub(lambda found: self._original.text[slice(*self._kept[int(found[1])])], text)
+
+
+def without_end(text: str) -> tuple[str, str]:
+    """A file's text, and the indented comments below its last statement that belong to no block: LibCST would keep
+    only the last of them."""
+    if not text.rstrip().rpartition("\n")[2].lstrip().startswith("#"):
+        return text, ""
+    body = tree_of(text).body
+    found = _INDENTED_COMMENT.search(text, Places(text).statement(body[-1])[1] if body else 0)
+    at = found.start() if found else len(text)
+    return text[:at], text[at:]
+
+
+def skeleton(text: str, edits: Iterable[e.Edit], first: int) -> Skeleton:
+    """The skeleton of a file's text, whose line 1 is the line `first` of the edits' nodes."""
+    lines, own = Places(text, first), Places(text)
+    tree = tree_of(text)
+    touched = _first_block(tree, own)
+    moving: list[Span] = []
+    for edit in edits:
+        spans = [lines.span(node) for node in e.nodes_of(edit)]
+        touched += [start for start, _ in spans]
+        if isinstance(edit, _AS_A_WHOLE):
+            moving.append((min(spans)[0], max(end for _, end in spans)))
+    return Skeleton(lines, tuple(sorted(_kept(tree.body, own, sorted(touched), moving))))
+
+
+def _name(number: int) -> str:
+    return f"__crosstrain_kept_{number}__"
+
+
+def _kept(body: list[ast.stmt], lines: Places, touched: list[int], moving: list[Span]) -> Iterator[Span]:
+    for node in body:
+        start, end = lines.statement(node)
+        if any(a <= start and end <= b for a, b in moving):
+            continue
+        edited = bisect_left(touched, start) < bisect_left(touched, end)
+        if edited or lines.is_elif(node):
+            for suite in suites(node):
+                yield from _kept(suite, lines, touched, moving)
+        elif end - start > _SHORT and not _is_looked_at(node):
+            yield start, end
+
+
+def _is_looked_at(node: ast.stmt) -> bool:
+    """Imports and docstrings: where something is inserted depends on them."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant | ast.JoinedStr)
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _first_block(tree: ast.Module, lines: Places) -> list[int]:
+    """Where the first statement that has a block starts: LibCST takes that block's indentation for the file's."""
+    for node in tree.body:
+        for suite in suites(node):
+            start, _ = lines.statement(suite[0])
+            if lines.margin(start) and lines.begins_line(start):
+                return [lines.span(node)[0]]
+    return []

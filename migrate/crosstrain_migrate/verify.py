@@ -1,0 +1,186 @@
+"""`migrate --verify`: the script as it is and as it would become, trained side by side by the runtime.
+
+The engine is the runtime's (`crosstrain verify`) and runs in a process of its own: this package never imports
+torch. The migrated files are handed over in a folder that is laid over each run's copy of the project;
+nothing in the project itself is written or run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crosstrain_migrate.assumption_checks import Program
+from crosstrain_migrate.files.notebooks.linked import Cells
+from crosstrain_migrate.files.sources import Unusable
+from crosstrain_migrate.outcome import Migrated, Outcome
+from crosstrain_migrate.results import Finding, InputError, Severity
+
+NOT_EQUAL, UNUSABLE = 1, 2
+PROVEN, NOT_REACHED, FAILED = "proven", "not reached", "failed"
+CELL = ":cell "  # in a place in a notebook, as the engine names it
+# About the run as a whole: the runtime's check of them stands at no line of theirs.
+OF_THE_RUN = frozenset({"alike", "group", "seeds"})
+# A check at one line proves nothing while something of its kind is in doubt at another: a loss that was made of no
+# prepared loader's batch.
+IN_DOUBT = frozenset({"loader", "module"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `--verify-...` says. `arguments` are the script's own."""
+
+    steps: int = 20
+    processes: str = "1,2"
+    timeout: float = 300.0
+    data: str = "real"
+    backend: str = "torch"
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The engine's answer: its exit code (0 the same, 1 not, 2 could not be run) and its report as JSON.
+
+    outcome: what was verified, with the report and with the status of every assumption.
+    """
+
+    code: int
+    report: dict[str, Any] | None
+    outcome: Outcome
+
+
+def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) -> Proof:
+    """Verify the migration of `script`, which must be among `outcome.files`.
+
+    quiet: keep the engine's own words from standard output. Raises Unusable where there is nothing to compare.
+    """
+    chosen = _migrated(outcome, script)
+    path = chosen.source.target.resolve()
+    folder = _folder(path)
+    with tempfile.TemporaryDirectory(prefix="crosstrain-migrated-") as place:
+        overlay = Path(place).resolve() / "overlay"
+        overlay.mkdir()
+        _lay_out(outcome, folder, overlay)
+        answer = Path(place) / "report.json"
+        code = _run(_command(path, folder, overlay, answer, settings), folder, quiet=quiet)
+        report = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else None
+    if report is None:
+        return Proof(UNUSABLE, None, outcome)
+    checks = _in_the_text(report.get("checks", ()), chosen, folder)
+    outcome = replace(judged(outcome, folder, checks), proof=report)
+    return Proof(code, report, outcome)
+
+
+def _folder(path: Path) -> Path:
+    """The project: the working directory, or the script's own folder where that lies elsewhere."""
+    folder = Path.cwd().resolve()
+    return folder if path.is_relative_to(folder) else path.parent
+
+
+def judged(outcome: Outcome, folder: Path, checks: Sequence[Mapping[str, Any]]) -> Outcome:
+    """The outcome with the status of every assumption.
+
+    checks: what the runtime checked in the runs of several processes, as the report has it: kind, file (below
+    `folder`), line (of the text after) and status.
+    """
+    texts = {_name(file, folder): (file.result.before, file.result.after) for file in outcome.files}
+    program = Program(texts)
+
+    def verified(file: Migrated) -> Migrated:
+        name = _name(file, folder)
+        findings = tuple(
+            replace(one, status=_status(one, name, program, checks))
+            if one.severity is Severity.ASSUMED
+            else one
+            for one in file.result.findings
+        )
+        return replace(file, result=replace(file.result, findings=findings))
+
+    return replace(outcome, files=tuple(map(verified, outcome.files)))
+
+
+def _in_the_text(
+    checks: Sequence[Mapping[str, Any]], chosen: Migrated, folder: Path
+) -> Sequence[Mapping[str, Any]]:
+    """The checks with lines of a notebook's whole text, where the report names cells and their lines."""
+    if not chosen.source.is_cells:
+        return checks
+    name, cells = _name(chosen, folder), Cells(chosen.result.after)
+
+    def moved(check: Mapping[str, Any]) -> Mapping[str, Any]:
+        file, _, number = check["file"].rpartition(CELL)
+        if file != name or not number.isdecimal():
+            return check
+        return {**check, "file": name, "line": cells.first(int(number)) + check["line"] - 1}
+
+    return [moved(check) for check in checks]
+
+
+def _name(file: Migrated, folder: Path) -> str:
+    path = file.source.target.resolve()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def _status(assumed: Finding, name: str, program: Program, checks: Sequence[Mapping[str, Any]]) -> str:
+    """Proven where a check that its value came to held; the checks that are not reached prove nothing."""
+    kind = [check for check in checks if check["kind"] == assumed.kind]
+    mine = kind
+    if assumed.kind not in OF_THE_RUN:
+        reached = program.reached(name, assumed.line, [(check["file"], check["line"]) for check in kind])
+        mine = [check for check in kind if (check["file"], check["line"]) in reached]
+    found = {check["status"] for check in mine}
+    doubtful = assumed.kind in IN_DOUBT and any(check["status"] != "held" for check in kind)
+    if "failed" in found:
+        return FAILED
+    return PROVEN if "held" in found and not doubtful else NOT_REACHED
+
+
+def _migrated(outcome: Outcome, script: Path) -> Migrated:
+    for file in outcome.files:
+        if file.source.path.resolve() == script.resolve():
+            if file.result.refused:
+                raise _unusable(script, "was not converted", "Resolve its findings first")
+            if not file.result.changed:
+                break
+            return file
+    raise _unusable(script, "is not changed, so there is nothing to verify", "Name a script that trains")
+
+
+def _unusable(script: Path, reason: str, remedy: str) -> Unusable:
+    return Unusable(InputError(script, reason, remedy))
+
+
+def _lay_out(outcome: Outcome, folder: Path, overlay: Path) -> None:
+    """Every changed file at its place below `overlay`; what is outside of the project is left out."""
+    for file in outcome.changed:
+        path = file.source.target.resolve()
+        if path.is_relative_to(folder):
+            target = overlay / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.after)
+
+
+def _command(path: Path, folder: Path, overlay: Path, answer: Path, settings: Settings) -> list[str]:
+    return [
+        *(sys.executable, "-m", "crosstrain_verify", str(path), str(path)),
+        *("--folder", str(folder), "--overlay", str(overlay), "--output", str(answer)),
+        *("--steps", str(settings.steps), "--processes", settings.processes),
+        *("--timeout", str(settings.timeout), "--data", settings.data),
+        *("--backend", settings.backend),
+        *("--", *settings.arguments),
+    ]
+
+
+def _run(command: list[str], folder: Path, *, quiet: bool) -> int:
+    with tempfile.TemporaryDirectory(prefix="crosstrain-empty-") as empty:
+        # `-m` puts the working directory first on the path: not the user's project, whose modules may be named
+        # like ours.
+        done = subprocess.run(command, stdout=subprocess.DEVNULL if quiet else None, check=False, cwd=empty)
+    return done.returncode if done.returncode in (0, NOT_EQUAL, UNUSABLE) else UNUSABLE

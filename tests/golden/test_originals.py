@@ -6,6 +6,8 @@ Nothing is run here: the verify engine runs every case before and after its migr
 from __future__ import annotations
 
 import ast
+import io
+import json
 import sys
 import tokenize
 from pathlib import Path
@@ -26,29 +28,38 @@ TWO_PROCESSES = {"identical", "equal", "agree", "none"}
 EXPECT = {"converted", "nothing", "refused"}
 
 
-def entry(case: Path) -> Path:
-    """The script that is run: a single file, or train.py of a small tree."""
-    single = case / "before.py"
-    return single if single.exists() else case / "before" / "train.py"
+def root(case: Path) -> Path:
+    """The folder that the case's own imports start from."""
+    return case if (case / "before.py").exists() else case / "before"
 
 
-def sources(case: Path) -> list[Path]:
+def sources(case: Path) -> dict[Path, str]:
+    """Every file of Python that the case has, as text: of a notebook, the code of its cells."""
     single = case / "before.py"
-    return [single] if single.exists() else sorted((case / "before").rglob("*.py"))
+    files = [single] if single.exists() else sorted((case / "before").rglob("*"))
+    texts = {path: path.read_text(encoding="utf-8") for path in files if path.suffix == ".py"}
+    return texts | {path: cells(path) for path in files if path.suffix == ".ipynb"}
+
+
+def cells(notebook: Path) -> str:
+    """The code of a notebook, without the lines that only IPython understands."""
+    read = json.loads(notebook.read_text(encoding="utf-8"))
+    code = [line for cell in read["cells"] if cell["cell_type"] == "code" for line in [*cell["source"], "\n"]]
+    return "".join(line if line.endswith("\n") else line + "\n" for line in code if line[0] not in "%!")
 
 
 def settings(case: Path) -> dict[str, Any]:
     return tomllib.loads((case / "run.toml").read_text(encoding="utf-8"))
 
 
-def comments(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        return [t.string for t in tokenize.tokenize(file.readline) if t.type == tokenize.COMMENT]
+def comments(text: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
 
 
 def local_modules(case: Path) -> set[str]:
-    root = entry(case).parent
-    return {p.stem for p in root.glob("*.py")} | {p.parent.name for p in root.glob("*/__init__.py")}
+    folder = root(case)
+    return {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
@@ -109,8 +120,8 @@ def test_run_toml_says_how_the_case_is_run(case: Path) -> None:
 def test_arguments_are_options_of_the_script(case: Path) -> None:
     literals = {
         node.value
-        for path in sources(case)
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for text in sources(case).values()
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     options = {arg for arg in settings(case)["args"] if arg.startswith("-")}
@@ -119,8 +130,10 @@ def test_arguments_are_options_of_the_script(case: Path) -> None:
 
 @case_by_name
 def test_sources_compile_without_a_warning(case: Path, recwarn: pytest.WarningsRecorder) -> None:
-    for path in sources(case):
-        compile(path.read_bytes(), str(path), "exec")
+    texts = sources(case)
+    assert texts, "the case has no source"
+    for path, text in texts.items():
+        compile(text, str(path), "exec")
     assert not [str(warning.message) for warning in recwarn]
 
 
@@ -129,8 +142,8 @@ def test_imports_are_available_and_used(case: Path) -> None:
     allowed = THIRD_PARTY | set(sys.stdlib_module_names) | local_modules(case) | {"."}
     if settings(case)["expect"] == "nothing":
         allowed.add("crosstrain")
-    for path in sources(case):
-        tree = ast.parse(path.read_bytes())
+    for path, text in sources(case).items():
+        tree = ast.parse(text)
         names = imported_names(tree)
         assert set(names.values()) <= allowed, path
         unused = set(names) - used_names(tree) - {"print_function", "annotations", "*"}
@@ -139,27 +152,24 @@ def test_imports_are_available_and_used(case: Path) -> None:
 
 @plain_case_by_name
 def test_originals_know_nothing_of_the_tool(case: Path) -> None:
-    for path in sources(case):
-        text = path.read_text(encoding="utf-8").lower()
-        found = [word for word in ("crosstrain", "accelerate", "accelerator", "migrate") if word in text]
+    for path, text in sources(case).items():
+        tools = ("crosstrain", "accelerate", "accelerator", "migrate")
+        found = [word for word in tools if word in text.lower()]
         assert not found, path
 
 
 @case_by_name
 def test_an_author_left_words(case: Path) -> None:
     """Comments or docstrings exist to be lost: a corpus without them proves nothing about keeping them."""
-    words = [comment for path in sources(case) for comment in comments(path)]
-    words += [doc for path in sources(case) for doc in docstrings(path)]
+    words = [word for text in sources(case).values() for word in comments(text) + docstrings(text)]
     assert words, "no comment and no docstring in the whole case"
 
 
-def docstrings(path: Path) -> list[str]:
+def docstrings(text: str) -> list[str]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    nodes = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, kinds)]
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
     return [doc for doc in map(ast.get_docstring, nodes) if doc]
 
 
-def test_comment_reader_reads_comments(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
-    path.write_text("# one\nx = '# no'  # two\n", encoding="utf-8")
-    assert comments(path) == ["# one", "# two"]
+def test_comment_reader_reads_comments() -> None:
+    assert comments("# one\nx = '# no'  # two\n") == ["# one", "# two"]

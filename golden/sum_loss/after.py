@@ -48,7 +48,7 @@ if __name__ == '__main__':
             loss = F.mse_loss(net(x), y, reduction='sum')
             accelerator.backward(loss)
             optimizer.step()
-            sse += accelerator.gather_for_metrics(loss).sum().item()
+            sse += accelerator.reduce(loss, reduction="sum").item()
         accelerator.print('epoch', epoch, 'train rmse', round((sse / len(trainset)) ** 0.5, 4))
 
         sse, close = 0, 0

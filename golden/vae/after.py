@@ -74,7 +74,7 @@ def train(epoch):
         output, mean, logvar = model(data)
         loss = negative_elbo(output, data, mean, logvar)
         accelerator.backward(loss)
-        loss = accelerator.gather_for_metrics(loss).sum()
+        loss = accelerator.reduce(loss, reduction="sum")
         train_loss += loss.item()
         optimizer.step()
         if batch_idx % args.log_interval == 0:

@@ -393,11 +393,14 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         """New tensors with the sum, mean, max or min over the ranks.
 
         While a weighted loader is iterated, "mean" weights each rank as `backward` does: the mean of the
-        ranks' row means is then the mean over all rows. After the loop that still holds for the last loss.
+        ranks' row means is then the mean over all rows. After the loop that still holds for the last loss. A rank
+        without rows in the last step, which only keeps the others company, adds nothing to "sum".
         """
         weight = 1.0
         if reduction == "mean" and self._comm.averages:
             weight = self._weight_of(tensor)
+        elif reduction == "sum":
+            weight = float(self._gradients.active.has_rows(self._comm.rank))
         if weight == 0.0:
             tensor = map_tensors(torch.zeros_like, tensor, strict="reduce")
         elif weight != 1.0:

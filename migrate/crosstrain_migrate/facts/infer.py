@@ -19,7 +19,7 @@ from .context import containers_of_batches
 from .expressions import evaluate
 from .interpretation import Interpretation
 from .looks import early_looks
-from .regions import functions_that_run_a_model, loop_of
+from .regions import functions_that_run_a_model, loop_of, methods_of_modules
 from .statements import run_body
 from .values import UNKNOWN, Instance, Values
 
@@ -47,13 +47,14 @@ class Interpreter(Interpretation):
         self.touching = functions_that_run_a_model(self)
         loops = [loop_of(self, node) for node, loaders in self.iterations.items() if loaders]
         self.batch_loops = {loop for loop in loops if loop is not None}
-        self.module_methods = {
+        methods = {
             node
             for cls in list(self.table.parents)  # evaluating a base may add to them
             if isinstance(cls, ast.ClassDef) and self.inherits(cls, api.MODULE_BASES)
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
+        self.module_methods = methods_of_modules(self, methods)
         self.in_modules = {n for method in self.module_methods for n in walk(method) if n is not method}
         self.batch_containers = containers_of_batches(self.heap)
         self.factories = {

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from crosstrain_migrate.syntax.walks import walk
+
 from .interpretation import Interpretation
 from .values import Member, code_of
+
+Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def batch_loop_around(interp: Interpretation, node: ast.AST) -> ast.AST | None:
@@ -44,6 +48,22 @@ def loop_of(interp: Interpretation, node: ast.AST) -> ast.AST | None:
         if around in interp.table.scopes:
             break
     return None
+
+
+def methods_of_modules(interp: Interpretation, methods: set[Method]) -> set[ast.AST]:
+    """Those methods of nn.Module classes that may run while a model computes its output.
+
+    The others drive a training or an evaluation from without: `fit`, `training_step` or `evaluate`, called by code
+    that is no module's, or by one another. They are functions like any other. ``methods``: of all module classes.
+    """
+    outside = {m for m in methods if not m.name.startswith("__") and m.name != "forward"}
+    outside = {m for m in outside if interp.call_sites.get(m) and m not in interp.escaped}
+    while True:
+        inside = {node for method in methods - outside for node in walk(method)}
+        called = {m for m in outside if interp.call_sites[m] & inside}
+        if not called:
+            return {*methods - outside}
+        outside -= called
 
 
 def functions_that_run_a_model(interp: Interpretation) -> set[ast.AST]:

@@ -274,8 +274,7 @@ class Context:
             return self.sees_global(node) and self.after_home(node)
         if self.given_holder(function) is not None:
             return True
-        cls = self.method_class(function)
-        if cls is not None and self.is_library_class(cls):
+        if self.is_called_by_a_library(function):
             return False
         if self.sees_global(node):
             return not self._runs_before_home(function)
@@ -434,6 +433,15 @@ class Context:
         }
         interp = self.facts.interp
         return interp.inherits(cls, api.MODULE_BASES) or interp.inherits(cls, frozenset(bases))
+
+    def is_called_by_a_library(self, function: ast.AST) -> bool:
+        """Whether a library may run `function`; a module's `fit` or `evaluate` only the script does."""
+        cls = self.method_class(function)
+        if cls is None or not self.is_library_class(cls):
+            return False
+        if not self.facts.interp.inherits(cls, api.MODULE_BASES):
+            return True
+        return self.facts.in_module(function) or function in self.facts.interp.module_methods
 
     def threadable(self, function: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
         """Whether every caller of `function` is known and can itself reach the accelerator."""

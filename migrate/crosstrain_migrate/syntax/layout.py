@@ -236,14 +236,22 @@ def _operators(tokens: list[TokenInfo]) -> bool:
 
 
 def _terms(tokens: list[TokenInfo]) -> list[list[TokenInfo]]:
-    """What the operators that bind least separate, each with its operator in front; one term if commas do."""
+    """The clauses of a comprehension; or what the operators that bind least separate, each with its operator in front;
+    one term if commas do."""
     outermost = [(index, token.string) for index, token in _outermost(tokens) if index]
+    loops = [index for index, text in outermost if text == "for"]
+    if loops:
+        tests = [index for index, text in outermost if text == "if" and index > loops[0]]
+        return _cut(tokens, sorted([*loops, *tests]))
     here = {text for _, text in outermost}
     binding = next((group for group in _LOOSEST if group & here), frozenset())
     if here & {",", "lambda", "for", "if", "="}:
         return [tokens]
-    cuts = [0, *(index for index, text in outermost if text in binding), len(tokens)]
-    return [tokens[start:end] for start, end in itertools.pairwise(cuts)]
+    return _cut(tokens, [index for index, text in outermost if text in binding])
+
+
+def _cut(tokens: list[TokenInfo], places: list[int]) -> list[list[TokenInfo]]:
+    return [tokens[start:end] for start, end in itertools.pairwise([0, *places, len(tokens)])]
 
 
 def _outermost(tokens: list[TokenInfo]) -> Iterator[tuple[int, TokenInfo]]:

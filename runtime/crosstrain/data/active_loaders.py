@@ -116,6 +116,10 @@ class ActiveLoaders:
             )
         return weights.pop()[rank]
 
+    def has_rows(self, rank: int) -> bool:
+        """Whether the rank has rows of the innermost loop's batch; False in a "weighted" one's last step, say."""
+        return not self._passes or self._passes[-1].weights()[rank] > 0.0
+
 
 def _describe(run: Pass) -> str:
     rows = "unknown" if run.counts is None else "+".join(map(str, run.counts.real))

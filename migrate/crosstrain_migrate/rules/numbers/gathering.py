@@ -59,6 +59,14 @@ def _is_variable(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
+def _outside_calls(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of an expression whose values are in its own. What a call is given goes into the call: a function that
+    attacks the model trains with its arguments, whatever becomes of its result."""
+    yield node
+    for part in ast.iter_child_nodes(node) if not isinstance(node, ast.Call) else ():
+        yield from _outside_calls(part)
+
+
 class NotAgain(Exception):
     """A loss that cannot be computed again over the rows of all processes: it is reduced instead."""
 
@@ -215,7 +223,7 @@ class Gatherer:
                 continue
             for operand in (o for o in collapse.operands if o not in gathered):
                 gathered.add(operand)
-                if any(n in self.facts.loss_slice for n in ast.walk(operand)):
+                if any(n in self.facts.loss_slice for n in _outside_calls(operand)):
                     raise Ungathered(
                         self.rule,
                         operand,

@@ -183,9 +183,8 @@ class Globaliser:
             self._must_be_exact(node, kinds)
         accelerator = self.context.accelerator(node)
         if kinds == {"sum"}:
-            template = accelerator + ".gather_for_metrics({x}).sum()"
+            template = accelerator + '.reduce({x}, reduction="sum")'
             if self.context.runtime == "accelerate":
-                template = accelerator + '.reduce({x}, reduction="sum")'
                 self.context.note(
                     RULE,
                     node,

@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of
 
 MEAN = '.reduce({x}, reduction="mean")'
-GLOBAL = (MEAN, ".gather_for_metrics({x}).sum()")  # what a loss becomes where it is read
+GLOBAL = (MEAN, '.reduce({x}, reduction="sum")')  # what a loss becomes where it is read
 
 
 @dataclass

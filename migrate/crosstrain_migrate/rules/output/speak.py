@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import STATE, Context
@@ -60,8 +61,7 @@ def _speaks(context: Context, call: ast.Call, end: str = "") -> None:
 
 def _unreachable(context: Context, call: ast.Call) -> None:
     """A print where the accelerator cannot be: one process calls the method that does nothing else, or it is said."""
-    inside = context.facts.in_module(call) and context.allows(RULE, call)
-    sites = shapes.said_once(context, call) if inside else []
+    sites = shapes.said_once(context, call) if _is_in_module_class(context, call) else []
     for site in sites:
         if any(x.node is site.func for x in context.edits):
             continue  # another print of the same method
@@ -86,10 +86,16 @@ def _in_callback(context: Context, call: ast.Call) -> bool:
 
 def _is_to_be_reported(context: Context, call: ast.Call) -> bool:
     """A print that is left alone is said by every process: never without a word."""
-    inside = [a for a in context.facts.table.ancestors(call) if isinstance(a, ast.ClassDef)]
     if not context.allows(RULE, call) or _evaluated_on_one(context, call):
         return False
-    return not any(context.is_library_class(cls) for cls in inside)
+    function = context.facts.enclosing_function(call)
+    return function is None or not context.is_called_by_a_library(function)
+
+
+def _is_in_module_class(context: Context, call: ast.Call) -> bool:
+    function = context.facts.enclosing_function(call)
+    cls = context.method_class(function) if function is not None else None
+    return cls is not None and context.facts.interp.inherits(cls, api.MODULE_BASES) and context.allows(RULE, call)
 
 
 def _report(context: Context, call: ast.Call) -> None:

@@ -31,8 +31,8 @@ def sees_all(context: Context, holding: Holding, position: ast.stmt) -> bool:
 def seen_everywhere(context: Context, loader: Value, holding: Holding, position: ast.stmt) -> bool:
     return all(
         _sees_prepared(context, _iterated(loop.iter), holding, position, loader, frozenset())
-        for loop, over in context.facts.loops.items()
-        if loader in over
+        for loop, over in context.facts.interp.iterations.items()
+        if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) and loader in over
     )
 
 

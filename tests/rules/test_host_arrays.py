@@ -15,6 +15,7 @@ FETCHED = {
 LEFT = {
     "on the CPU already": "points = x.cpu().numpy()",
     "by the device's name": 'points = x.to("cpu").numpy()',
+    "what it is compared with is on the device": "points = (x == x).float().cpu().numpy()",
     "in a variable": "kept = x.cpu()\npoints = kept.numpy()",
     "a size": "points = np.zeros(x.size(0))",
     "a length": "points = np.zeros(len(x))",
@@ -43,3 +44,14 @@ def test_fetched(before: str, after: str) -> None:
 @pytest.mark.parametrize("code", LEFT.values(), ids=LEFT)
 def test_left_alone(code: str) -> None:
     assert f"        {code.splitlines()[-1]}\n" in migrate(text(code)).after
+
+
+@pytest.mark.parametrize("pair", ["{} == y", "{}.eq(y)", "({} - y).abs()", "y != {}"])
+def test_what_meets_a_tensor_on_the_cpu(pair: str) -> None:
+    """The script compares where its labels are; the loader's labels are on the device."""
+    hits = pair.format("model(x.to(device)).argmax(1).cpu()")
+    slots = {"batch": "", "loss": "out = model(x.to(device))\nloss = F.cross_entropy(out, y.to(device))"}
+    code = script({**SLOTS, **slots, "after_step": f"print(({hits}).sum().item())"})
+    result = migrate(code)
+    check_invariants(code, result)
+    assert "y.cpu()" in result.after.split("optimizer.step()")[1]

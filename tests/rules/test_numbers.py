@@ -300,7 +300,7 @@ def run(model, batch, accelerator):
         },
         {
             "device": 'accelerator = Accelerator(loss_reduction="sum")  # the fastest there is',
-            "after_step": "accelerator.print(accelerator.gather_for_metrics(loss).sum().item())",
+            "after_step": 'accelerator.print(accelerator.reduce(loss, reduction="sum").item())',
         },
         at="print(loss.item())",
     ),

@@ -80,7 +80,7 @@ POSITIVE = [
         padding(after_step="print((x != 0).sum().item())"),
         {
             "device": 'accelerator = Accelerator(even_batches="weighted")  # the fastest there is',
-            "after_step": "accelerator.print(accelerator.gather_for_metrics((x != 0).sum()).sum().item())",
+            "after_step": 'accelerator.print(accelerator.reduce((x != 0).sum(), reduction="sum").item())',
         },
         findings=SEEN,
     ),

@@ -33,10 +33,10 @@ POSITIVE = [
         {**TOLD, "after_epoch": "model.epoch_end(epoch, loss.item())"},
         {
             "model": "model = Net()",
-            "after_epoch": "accelerator.on_local_main_process(model.epoch_end)"
-            '(epoch, accelerator.reduce(loss, reduction="mean").item())',
+            "after_epoch": 'model.epoch_end(epoch, accelerator.reduce(loss, reduction="mean").item())',
+            "definitions": TOLD["definitions"].replace("print(", "accelerator.print("),
         },
-        at="model.epoch_end",
+        at="print(f",
     ),
     said("at the end of a script", 'print("done")', 'accelerator.print("done")'),
     said(

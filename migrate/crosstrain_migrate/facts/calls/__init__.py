@@ -29,6 +29,7 @@ from .imported import call_symbol
 from .methods import call_member
 from .modules import call_external
 from .own import call_function, call_instance, construct
+from .partials import call_partial, is_partial
 from .tensor_functions import of_unknown
 
 
@@ -67,6 +68,8 @@ def _call(interp: Interpretation, function: Value, node: ast.Call) -> Values:
         return construct(interp, function.node, node)
     if isinstance(function, Instance):
         return call_instance(interp, function, node)
+    if isinstance(function, External) and is_partial(function):
+        return call_partial(interp, function, node) or of_unknown(interp, node)
     if isinstance(function, External):
         return call_external(interp, function, node)
     if isinstance(function, Member):

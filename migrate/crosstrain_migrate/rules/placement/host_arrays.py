@@ -1,9 +1,10 @@
-"""CT104 for what NumPy reads of a batch that the script left on the CPU: the prepared loader puts it on the device.
+"""CT104 for what the CPU reads of a batch that the script left there: the prepared loader puts it on the device.
 
-What:   `x.numpy()`, and functions of NumPy that are given a tensor, where nothing has brought it to the CPU.
-Why:    NumPy cannot read a tensor on a GPU.
-Before: `points = x.numpy()`
-After:  `points = x.cpu().numpy()`
+What:   `x.numpy()`, functions of NumPy that are given a tensor, and what meets a tensor that the script fetches, where
+        nothing has brought it to the CPU.
+Why:    NumPy cannot read a tensor on a GPU, and tensors on two devices cannot be computed with.
+Before: `points = x.numpy()`; `hits = model(x).argmax(1).cpu() == y`
+After:  `points = x.cpu().numpy()`; `hits = model(x).argmax(1).cpu() == y.cpu()`
 Leaves: what `.cpu()` or `.to("cpu")` has fetched already.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.numbers.shard_values import local_shards
@@ -20,6 +23,9 @@ from crosstrain_migrate.syntax import edits as e
 from .devices import is_cpu
 
 RULE = "CT104"
+PAIRWISE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "div", "equal", "allclose"})
+LEAVES = frozenset({"to", "cuda", "item", "tolist", "size"})  # the CPU, or tensors
+COLLAPSES = frozenset({"sum", "mean", "max", "min"})  # without a dimension: one number may meet any tensor
 REASON = "NumPy reads it on the CPU, and the loader puts it on the device"
 
 
@@ -34,13 +40,45 @@ def plan(context: Context) -> None:
             continue
         for argument in _given_to_numpy(context, call):
             if _stays_on_device(context, argument):
-                template = "({x}).cpu()" if _is_loose(argument) else "{x}.cpu()"
-                context.replace(argument, RULE, REASON, template, x=argument)
+                _fetch(context, argument, REASON)
+    for together in _meetings(context):
+        here = [tensor for tensor in together if _is_on_host(context, tensor, frozenset())]
+        for tensor in together if here else ():
+            trained = any(part in context.facts.loss_slice for part in ast.walk(tensor))
+            if tensor not in here and not trained and _stays_on_device(context, tensor):
+                _fetch(context, tensor, "what it is computed with is on the CPU")
+
+
+def _fetch(context: Context, tensor: ast.expr, reason: str) -> None:
+    for index, edit in enumerate(context.edits):
+        if isinstance(edit, e.Replace) and edit.node is tensor:  # gathered in this place
+            context.edits[index] = replace(edit, template=f"{edit.template}.cpu()")
+            return
+    template = "({x}).cpu()" if _is_loose(tensor) else "{x}.cpu()"
+    context.replace(tensor, RULE, reason, template, x=tensor)
 
 
 def _given_to_numpy(context: Context, call: ast.Call) -> Iterator[ast.expr]:
     if any(path.startswith("numpy.") for path in context.facts.paths(call.func)):
         yield from (a for a in call.args if not isinstance(a, ast.Starred))
+
+
+def _meetings(context: Context) -> Iterator[list[ast.expr]]:
+    """What is computed with one another: the sides of an operator, and what is given to a library other than PyTorch."""
+    facts = context.facts
+    for node in facts.nodes:
+        if facts.in_module(node) or not facts.is_reached(node):
+            continue
+        if isinstance(node, ast.BinOp):
+            yield [node.left, node.right]
+        elif isinstance(node, ast.Compare):
+            yield [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PAIRWISE:
+            yield [node.func.value, *arguments_of(node)]
+        elif isinstance(node, ast.Call):
+            paths = facts.paths(node.func)
+            if paths and not any(path.startswith(("builtins.", "torch.")) for path in paths):
+                yield arguments_of(node)
 
 
 def _is_loose(node: ast.expr) -> bool:
@@ -70,6 +108,26 @@ def _is_fetched(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bo
             if sources and any(_is_fetched(context, source, seen) for source in sources):
                 return True
     return False
+
+
+def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    """Whether `node` is rows on the CPU: what the script fetches, and what methods and operators make of it."""
+    if node in seen:
+        return False
+    seen = seen | {node}
+    if isinstance(node, ast.Call):
+        if not isinstance(node.func, ast.Attribute) or _fetches(node, node.func):
+            return isinstance(node.func, ast.Attribute)
+        ends = LEAVES if arguments_of(node) else LEAVES | COLLAPSES
+        return node.func.attr not in ends and _is_on_host(context, node.func.value, seen)
+    if isinstance(node, ast.Subscript):
+        return _is_on_host(context, node.value, seen)
+    if isinstance(node, ast.BinOp):
+        return any(_is_on_host(context, side, seen) for side in (node.left, node.right))
+    if not isinstance(node, ast.Name):
+        return False
+    sources = [s for d in context.facts.interp.reaching.get(node, ()) for s in _sources(context, d)]
+    return bool(sources) and all(_is_on_host(context, source, seen) for source in sources)
 
 
 def _fetches(call: ast.Call, function: ast.Attribute) -> bool:

@@ -75,6 +75,31 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layer(x)
 """
+REGISTERED_FUNCTION = """\
+KNOWN = {}
+
+
+def register(function):
+    KNOWN[function.__name__] = function
+    return function
+
+
+@register
+def small():
+    return nn.Linear(8, 3)
+"""
+TIMED = """\
+def timed(function):
+    def inner(*args):
+        return function(*args)
+
+    return inner
+
+
+@timed
+def made(width):
+    return nn.Linear(8, width)
+"""
 TWO_PARTS = """\
 class Net(nn.Module):
     def __init__(self):
@@ -112,6 +137,16 @@ POSITIVE = [
         "a model from a registry",
         {"definitions": REGISTRY, "model": 'model = KNOWN["net"]().to(device)'},
         {"model": 'model = KNOWN["net"]()'},
+    ),
+    prepared(
+        "a model of a function in a registry",
+        {"definitions": REGISTERED_FUNCTION, "model": 'model = KNOWN["small"]().to(device)'},
+        {"model": 'model = KNOWN["small"]()'},
+    ),
+    prepared(
+        "a model of a function that is timed",
+        {"definitions": TIMED, "model": "model = made(3).to(device)"},
+        {"model": "model = made(3)"},
     ),
     prepared(
         "models in a list",

@@ -69,7 +69,9 @@ class Interpretation(ABC):
         self.constants = Constants(tree, table)
         self.optional = Optional(table)
         self.copies = Copies()
-        self.partials: dict[tuple[ast.Call, ast.Call], ast.Call] = {}  # a partial, a call of it: both as one call
+        self.partials: dict[
+            tuple[ast.Call, ast.Call], ast.Call
+        ] = {}  # a partial, a call of it: both as one call
         self.returned_parts: dict[ast.AST, list[ast.expr]] = {}  # as `context` finds them
         self.stars = star_names(tree)
         self.movers = moving_functions(table)

@@ -16,7 +16,7 @@ from .assignment import assign
 from .expressions import combine
 from .interpretation import Interpretation
 from .iteration import iterate
-from .values import UNKNOWN, Class, Function, Shard, Symbol, Values
+from .values import UNKNOWN, Class, Function, Method, Shard, Symbol, Values
 
 
 def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
@@ -54,19 +54,34 @@ def _with_item(interp: Interpretation, item: ast.withitem) -> None:
 
 def _define_function(interp: Interpretation, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     for decorator in node.decorator_list:
-        interp.eval(decorator)
+        _decorate(interp, interp.eval(decorator), Function(node))
     interp.bind(interp.table.of_node[node], node.name, {Function(node)}, node)
 
 
 def _define_class(interp: Interpretation, node: ast.ClassDef) -> None:
     for base in node.bases:
         interp.eval(base)
-    for decorator in node.decorator_list:  # `@register("net")` puts the class into a dict of models
-        for function in (v.node for v in interp.eval(decorator) if isinstance(v, Function)):
-            parameters = [*function.args.posonlyargs, *function.args.args]
-            if parameters:
-                interp.bind_argument(interp.table.scopes[function], parameters[0], {Class(node)})
+    for decorator in node.decorator_list:
+        _decorate(interp, interp.eval(decorator), Class(node))
     interp.bind(interp.table.of_node[node], node.name, {Class(node)}, node)
+
+
+def _decorate(interp: Interpretation, decorators: Values, decorated: Function | Class) -> None:
+    """`@register("net")` puts what it stands above into a dict of models. What a decorator calls is no such entry:
+    a wrapper around a function of the script tells nothing of who calls it."""
+    for decorator in decorators:
+        bound = isinstance(decorator, Method)
+        function = decorator.function if isinstance(decorator, Method) else decorator
+        if not isinstance(function, Function):
+            continue
+        parameters = [*function.node.args.posonlyargs, *function.node.args.args][bound:]
+        if parameters and not _calls(function.node, parameters[0].arg):
+            interp.bind_argument(interp.table.scopes[function.node], parameters[0], {decorated})
+
+
+def _calls(function: ast.AST, name: str) -> bool:
+    called = (n.func for n in ast.walk(function) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Name) and f.id == name for f in called)
 
 
 def _import(interp: Interpretation, node: ast.Import) -> None:

@@ -95,7 +95,11 @@ def _is_to_be_reported(context: Context, call: ast.Call) -> bool:
 def _is_in_module_class(context: Context, call: ast.Call) -> bool:
     function = context.facts.enclosing_function(call)
     cls = context.method_class(function) if function is not None else None
-    return cls is not None and context.facts.interp.inherits(cls, api.MODULE_BASES) and context.allows(RULE, call)
+    return (
+        cls is not None
+        and context.facts.interp.inherits(cls, api.MODULE_BASES)
+        and context.allows(RULE, call)
+    )
 
 
 def _report(context: Context, call: ast.Call) -> None:

@@ -73,7 +73,9 @@ def _meetings(context: Context) -> Iterator[list[ast.expr]]:
             yield [node.left, node.right]
         elif isinstance(node, ast.Compare):
             yield [node.left, *node.comparators]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PAIRWISE:
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PAIRWISE
+        ):
             yield [node.func.value, *arguments_of(node)]
         elif isinstance(node, ast.Call):
             paths = facts.paths(node.func)

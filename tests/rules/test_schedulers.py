@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .support import Case, each, leaves
+import pytest
+
+from .support import SLOTS, Case, check_invariants, each, leaves, migrate, script
 
 RULE = "CT205"
 NAMES = "torch.optim.lr_scheduler."
@@ -250,3 +252,22 @@ NEGATIVE = [
 @each(POSITIVE, NEGATIVE)
 def test_schedulers(case: Case) -> None:
     case.check()
+
+
+def _notes_of(rate: str) -> list[int]:
+    """The lines that are told to count steps, of a script that sets its learning rate itself after each step."""
+    after_step = f"step += 1\nfor group in optimizer.param_groups:\n    group['lr'] = {rate}"
+    text = script({**SLOTS, "setup": "step, warmup = 0, 500", "after_step": after_step})
+    result = migrate(text)
+    assert result.changed, result.findings
+    check_invariants(text, result)
+    return [finding.line for finding in result.findings if finding.rule == RULE]
+
+
+def test_a_rate_from_a_count_of_steps_is_said_to_follow_fewer_of_them() -> None:
+    assert len(_notes_of("0.1 * min(1.0, step / warmup)")) == 1
+
+
+@pytest.mark.parametrize("rate", ["0.1 * min(1.0, step / len(train_loader))", "0.1 * 0.9**epoch", "0.01"])
+def test_rates_that_follow_the_length_or_the_epoch(rate: str) -> None:
+    assert not _notes_of(rate)

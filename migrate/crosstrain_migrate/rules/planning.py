@@ -37,7 +37,15 @@ from crosstrain_migrate.rules.placement import (
 )
 from crosstrain_migrate.rules.placement.devices import Devices
 from crosstrain_migrate.rules.placement.on_the_cpu import worked_on
-from crosstrain_migrate.rules.preparing import backward, clipping, line_search, prepare, schedulers, subject
+from crosstrain_migrate.rules.preparing import (
+    backward,
+    clipping,
+    line_search,
+    own_schedules,
+    prepare,
+    schedulers,
+    subject,
+)
 from crosstrain_migrate.syntax import edits as e
 
 from . import gate
@@ -176,6 +184,7 @@ def _core(context: Context, reasons: Reasons) -> None:
     """Asks every rule. One that reads what another has worked out is not asked where that one refuses."""
     reasons.agrees(marks.plan, context)
     reasons.agrees(schedulers.plan, context)
+    reasons.agrees(own_schedules.plan, context)
     numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
     counted = [reasons.agrees(rule, context) for rule in numbers]
     for rule in (unseen_losses.plan, backward.plan, clipping.plan, batches.plan, replays.check, alike.plan):

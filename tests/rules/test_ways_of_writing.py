@@ -124,6 +124,28 @@ print("robust", hits / 13)
 """,
         ["hits += accelerator.gather_for_metrics(model(attacked(x, y)).argmax(1) == y).sum().item()"],
     ),
+    "the terms of a loss by their names": (
+        """\
+loader = DataLoader(TensorDataset(points[:24], labels[:24], points[:24].sum(1)), batch_size=6)
+model = nn.Linear(6, 3).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sums = {}
+for x, y, z in loader:
+    x, y, z = x.to(device), y.to(device), z.to(device)
+    out = model(x)
+    losses = {"class": F.cross_entropy(out[:, :2], y), "value": F.mse_loss(out[:, 2], z)}
+    with torch.no_grad():
+        losses["size"] = out.abs().mean()
+    loss = losses["class"] + 0.5 * losses["value"]
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    for name, value in losses.items():
+        sums[name] = sums.get(name, 0.0) + value.item()
+print(*[sums[name] / len(loader) for name in ("class", "value", "size")])
+""",
+        ['accelerator.reduce(value, reduction="mean").item()'],
+    ),
     "factories made with partial": (
         """\
 make = partial(DataLoader, batch_size=6)

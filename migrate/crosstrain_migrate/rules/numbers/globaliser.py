@@ -259,15 +259,10 @@ class Globaliser:
         if self._is_beside_the_loss(node):
             raise self.cannot(node, "it comes out of one call together with the loss")
         if not metric and "other" in kinds and node_is_loss(self, node):
-            self.context.note(
-                RULE,
-                node,
-                "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the batch, a "
-                "constant divisor, or a loss we cannot see into): what is read is the average of what each process takes of "
-                "its own rows, which is not the loss of the global batch",
-                "check that an average over processes is what you want",
-            )
-            self.loss(node, {"mean"})
+            self._averaged(node)
+            return
+        if len(metric) < len(origins) and kinds <= {"mean", "other"} and self._is_one_of_several(node):
+            self._averaged(node) if "other" in kinds else self.loss(node, {"mean"})
             return
         if not metric or any(not isinstance(o, ast.expr) for o in metric):
             raise self.cannot(node, "it is computed from several numbers of this process's share")
@@ -280,6 +275,29 @@ class Globaliser:
         for origin in sorted(metric, key=place_of):
             assert isinstance(origin, ast.expr)
             self.globalise(origin)
+
+    def _averaged(self, node: ast.expr) -> None:
+        self.context.note(
+            RULE,
+            node,
+            "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the batch, a "
+            "constant divisor, or a loss we cannot see into): what is read is the average of what each process takes of "
+            "its own rows, which is not the loss of the global batch",
+            "check that an average over processes is what you want",
+        )
+        self.loss(node, {"mean"})
+
+    def _is_one_of_several(self, node: ast.expr) -> bool:
+        """`value.item()` in `for name, value in losses.items():`, each of which is a term of the loss, or a number
+        beside it; what has methods is no number of Python's."""
+        if not isinstance(self.facts.table.parents.get(node), ast.Attribute):
+            return False
+        loops = ast.For | ast.comprehension
+        for definition in self._definitions(node):
+            around = [a for a in self.facts.table.ancestors(definition) if isinstance(a, loops | ast.stmt)]
+            if not around or not isinstance(around[0], loops) or definition in ast.walk(around[0].iter):
+                return False
+        return bool(self._definitions(node))
 
     def _is_beside_the_loss(self, node: ast.expr) -> bool:
         """`found[1]` of what is taken for the loss: only a tuple has a second part, which may be no tensor."""

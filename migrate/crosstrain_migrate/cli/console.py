@@ -62,7 +62,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     from .run import run
 
     if len(request.paths) != 1 or not request.paths[0].is_file():
-        raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
+        raise typer.BadParameter("--verify runs one script: name one file")
     if not re.fullmatch(r"\d+(,\d+)*", settings.processes):
         raise typer.BadParameter(
             f"{settings.processes}: write numbers separated by commas, such as 1,2",
@@ -109,11 +109,11 @@ _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
 
 def checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
     if not paths:
-        raise typer.BadParameter("name a script, a directory, or - for standard input", param_hint="PATHS")
+        raise typer.BadParameter("name a script, a directory, or - for standard input; see migrate -h")
     if write and check:
         raise typer.BadParameter("--check changes nothing; leave out one of the two", param_hint="--write")
     if STDIN in paths and len(paths) > 1:
-        raise typer.BadParameter("- (standard input) stands alone", param_hint="PATHS")
+        raise typer.BadParameter("- (standard input) stands alone: leave out the other paths")
     return paths
 
 

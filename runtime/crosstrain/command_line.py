@@ -96,13 +96,13 @@ def _line(error: Any, speaker: str, see: str) -> str:
         said = error.format_message().rstrip(".")
         return f"{speaker}: {said[:1].lower()}{said[1:]}" + ("" if said.endswith("?") else f"; {see}")
     if error.param is None:  # ours, which say what to do
-        return ": ".join(part for part in (speaker, error.param_hint, error.message) if part)
+        return ": ".join(str(part) for part in (speaker, error.param_hint, error.message) if part)
     return f"{speaker}: {error.param.opts[0]}{_given(error)}: {_plain(error.message)}; {see}"
 
 
 def _given(error: Any) -> str:
     """The value that was given, where the library that refused it says so."""
-    details = getattr(error.__cause__, "errors", list)()
+    details: list[Any] = getattr(error.__cause__, "errors", list)()
     return f" {details[0]['input']}" if details else ""
 
 

@@ -57,14 +57,11 @@ def test_the_script_keeps_its_own_version_option(tmp_path: Path) -> None:
     assert "num_processes" in shown
 
 
-@pytest.mark.parametrize("columns", ["60", "80"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_is_not_cut_and_names_no_type_of_python(command: str, columns: str) -> None:
-    shown = _ran(command, "-h", columns=columns)
-    assert all(len(line) <= int(columns) or " " not in line.strip() for line in shown.splitlines())
-    assert not re.search(
-        r"\.\.\.(?:\n|$)|<list|<path>|<int|<float|\{", shown.replace("[ARGS]...", "").replace("PATHS...", "")
-    )
+def test_help_is_not_cut_and_names_no_type_of_python(command: str) -> None:
+    shown = _ran(command, "-h").replace("[ARGS]...", "").replace("PATHS...", "")
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert not re.search(r"\.\.\.$|<list|<path>|<int|<float|\{", shown, re.M)
 
 
 NOT_USABLE = {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from crosstrain import requirements
 from crosstrain.requirements import EXTRAS, install
 from typer.testing import CliRunner
 
@@ -143,6 +144,19 @@ def test_the_requirements_are_those_of_the_distribution() -> None:
     names = {re.split(r"[=<>]", one)[0] for extra in ("torch", "tpu") for one in extras[extra]}
     assert {re.split(r"[=<>]", one)[0] for one in EXTRAS["tpu"]} == names - {"crosstrain[torch]"}
     assert install("torch").startswith("pip install 'torch>=")
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy"])
+@pytest.mark.parametrize("arguments", [("migrate", "x.py", "--verify"), ("launch", "x.py"), ("test",)])
+def test_what_training_needs_and_is_not_installed_is_one_line(
+    arguments: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").write_text("import torch\n")
+    monkeypatch.setattr(requirements, "find_spec", lambda asked: None if asked == name else asked)
+    code, output = _ended(*arguments)
+    (line,) = output.splitlines()
+    assert (code, f"{name} is not installed: pip install 'torch>=" in line) == (2, True), line
 
 
 def test_no_remedy_names_an_extra_of_ours() -> None:

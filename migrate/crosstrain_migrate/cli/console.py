@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +67,10 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
             f"{settings.processes}: write numbers separated by commas, such as 1,2",
             param_hint="--verify-processes",
         )
-    if find_spec("torch") is None:
-        from crosstrain.requirements import install
+    from crosstrain.requirements import missing
 
-        _say(f"error: --verify trains with PyTorch, and torch is not installed: {install('torch')}")
+    if reason := missing():
+        _say(f"error: --verify trains with PyTorch, and {reason}")
         return 2
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     text = showing.format is Format.TEXT and showing.output is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from crosstrain.command_line import Command, Version
-from crosstrain.requirements import install
+from crosstrain.requirements import missing
 
 if TYPE_CHECKING:
     from crosstrain.launch.options import LaunchOptions, Resolved
@@ -262,6 +262,8 @@ def _resolve(context: typer.Context) -> Resolved:
 
     command = str(context.info_name)
     options, origin = _layered(context)
+    if reason := missing():
+        usage_error(command, reason)
     try:
         from crosstrain.comm.visible_devices import visible_devices
         from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
@@ -270,8 +272,6 @@ def _resolve(context: typer.Context) -> Resolved:
         agent.check_port(options)
     except UsageError as error:
         usage_error(command, error)
-    except ModuleNotFoundError as error:
-        usage_error(command, f"{error.name} is not installed: {install('torch')}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     return resolved

@@ -66,9 +66,9 @@ docs: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --rounds 300
 
-# The wheel, in dist/.
-dist: $(STAMP)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+# The wheel, in dist/. Needs Python and pip, and none of the environment above.
+dist:
+	PIP_CONSTRAINT=constraints.txt $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --minutes 30

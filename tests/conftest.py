@@ -12,6 +12,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CROSSTRAIN_QUIET", "1")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, and no command that a test starts, reads the user's launch.yaml and variables or keeps undo data there.
+
+    XDG_CACHE_HOME stays: pip, pre-commit and the browsers have their downloads below it.
+    """
+    with pytest.MonkeyPatch.context() as environment:
+        for name in os.environ:
+            if name.startswith(("ACCELERATE_", "FSDP_")):
+                environment.delenv(name)
+        environment.setenv("CROSSTRAIN_HOME", str(tmp_path_factory.mktemp("crosstrain_home")))
+        environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _fresh_run() -> Iterator[None]:
     """The runtime keeps one run per process; a test must not inherit another test's."""

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from crosstrain.command_line import Command, Group, Version
 from crosstrain.launch import command as launch_commands
 from crosstrain.launch.command import Choice, usage_error
 from crosstrain.requirements import install
-from crosstrain.version import __version__
 
 MIGRATE = "migrate"
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Also `crosstrain migrate`, which is the command `migrate` under another name."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -37,23 +36,15 @@ main = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
 )
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"crosstrain {__version__}")
-        raise typer.Exit
-
-
-@main.callback()
-def _group(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
-    ] = False,
-) -> None:
+@main.callback(invoke_without_command=True)
+def _group(context: typer.Context, version: Version = False) -> None:
     """Migrate, verify and launch PyTorch training on any number of processes."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 launch_commands.add_to(main)
@@ -143,7 +134,7 @@ Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSO
 Figure = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the loss curves to this SVG file.")]
 
 
-@main.command(short_help="Train two scripts side by side and compare them.")
+@main.command(cls=Command, short_help="Train two scripts side by side and compare them.")
 def verify(
     original: Original,
     migrated: Migrated,
@@ -163,6 +154,7 @@ def verify(
     output_format: Show = OutputFormat.TEXT,
     output: Output = None,
     figure: Figure = None,
+    version: Version = False,
 ) -> None:
     """Run two scripts on the CPU and compare how they train: losses, gradients, weights, printed lines.
 
@@ -203,7 +195,7 @@ def _numbers(processes: str) -> list[int]:
         usage_error("verify", f"--processes {processes}: numbers separated by commas, such as 1,2")
 
 
-@main.command("merge-weights", short_help="Join a sharded checkpoint into one file.")
+@main.command("merge-weights", cls=Command, short_help="Join a sharded checkpoint into one file.")
 def merge_weights(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder that save_model or save_state wrote.")
@@ -211,6 +203,7 @@ def merge_weights(
     target: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write: .safetensors, .pt, .pth or .bin.")
     ],
+    version: Version = False,
 ) -> None:
     """Put the weights of a sharded checkpoint together in one file."""
     try:
@@ -224,8 +217,8 @@ def merge_weights(
     typer.echo(f"wrote {target}: {number} tensors, {target.stat().st_size:,} bytes")
 
 
-@main.command(short_help="Describe this machine, for a bug report.")
-def env() -> None:
+@main.command(cls=Command, short_help="Describe this machine, for a bug report.")
+def env(version: Version = False) -> None:
     """Describe this machine and installation, to paste into a bug report."""
     from crosstrain.launch.env import describe
 

@@ -6,6 +6,8 @@ from a wheel, a commit or a registry.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 # The extras of pyproject.toml. torch_xla works with the torch of its own version only.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "torch": ("torch>=2.9", "numpy>=1.26", "safetensors>=0.5", "tqdm>=4.66"),
@@ -16,3 +18,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 def install(extra: str) -> str:
     """The command that installs what an extra names."""
     return "pip install " + " ".join(f"'{one}'" for one in EXTRAS[extra])
+
+
+def missing() -> str:
+    """What training cannot do without and is not installed, with the remedy; empty where nothing is."""
+    names = [name for name in ("torch", "numpy") if find_spec(name) is None]
+    return f"{names[0]} is not installed: {install('torch')}" if names else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Installed
+from .conftest import CONSTRAINTS, ROOT, Installed
 
 SCRIPT = """\
 import torch
@@ -92,3 +92,22 @@ def test_the_emitted_pre_commit_hook_runs(installed: Installed, project: Path) -
 def test_the_emitted_workflow_names_the_wheel(installed: Installed, project: Path) -> None:
     emitted = installed.run("migrate", "--emit", "github-actions", cwd=project)
     assert f"pip install wheels/{installed.wheel.name}" in emitted.stdout
+
+
+@pytest.mark.timeout(600)
+def test_the_readme_installs_it_from_a_clone(installed: Installed, tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text("utf-8").partition("## Install")[2].partition("\n## ")[0]
+    commands = re.findall(r"^\$ (.*)$", section, re.M)
+    assert [command.split()[0] for command in commands] == ["git", "pip"]
+    fresh = Installed(tmp_path / "venv" / "bin", installed.wheel)
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    lines = "\n".join(commands).replace("REPOSITORY", shlex.quote(str(ROOT)))
+    environment = os.environ | {
+        "PATH": f"{fresh.binaries}{os.pathsep}{os.environ['PATH']}",
+        "PIP_CONSTRAINT": str(CONSTRAINTS),
+        "PIP_REQUIRE_VIRTUALENV": "1",
+    }
+    subprocess.run(["bash", "-ec", lines], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    for command in ("migrate", "crosstrain"):
+        done = fresh.run(command, "--version", cwd=tmp_path)
+        assert (done.returncode, done.stdout.startswith("crosstrain ")) == (0, True), done.stderr

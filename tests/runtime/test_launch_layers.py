@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 
 from tests.support.ranks import free_port, run_ranks
 
+pytestmark = pytest.mark.usefixtures("empty_home")
+
 
 def test_first_of_command_line_environment_and_files(tmp_path: Path) -> None:
     file, home = tmp_path / "own.yaml", tmp_path / "launch.yaml"

@@ -30,6 +30,8 @@ LAUNCHED = {
     "FSDP_ACTIVATION_CHECKPOINTING": "true",
 }
 
+pytestmark = pytest.mark.usefixtures("empty_home")
+
 
 def test_the_fsdp_variables_are_the_plugins_options() -> None:
     options = read_launch_config(LAUNCHED).fsdp

@@ -279,7 +279,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong, message in [
         (["a.py", "no.py"], "no script"),
         (["a.py", "b.py", "--processes", "x"], "--processes x"),
-        (["a.py"], "Missing argument"),
+        (["a.py"], "MIGRATED is missing"),
         (["a.py", "b.py", "--link", "nothing", "--", "0.1"], "nothing"),
         (["a.py", "b.py", "--ignore", "(", "--", "0.1"], "--ignore"),
     ]:

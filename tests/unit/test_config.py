@@ -73,6 +73,10 @@ def test_another_tools_table_is_left_alone(tmp_path: Path) -> None:
             "cannot be 'lightning'.*crosstrain, accelerate",
         ),
         ('[tool.crosstrain.migrate]\nfail-on = ["everything"]\n', "cannot be 'everything'.*edits, refused"),
+        (
+            "[tool.crosstrain]\nstrict = true\n",
+            r"`strict` in \[tool\.crosstrain\].*Write it below \[tool\.crosstrain\.migrate\]",
+        ),
         ("[tool.crosstrain.migrat]\nfollow = false\n", r"Did you mean \[tool\.crosstrain\.migrate\]"),
         (
             "[tool.crosstain.migrate]\nfollow = false\n",

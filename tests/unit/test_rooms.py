@@ -57,8 +57,9 @@ RUNTIME = {
         "utils.memory",
         "utils.operations",
     },
-    "launch": {"config", "comm.types", "comm", "requirements", "utils"},
-    "cli": {"launch", "checkpoint", "requirements", "version"},
+    "command_line": {"version"},
+    "launch": {"command_line", "config", "comm.types", "comm", "requirements", "utils"},
+    "cli": {"command_line", "launch", "checkpoint", "requirements", "version"},
     # What scripts import, under Accelerate's names: nothing else here imports these.
     "__init__": EVERY,
     "big_modeling": {"utils.modeling", "compat.not_supported"},

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from crosstrain.command_line import Command, Version
 
-from crosstrain_migrate import __version__
 from crosstrain_migrate.choices import Backend, Data, FailOn, Format, Mode, Runtime, Snippet
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -23,7 +22,7 @@ def _option(text: str, *names: str, metavar: str | None = None) -> object:
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PATHS", help="Scripts, notebooks, directories, or - for standard input."),
+    typer.Argument(metavar="PATHS...", help="Scripts, notebooks, directories, or - for standard input."),
 ]
 Write = Annotated[bool, _option("Rewrite the files, all or none; --undo takes it back.", "--write")]
 Check = Annotated[bool, _option("Only say what would change; exit code 1 if anything.", "--check")]
@@ -47,9 +46,16 @@ Strict = Annotated[bool | None, _option("Refuse where anything would be assumed.
 Todo = Annotated[
     bool, _option("Where a script is refused: do what stands alone, and say in it what is left.", "--todo")
 ]
-ConfigFile = Annotated[Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config")]
+ConfigFile = Annotated[
+    Path | None, _option("Read this file, not the nearest pyproject.toml.", "--config", metavar="FILE")
+]
 Fail = Annotated[
-    list[FailOn] | None, _option("Exit with 1 on these, not the default; repeatable.", "--fail-on")
+    list[FailOn] | None,
+    _option(
+        "Exit with 1 on these, not the default; repeatable.",
+        "--fail-on",
+        metavar="|".join(one.value for one in FailOn),
+    ),
 ]
 Tpu = Annotated[bool, _option("Also say what would be slow or fail on a TPU.", "--tpu")]
 NoCache = Annotated[bool, _option("Neither use nor keep results of earlier runs.", "--no-cache")]
@@ -70,7 +76,6 @@ EmitFrom = Annotated[
     ),
 ]
 Undo = Annotated[bool, _option("Take back the last write below PATHS (default: here).", "--undo")]
-Version = Annotated[bool, _option("Show the version.", "--version")]
 Verify = Annotated[
     bool,
     _option(
@@ -78,9 +83,9 @@ Verify = Annotated[
         "--verify",
     ),
 ]
-VerifySteps = Annotated[int, typer.Option(min=1, help="Compare so many optimizer steps.")]
+VerifySteps = Annotated[int, typer.Option(min=1, metavar="N", help="Compare so many optimizer steps.")]
 VerifyProcesses = Annotated[str, typer.Option(help="Numbers of processes to try.", metavar="N,N")]
-VerifyTimeout = Annotated[float, typer.Option(min=1, help="Seconds for each run.")]
+VerifyTimeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run.")]
 VerifyData = Annotated[
     Data,
     typer.Option(help="synthetic: torchvision data sets whose files are missing become small stand-ins."),
@@ -104,8 +109,10 @@ def _as_given(read: Callable[[Any, Any], Any], parameter: Any, context: Any, val
     return () if many and value is None else value
 
 
-class _Command(TyperCommand):
+class _Command(Command):
     """With --verify, what follows -- are the script's arguments and not paths."""
+
+    speaker = "error"
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters: list[Any] = super().get_params(ctx)
@@ -168,9 +175,6 @@ def migrate(
     Exit codes: 0 done, with or without assumptions, or nothing to do; 1 --check found something to do, or a training
     script was refused, or --verify found a difference; 2 an option, the configuration or a file could not be used.
     """
-    if version:
-        typer.echo(f"migrate (crosstrain) {__version__}")
-        return
     from . import console
 
     named = [Path(path) for path in paths or ()]

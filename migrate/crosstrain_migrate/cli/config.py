@@ -81,6 +81,8 @@ def _parse(file: Path, *, required: bool) -> Config:
     if not isinstance(tables, dict):
         raise _wrong(file, "[tool.crosstrain] is not a table", f"Write {TABLE}.")
     if "migrate" not in tables:
+        if keys := [key for key in tables if key in KEYS]:
+            raise _wrong(file, f"`{keys[0]}` in [tool.crosstrain] is not known", f"Write it below {TABLE}.")
         if near := get_close_matches("migrate", tables, 1):
             raise _wrong(file, f"[tool.crosstrain.{near[0]}] is not known", f"Did you mean {TABLE}?")
         if required and file.name != "pyproject.toml":

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,16 +61,16 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     from .run import run
 
     if len(request.paths) != 1 or not request.paths[0].is_file():
-        raise typer.BadParameter("--verify runs one script: name it", param_hint="PATHS")
+        raise typer.BadParameter("--verify runs one script: name one file")
     if not re.fullmatch(r"\d+(,\d+)*", settings.processes):
         raise typer.BadParameter(
             f"{settings.processes}: write numbers separated by commas, such as 1,2",
             param_hint="--verify-processes",
         )
-    if find_spec("torch") is None:
-        from crosstrain.requirements import install
+    from crosstrain.requirements import missing
 
-        _say(f"error: --verify trains with PyTorch, and torch is not installed: {install('torch')}")
+    if reason := missing():
+        _say(f"error: --verify trains with PyTorch, and {reason}")
         return 2
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     text = showing.format is Format.TEXT and showing.output is None
@@ -109,11 +108,11 @@ _DEFAULT_FAIL_ON: dict[Mode, tuple[FailOn, ...]] = {
 
 def checked(paths: list[Path], *, write: bool, check: bool) -> list[Path]:
     if not paths:
-        raise typer.BadParameter("name a script, a directory, or - for standard input", param_hint="PATHS")
+        raise typer.BadParameter("name a script, a directory, or - for standard input; see migrate -h")
     if write and check:
         raise typer.BadParameter("--check changes nothing; leave out one of the two", param_hint="--write")
     if STDIN in paths and len(paths) > 1:
-        raise typer.BadParameter("- (standard input) stands alone", param_hint="PATHS")
+        raise typer.BadParameter("- (standard input) stands alone: leave out the other paths")
     return paths
 
 

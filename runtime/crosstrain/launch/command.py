@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from crosstrain.requirements import install
+from crosstrain.command_line import Command, Version
+from crosstrain.requirements import missing
 
 if TYPE_CHECKING:
     from crosstrain.launch.options import LaunchOptions, Resolved
@@ -55,7 +56,7 @@ NumProcesses = Annotated[
     typer.Option(metavar="N", help="Ranks, all machines together [default: one per visible device, else 1]."),
 ]
 GpuIds = Annotated[str | None, typer.Option(metavar="IDS", help="Devices to use, such as 0,2.")]
-MixedPrecision = Annotated[Precision | None, typer.Option(help="Accelerator(mixed_precision=...).")]
+MixedPrecision = Annotated[Precision | None, typer.Option(help="Precision that models compute in.")]
 NumMachines = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Machines that take part [default: 1].")
 ]
@@ -99,7 +100,7 @@ TargetArgs = Annotated[
 ]
 Module = Annotated[bool, typer.Option("-m", "--module", help="The target is a module, as in python -m.")]
 AccumulationSteps = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Accelerator(gradient_accumulation_steps=...).")
+    int | None, typer.Option(min=1, metavar="N", help="Batches for each optimizer step.")
 ]
 SplitBatches = Annotated[
     bool | None,
@@ -152,11 +153,12 @@ def add_to(app: typer.Typer) -> None:
     """Make these commands part of `app`."""
     # Options end at the script: everything after it is the script's, dashes and all.
     app.command(
+        cls=Command,
         context_settings={"allow_interspersed_args": False},
         short_help="Run a script on every device, of one or more machines.",
     )(launch)
-    app.command(short_help="Try training on these processes.")(test)
-    app.command(short_help="Answer a few questions: launch's defaults.")(config)
+    app.command(cls=Command, short_help="Try training on these processes.")(test)
+    app.command(cls=Command, short_help="Answer a few questions: launch's defaults.")(config)
 
 
 def usage_error(command: str, message: object) -> NoReturn:
@@ -193,6 +195,7 @@ def launch(
     emit: Emit = None,
     job_option: JobOption = None,
     output: Output = None,
+    version: Version = False,
 ) -> None:
     """Run a script on every device of this machine, or of several."""
     from crosstrain.launch.target import Target, TargetNotFoundError
@@ -229,6 +232,7 @@ def test(
     timeout: Timeout = None,
     config_file: ConfigFile = None,
     debug: Debug = None,
+    version: Version = False,
 ) -> None:
     """Check that training works on these processes: data, random numbers, gathering, gradients, saving."""
     resolved = _resolve(context)
@@ -258,6 +262,8 @@ def _resolve(context: typer.Context) -> Resolved:
 
     command = str(context.info_name)
     options, origin = _layered(context)
+    if reason := missing():
+        usage_error(command, reason)
     try:
         from crosstrain.comm.visible_devices import visible_devices
         from crosstrain.launch import agent  # imports torch: wrong options have been answered by now
@@ -266,8 +272,6 @@ def _resolve(context: typer.Context) -> Resolved:
         agent.check_port(options)
     except UsageError as error:
         usage_error(command, error)
-    except ModuleNotFoundError as error:
-        usage_error(command, f"{error.name} is not installed: {install('torch')}")
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     return resolved
@@ -295,6 +299,7 @@ def _write_job(
 def config(
     default: Annotated[bool, typer.Option("--default", help="Ask nothing: write the defaults.")] = False,
     config_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write it.")] = None,
+    version: Version = False,
 ) -> None:
     """Answer a few questions; launch then uses the answers as its defaults."""
     from crosstrain.launch.config import default_file, write_file
@@ -306,6 +311,7 @@ def config(
     except OSError as error:
         usage_error("config", f"{path}: {error.strerror}")
     except typer.Abort:
+        typer.echo()  # ends the line of the question
         usage_error("config", "stopped before the last answer: nothing was written (--default asks nothing)")
     typer.echo(f"wrote {path}")
 
@@ -324,11 +330,17 @@ def _questions() -> dict[str, Any]:
     question = "Processes, all machines together (0: one for each accelerator)"
     if number := typer.prompt(question, default=0, type=int):
         options["num_processes"] = number
-    precision = typer.prompt("Mixed precision", default=Precision.NO, type=Precision)
-    options["mixed_precision"] = Precision(precision).value
+    options["mixed_precision"] = _choice("Mixed precision", [one.value for one in Precision])
     question = "Split the script's batches over the processes, so that they train as one would?"
     if typer.confirm(question, default=False):
         options["split_batches"] = True
     if restarts := typer.prompt("Restarts after a failure", default=0, type=int):
         options["max_restarts"] = restarts
     return options
+
+
+def _choice(question: str, values: list[str]) -> str:
+    """One of the values, the first where nothing is typed; asked again after anything else."""
+    while (answer := typer.prompt(f"{question} ({', '.join(values)})", default=values[0])) not in values:
+        typer.echo(f"{answer!r} is none of them.")
+    return str(answer)

@@ -18,9 +18,9 @@ import sys
 import threading
 from pathlib import Path
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from crosstrain.utils.script_frames import is_users
+from crosstrain.utils.script_frames import users_frame
 
 JOURNAL = "CROSSTRAIN_CHECKS"
 HELD, FAILED, NOT_REACHED = "held", "failed", "not reached"
@@ -45,17 +45,15 @@ _used: set[tuple[str, CodeType | None, int]] = set()
 
 def here() -> Place:
     """The innermost line outside this package and torch: the one to name in a message."""
-    frame = _users_frame()
+    frame = users_frame(sys._getframe(1))
     return UNKNOWN if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def here_in_main() -> Place:
     """`here`, also in a thread of autograd's (a hook's, on a device): then where the main thread waits."""
-    frame = _users_frame()
+    frame = users_frame(sys._getframe(1))
     if frame is None:
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        while frame is not None and not is_users(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = users_frame(sys._current_frames().get(threading.main_thread().ident or 0))
     return UNKNOWN if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
 
 
@@ -64,7 +62,7 @@ def first_use(kind: str) -> bool:
 
     Two calls on one line are two places.
     """
-    frame = _users_frame()
+    frame = users_frame(sys._getframe(1))
     key = (kind, None, 0) if frame is None else (kind, frame.f_code, frame.f_lasti)
     if key in _used:
         return False
@@ -105,13 +103,6 @@ def reset() -> None:
     _write_what_was_not_reached()
     _status.clear()
     _used.clear()
-
-
-def _users_frame() -> Any:
-    frame: Any = sys._getframe(2)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 def _write(key: tuple[str, Place], status: str, message: str = "") -> None:

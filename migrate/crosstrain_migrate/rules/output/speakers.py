@@ -254,7 +254,7 @@ def _said_by_all(context: Context, call: ast.Call) -> None:
     context.note(
         RULE,
         call,
-        f"every process calls this `{ast.unparse(call.func)}`: the accelerator cannot be reached from here",
-        "call it after the Accelerator, in a function that its callers call directly",
+        f"every process calls this `{ast.unparse(call.func)}`, because the Accelerator cannot be reached from here",
+        "put it under `if PartialState().is_main_process:` if one process is enough",
         Severity.NOTE,
     )

@@ -422,3 +422,19 @@ def test_a_switch_that_does_more_than_choose_a_gpu_is_obeyed(device: str) -> Non
     result = migrate_text(Path("train.py"), script({**SLOTS, "options": CUDA, "device": device}), Options())
     assert "accelerator = Accelerator(cpu=not args.cuda)\n" in result.after
     assert "torch.cuda.manual_seed(" in result.after
+
+
+def test_a_teacher_that_is_moved_finds_the_process_device() -> None:
+    """Nobody prepares it: what chooses the process's device must have been made before."""
+    text = script(
+        {
+            **SLOTS,
+            "device": "class Config:\n    device = 'cuda' if torch.cuda.is_available() else 'cpu'",
+            "model": "teacher = nn.Linear(8, 3).to(Config.device)\nmodel = nn.Linear(8, 3).to(Config.device)",
+            "batch": "x, y = x.to(Config.device), y.to(Config.device)",
+            "loss": "with torch.no_grad():\n    soft = teacher(x).softmax(1)\nloss = F.cross_entropy(model(x), soft)",
+        },
+        main=True,
+    )
+    after = migrate_text(Path("train.py"), text, Options()).after
+    assert after.index("Accelerator(") < after.index("teacher = ")

@@ -146,6 +146,38 @@ print(*[sums[name] / len(loader) for name in ("class", "value", "size")])
 """,
         ['accelerator.reduce(value, reduction="mean").item()'],
     ),
+    "one function that trains with another loss than it evaluates": (
+        """\
+def run(model, loader, criterion, optimizer=None):
+    training = optimizer is not None
+    model.train(training)
+    total, hits, rows = 0.0, 0, 0
+    with torch.set_grad_enabled(training):
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            out = model(x)
+            if training:
+                loss = 0.7 * criterion(out, y) + 0.3 * criterion(out, 1 - y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            else:
+                loss = criterion(out, y)
+            total += loss.item() * y.size(0)
+            hits += (out.argmax(1) == y).sum().item()
+            rows += y.size(0)
+    return total / rows, hits / rows
+
+
+train = DataLoader(TensorDataset(points[:24], labels[:24]), batch_size=6)
+test = DataLoader(TensorDataset(points[24:], labels[24:]), batch_size=6)
+model = nn.Linear(6, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss()
+print(*run(model, train, criterion, optimizer), *run(model, test, criterion))
+""",
+        ['accelerator.reduce(loss, reduction="mean").item() * y.size(0)'],
+    ),
     "factories made with partial": (
         """\
 make = partial(DataLoader, batch_size=6)

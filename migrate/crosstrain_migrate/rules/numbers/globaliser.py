@@ -289,9 +289,12 @@ class Globaliser:
 
     def _is_one_of_several(self, node: ast.expr) -> bool:
         """`value.item()` in `for name, value in losses.items():`, each of which is a term of the loss, or a number
-        beside it; what has methods is no number of Python's."""
+        beside it; and `loss.item()` of what training and evaluation each compute in their way. What has methods is no
+        number of Python's."""
         if not isinstance(self.facts.table.parents.get(node), ast.Attribute):
             return False
+        if len(self._definitions(node)) > 1 and self._in_mixed_loop(node):
+            return True
         loops = ast.For | ast.comprehension
         for definition in self._definitions(node):
             around = [a for a in self.facts.table.ancestors(definition) if isinstance(a, loops | ast.stmt)]

@@ -139,7 +139,10 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
     early = (_makes_speaker, _moves_a_tensor, fetches.may_download)
-    asks = next((s for s in suite if any(wants(facts, s) for wants in early)), None)
+    asks = next(
+        (s for s in suite if any(wants(facts, s) for wants in early) or _moves_another(facts, subject, s)),
+        None,
+    )
     options = [part for d in definitions for part in (d, *_tests_around(facts, d))]
     return asks if asks is not None and _may_stand(suite, asks, first, options) else first
 
@@ -171,6 +174,20 @@ def _moves_a_tensor(facts: Facts, statement: ast.stmt) -> bool:
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
     return any(_is_a_tensors_move(facts, call) for call in walk(statement) if isinstance(call, ast.Call))
+
+
+def _moves_another(facts: Facts, subject: Subject, statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once moves a module that nobody prepares, a teacher say: to the process's own
+    device, which the Accelerator chooses."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    moved = (
+        n.func.value
+        for n in walk(statement)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in {"to", "cuda"}
+    )
+    others = (v for node in moved for v in facts.of(node) if v not in subject.models)
+    return any(facts.interp.is_module(v) for v in others)
 
 
 def _is_a_tensors_move(facts: Facts, call: ast.Call) -> bool:

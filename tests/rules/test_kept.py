@@ -48,6 +48,7 @@ HARMLESS = [
     "parts = []; parts.append(x)",
     "self.features = x",
     "nn.init.zeros_(self.layer.bias)",
+    "parts = dict(out=self.layer(x)); parts['aux'] = x",
 ]
 
 

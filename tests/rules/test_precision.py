@@ -371,6 +371,28 @@ def test_one_process_computes_the_same_bits(
     assert [run.verdict.value for run in report.runs] == ["identical"], report
 
 
+@pytest.mark.parametrize(
+    ("asked", "device"),
+    [
+        ('device.type == "cuda"', None),
+        ('device.type != "cpu"', None),
+        ('device == "cuda"', 'device = "cuda" if torch.cuda.is_available() else "cpu"'),
+    ],
+)
+def test_a_switch_that_asks_the_device(asked: str, device: str | None) -> None:
+    """The device is the Accelerator's, which must be told before: what chose the device is asked instead."""
+    slots = {
+        **OLD,
+        "setup": f"scaler = torch.amp.GradScaler(enabled={asked})",
+        "loss": LOSS.format(f'torch.autocast("cuda", enabled={asked})'),
+        **({"device": device} if device else {}),
+    }
+    after = unbroken(migrate(converts(RULE, "asked", slots, {}).script).after)
+    assert CUDA in after
+    assert "with accelerator.autocast():" in after
+    assert "scaler" not in after
+
+
 CLIPPED = {
     **OLD,
     "step": "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\nscaler.step(optimizer)\nscaler.update()",

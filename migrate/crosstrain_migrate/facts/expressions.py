@@ -246,7 +246,9 @@ def _binary_operation(interp: Interpretation, node: ast.BinOp) -> Values:
 
 def _comparison(interp: Interpretation, node: ast.Compare) -> Values:
     found = interp.eval(node.left)
-    if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):  # identity reads no numbers
+    if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops) or _asks_for_a_key(
+        node
+    ):  # neither reads numbers
         for comparator in node.comparators:
             interp.eval(comparator)
         return UNKNOWN
@@ -256,6 +258,12 @@ def _comparison(interp: Interpretation, node: ast.Compare) -> Values:
             found, right = beside(interp, found, right), beside(interp, right, found)
         found = combine(op, found, right, node)
     return found
+
+
+def _asks_for_a_key(node: ast.Compare) -> bool:
+    """`"aux" in outputs`"""
+    text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+    return text and all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
 
 
 def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:

@@ -47,7 +47,8 @@ def _changes(facts: Facts, call: ast.Call) -> bool:
     paths = facts.paths(call.func)
     if any(path.startswith("torch.nn.init.") for path in paths) or "builtins.setattr" in paths:
         return bool(call.args) and _outlives(facts, call.args[0], whole=True)
-    if any(keyword.arg == "out" and _outlives(facts, keyword.value) for keyword in call.keywords):
+    into = next((k.value for k in call.keywords if k.arg == "out"), None)
+    if into is not None and any(path.startswith("torch.") for path in paths) and _outlives(facts, into):
         return True
     if not isinstance(call.func, ast.Attribute):
         return False

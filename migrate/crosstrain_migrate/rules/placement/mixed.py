@@ -11,7 +11,19 @@ from crosstrain_migrate.rules.sources import sets_by_name
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
 
+from .devices import Devices
+
 RULE = "CT306"
+CUDA = frozenset({"'cuda'", "'cuda:0'", "torch.device('cuda')", "torch.device('cuda:0')"})
+ASKED = (
+    "{}.type == 'cuda'",
+    "{} == 'cuda'",
+    "str({}) == 'cuda'",
+    "{}.type != 'cpu'",
+    "{} != 'cpu'",
+    "str({}) != 'cpu'",
+)
+CPU = frozenset({"'cpu'", "torch.device('cpu')"})
 
 
 def ask(context: Context) -> None:
@@ -94,7 +106,9 @@ def _available(context: Context, wanted: Precision) -> str | None:
 
 
 def _spelled(context: Context, text: str, depth: int) -> str:
-    expression = ast.parse(text, mode="eval").body
+    asks = _AsksTheDevice(context)
+    expression = asks.visit(ast.parse(text, mode="eval").body)
+    text = ast.unparse(expression) if asks.replaced else text
     home = context.home.statement
     assert home is not None
     for name in [n for n in ast.walk(expression) if isinstance(n, ast.Name)]:
@@ -129,6 +143,38 @@ def _spelled(context: Context, text: str, depth: int) -> str:
             return inner
         text = text.replace(name.id, f"({inner})")
     return text
+
+
+class _AsksTheDevice(ast.NodeTransformer):
+    """`device.type == "cuda"` is `torch.cuda.is_available()` where the script takes a GPU if there is one."""
+
+    def __init__(self, context: Context) -> None:
+        self.replaced = False
+        self._chosen = {
+            target.id: ast.unparse(test)
+            for definition in Devices(context.facts).definitions()
+            for target in definition.targets
+            if isinstance(target, ast.Name)
+            for test in (_chooses_cuda(definition.value),)
+            if test is not None
+        }
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        for name, test in self._chosen.items():
+            if ast.unparse(node) in {form.format(name) for form in ASKED}:
+                self.replaced = True
+                return ast.parse(test, mode="eval").body
+        return node
+
+
+def _chooses_cuda(value: ast.expr) -> ast.expr | None:
+    """`test` of `torch.device("cuda" if test else "cpu")` and of `"cuda" if test else "cpu"`."""
+    if isinstance(value, ast.Call) and len(value.args) == 1:
+        value = value.args[0]
+    if not isinstance(value, ast.IfExp):
+        return None
+    named = [ast.unparse(part) for part in (value.body, value.orelse)]
+    return value.test if named[0] in CUDA and named[1] in CPU else None
 
 
 def _forget(context: Context, scope: Scope, name: str, statement: ast.stmt) -> None:

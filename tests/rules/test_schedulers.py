@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+
 import pytest
 
-from .support import SLOTS, Case, check_invariants, each, leaves, migrate, script
+from tests.support.ranks import run_ranks
+
+from .as_one import ALIVE
+from .support import SLOTS, Case, check_invariants, each, leaves, migrate, script, unbroken
 
 RULE = "CT205"
 NAMES = "torch.optim.lr_scheduler."
@@ -268,3 +274,41 @@ def _notes_of(rate: str) -> list[int]:
 @pytest.mark.parametrize("rate", ["0.1 * min(1.0, step / len(train_loader))", "0.1 * 0.9**epoch"])
 def test_rates_that_follow_the_length_or_the_epoch(rate: str) -> None:
     assert not _notes_of(rate)
+
+
+LATE = "scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (2 * len(train_loader)))"
+EARLY = "total = 2 * len(train_loader)\n" + LATE.replace("(2 * len(train_loader))", "total")
+GIVEN = (
+    "def made(optimizer, loader):\n"
+    "    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (2 * len(loader)))\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("definitions", "made", "follows"),
+    [("", LATE, False), ("", EARLY, True), (GIVEN, "scheduler = made(optimizer, train_loader)", True)],
+    ids=["asked each time", "asked once", "asked of the author's own"],
+)
+def test_a_schedule_ends_with_the_training(definitions: str, made: str, follows: bool) -> None:
+    """A function that asks for the length behind prepare gets that of a share: stepped once a step, it ends in time."""
+    slots = {"definitions": definitions, "setup": made, "after_step": "scheduler.step()"}
+    left = "\nrates = [group['lr'] for group in optimizer.param_groups]\nweights = [p.tolist() for p in model.parameters()]\n"
+    text = script({**SLOTS, **slots}) + left
+    result = migrate(text)
+    assert result.changed, result.findings
+    check_invariants(text, result)
+    prepared = "train_loader, scheduler = accelerator.prepare(" in unbroken(result.after)
+    assert prepared == follows
+    ((before, _),) = run_ranks(rates_left, 1, text)
+    for after, _ in run_ranks(rates_left, 2, result.after):
+        assert after == pytest.approx(before)
+
+
+def rates_left(text: str) -> tuple[list[float], None]:
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    ALIVE.append(namespace)
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, "train.py", "exec"), namespace)
+    rates = namespace["rates"]
+    assert isinstance(rates, list)
+    return rates, None

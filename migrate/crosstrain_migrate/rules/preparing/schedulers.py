@@ -7,6 +7,7 @@ Why:    A prepared per-batch scheduler advances by the number of processes at ea
 Before: `scheduler.step()` after each epoch
 After:  `Accelerator(step_scheduler_with_optimizer=False)`
         One made for the length of a loader that must be prepared before stays unprepared: that is its number of steps.
+        So does one whose function asks for that length each time.
 Refuses: such a loader beside another one that is trained on.
 """
 
@@ -15,7 +16,8 @@ from __future__ import annotations
 import ast
 import sys
 
-from crosstrain_migrate.facts.values import Length, Member, Value
+from crosstrain_migrate.facts.arguments import arguments_of
+from crosstrain_migrate.facts.values import Function, Length, Member, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
 
@@ -33,7 +35,10 @@ def plan(context: Context) -> None:
         if not calls or not any(stores(facts, scope, scheduler) for scope in context.subject.scopes):
             continue
         inside = [facts.in_batch_loop(c, set(context.subject.train_loaders)) for c in calls]
-        (per_batch if any(inside) else per_epoch).append(scheduler)
+        if not any(inside):
+            per_epoch.append(scheduler)
+        elif not _asks_later(context, scheduler):
+            per_batch.append(scheduler)
     if per_batch:
         context.subject.schedulers = per_batch
         for scheduler in per_batch:
@@ -41,6 +46,34 @@ def plan(context: Context) -> None:
     elif per_epoch:
         context.subject.schedulers = per_epoch
         context.options["step_scheduler_with_optimizer"] = "False"
+
+
+def _asks_later(context: Context, scheduler: Value) -> bool:
+    """Whether a function of the schedule asks for the length of a loader each time: `lambda step: step / len(loader)`.
+
+    Behind prepare that is the length of a process's share, which is its number of steps: it is stepped once a step, and
+    stays as it is.
+    """
+    site = getattr(scheduler, "site", None)
+    given = arguments_of(site) if isinstance(site, ast.Call) else []
+    values = {v for argument in given for part in ast.walk(argument) for v in context.facts.of(part)}
+    functions = [v.node for v in values if isinstance(v, Function)]
+    asked = (n for function in functions for n in ast.walk(function) if isinstance(n, ast.Call))
+    return any(_of_what_is_prepared(context, call) for call in asked)
+
+
+def _of_what_is_prepared(context: Context, call: ast.Call) -> bool:
+    """Whether a call asks for the length of a loader by the name that prepare binds again."""
+    facts = context.facts
+    loaders = [v for v in context.subject.loaders if Length(v) in facts.of(call)]
+    if not loaders or not call.args:
+        return False
+    asked = call.args[0]
+    if not isinstance(asked, ast.Name):
+        return True
+    scope = facts.table.of_node[asked].resolve(asked.id)
+    held = (h for v in loaders for h in (stores(facts, scope, v) if scope is not None else ()))
+    return scope in context.subject.scopes and any(h.name == asked.id for h in held)
 
 
 def _report_lengths(context: Context, scheduler: Value) -> None:

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from crosstrain import options
+from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import Checkpoints
 from crosstrain.checkpoint.training import LoadHook, SaveHook
 from crosstrain.checkpoint.weights import save_object, save_weights
@@ -470,6 +471,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         self.step = 0
         self._first_step = FirstStep(self._comm)
         self._gradients.sync_gradients = True
+        release_copies()
         return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[None]:

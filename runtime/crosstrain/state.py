@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -25,11 +25,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Unfinished(Protocol):
+    """Work that goes on beside the training, and needs the other processes."""
+
+    def finish(self, comm: Comm) -> None:
+        """Wait for it, all processes together; all raise the error of any."""
+        ...
+
+    def join(self) -> None:
+        """Wait for this process's part; an error is only said."""
+        ...
+
+
 class Run:
     """What this process has started: its place among the others, its precision, its accumulation window."""
 
     def __init__(self) -> None:
         self.gradients = Gradients()
+        self.unfinished: Unfinished | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -117,15 +130,25 @@ class Run:
         """Leave the process group, all processes together; a second time is nothing. Who this one is stays known."""
         if self._comm is not None and not self._ended:
             self._ended = True
-            if self._comm.in_group:
-                self._comm.barrier()
-            self._comm.close()
+            try:
+                if self.unfinished is not None and self._comm.in_group:
+                    self.unfinished.finish(self._comm)
+            finally:
+                if self._comm.in_group:
+                    self._comm.barrier()
+                self.leave()
 
     def close(self) -> None:
         """Leave the process group and forget everything: the next Accelerator() starts anew."""
+        self.leave()
+        self._forget()
+
+    def leave(self) -> None:
+        """Leave the process group, each process for itself."""
+        if self.unfinished is not None:
+            self.unfinished.join()
         if self._comm is not None:
             self._comm.close()
-        self._forget()
 
 
 RUN = Run()
@@ -291,7 +314,7 @@ class PartialState:
     def destroy_process_group(self, group: Any | None = None) -> None:
         """Leave the process group, when this run started it; or end ``group``, one of the script's own."""
         if group is None:
-            RUN.comm.close()
+            RUN.leave()
         else:
             torch.distributed.destroy_process_group(group)
 

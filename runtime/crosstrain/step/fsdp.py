@@ -240,6 +240,13 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def with_local_part(tensor: Tensor, replace_local: Callable[[Tensor], Tensor]) -> Tensor:
+    """A sharded tensor whose local part is another, on whatever device."""
+    assert isinstance(tensor, DTensor), f"a {type(tensor).__name__} has no local part"
+    make: Any = DTensor  # torch leaves its constructor untyped
+    return cast("Tensor", make(replace_local(tensor._local_tensor), tensor._spec, requires_grad=False))
+
+
 FULL = dcp_state.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 

@@ -30,6 +30,10 @@ LIMIT = timedelta(minutes=30)  # of waiting for other ranks to write
 BRIEFLY = timedelta(seconds=10)  # where this process has failed: the others may be waiting for it
 
 
+class OtherFailed(RuntimeError):
+    """Another rank could not do its part; it has the error itself."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What is left to do of a checkpoint. ``publish`` and ``abandon`` are None on ranks that only write."""
@@ -113,7 +117,7 @@ class BackgroundSave:
         notices = dict(zip(ranks, map(json.loads, texts), strict=True))
         for rank, said in notices.items():
             if said["error"] is not None:
-                raise RuntimeError(f"the checkpoint failed on rank {rank}: {said['error']}")
+                raise OtherFailed(f"the checkpoint failed on rank {rank}: {said['error']}")
         return [rank for rank, said in notices.items() if said["publishes"]]
 
 
@@ -147,10 +151,10 @@ def finish(comm: Comm) -> None:
     save.join()
 
     def raise_error() -> None:
-        if save.error is not None:
+        if save.error is not None and not isinstance(save.error, OtherFailed):
             raise save.error
 
-    together(comm, raise_error)
+    together(comm, raise_error)  # raises on all ranks what any of them has, also where others have told of it
 
 
 def release_copies() -> None:

@@ -81,10 +81,7 @@ class Run:
         """Start the backend once; later calls return it, with a group where they ask for one that it has not."""
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
-                raise ValueError(
-                    f"this process already runs on {self._comm.device}; cpu=True must be given to the first "
-                    f"Accelerator() or PartialState() of the process."
-                )
+                self._comm = self._on_the_host(self._comm)
             if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):
                 return self._comm
             cpu = self._comm.device == HOST
@@ -100,6 +97,17 @@ class Run:
         )
         self.debug = debug_mode()
         return self._comm
+
+    def _on_the_host(self, comm: Comm) -> Comm:
+        """The same place, without the device: a PartialState has taken it, and nothing can be there yet."""
+        on_host = comm.on_host() if self.mixed_precision is None else None
+        if on_host is None:
+            raise ValueError(
+                f"this process already runs on {comm.device}; cpu=True must be given to the first Accelerator() of "
+                f"the process."
+            )
+        on_host.debug = self._debug
+        return on_host
 
     @property
     def debug(self) -> bool:

@@ -27,7 +27,9 @@ from crosstrain.comm.placement import Placer, host
 from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
 from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
+from crosstrain.comm.types import HOST
 from crosstrain.comm.types import DistributedType as DistributedType
+from crosstrain.comm.visible_devices import device_index
 from crosstrain.config import Place, read_place
 
 T = TypeVar("T")
@@ -72,6 +74,7 @@ class TorchComm:
         self.landing = device
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
+        self._timeout = timeout
         self._device_types = group_device_types() if grouped else {device.type}
         self.gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
@@ -87,7 +90,8 @@ class TorchComm:
                 self.rank, self.world, lambda: (self._frames.turn, self._frames.operation)
             )
         if self.world > 1 and device.type == "cpu":
-            self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
+            shared = self.backend is not None and ":" in self.backend  # with a device's own
+            self.gradient_group = dist.new_group(backend="gloo" if shared else self.backend, timeout=timeout)
 
     @classmethod
     def start(
@@ -309,6 +313,13 @@ class TorchComm:
     def in_group(self) -> bool:
         return self.world == 1 or dist.is_initialized()
 
+    def on_host(self) -> TorchComm:
+        place = Place(self.rank, self.world, self.local_rank, self.local_world)
+        grouped, owns_group = self.backend is not None, self._owns_group
+        self._owns_group = False  # the group stays
+        self.close()
+        return TorchComm(HOST, place, owns_group=owns_group, grouped=grouped, timeout=self._timeout)
+
     def close(self) -> None:
         self._outbox.leave()
         if self._watch is not None:
@@ -383,14 +394,15 @@ def _pick_device(cpu: bool, place: Place) -> torch.device:
     if place.world == 1 and "LOCAL_RANK" not in os.environ:
         return torch.device(accelerator.type, torch.accelerator.current_device_index())
     count = torch.accelerator.device_count()
-    if place.local_rank >= count:
+    index = device_index(place.local_rank, count, accelerator.type, os.environ)
+    if index is None:
         raise RuntimeError(
             f"process {place.local_rank} of this machine has no device of its own: there are {count} of type "
             f"{accelerator.type!r}. Start at most {count} processes here, or use the CPU: "
             f"`crosstrain launch --cpu`, or Accelerator(cpu=True)."
         )
-    torch.accelerator.set_device_index(place.local_rank)
-    return torch.device(accelerator.type, place.local_rank)
+    torch.accelerator.set_device_index(index)
+    return torch.device(accelerator.type, index)
 
 
 def _distributed_type(device: torch.device, world: int) -> DistributedType:

@@ -154,6 +154,7 @@ def prepare(
                 bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
                 hook=communication_hook(ddp),
                 send_buffers=ddp.broadcast_buffers,
+                keep_in_buckets=ddp.gradient_as_bucket_view,
                 plain_backward=plain_backward,
             )
     precision.apply_to(model)

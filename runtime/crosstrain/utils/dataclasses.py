@@ -96,9 +96,10 @@ class InitProcessGroupKwargs(KwargsHandler):
 class DistributedDataParallelKwargs(KwargsHandler):
     """How gradients are averaged.
 
-    ``bucket_cap_mb``, ``broadcast_buffers``, ``comm_hook`` (with ``comm_state_option``) act. The others are
-    accepted because scripts pass them: unused parameters are always found, and nothing depends on a static
-    graph.
+    ``bucket_cap_mb``, ``broadcast_buffers``, ``comm_hook`` (with ``comm_state_option``) act, and
+    ``gradient_as_bucket_view``: gradients stay in the buffers that they are averaged in, which saves the memory of one
+    copy of them all. The others are accepted because scripts pass them: unused parameters are always found, and
+    nothing depends on a static graph.
     """
 
     dim: int = 0

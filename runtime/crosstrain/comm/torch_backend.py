@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.outbox import Outbox, receive
+from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.placement import Placer, host
 from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
 from crosstrain.comm.protocol import Comm as Comm
@@ -81,14 +82,13 @@ class TorchComm:
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
         self._outbox = Outbox()
+        self._pending = PendingWork()
         self._watch: HangWatch | None = None
         self._second_start = SecondStart() if owns_group else None
         if grouped:
             atexit.register(self._exit)
         if self.world > 1:
-            self._watch = HangWatch(
-                self.rank, self.world, lambda: (self._frames.turn, self._frames.operation)
-            )
+            self._watch = HangWatch(self.rank, self.world, self._activity)
         if self.world > 1 and device.type == "cpu":
             shared = self.backend is not None and ":" in self.backend  # with a device's own
             self.gradient_group = dist.new_group(backend="gloo" if shared else self.backend, timeout=timeout)
@@ -131,8 +131,8 @@ class TorchComm:
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
-            work = partial(_gather_single, out.view(-1), reachable.view(-1))
-            self._waiting(f"all_gather {describe([source])}", work)
+            start = partial(_gather_single, out.view(-1), reachable.view(-1))
+            self._collective(f"all_gather {describe([source])}", out, start)
         return out.to(source.device)
 
     def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -192,8 +192,8 @@ class TorchComm:
             out = _reduce_rows(small[0], op)
         else:
             out = self._reachable(source).clone()
-            work = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
-            self._waiting(f"all_reduce({op}) {describe([source])}", work)
+            start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
+            self._collective(f"all_reduce({op}) {describe([source])}", out, start)
             out = out.to(source.device)
         return out / self.world if op == "mean" else out
 
@@ -204,8 +204,8 @@ class TorchComm:
         if (small := self._small(f"broadcast from rank {src}", [source])) is not None:
             return _overwrite(tensor, small[0][src]) if self.rank != src else tensor
         buffer = self._reachable(source)
-        work = partial(dist.broadcast, buffer, src=src)
-        self._waiting(f"broadcast from rank {src} {describe([source])}", work)
+        start = partial(dist.broadcast, buffer, src=src)
+        self._collective(f"broadcast from rank {src} {describe([source])}", buffer, start)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
     def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
@@ -215,12 +215,13 @@ class TorchComm:
         buffer = tensors[src] if tensors else self._reachable(out)
         if buffer.device.type != "cpu":
             buffer = torch.empty_like(buffer)
-            work = partial(dist.scatter, buffer, tensors or None, src=src)
+            start = partial(dist.scatter, buffer, tensors or None, src=src)
+            self._collective(f"scatter from rank {src}", buffer, start)
         elif tensors:
-            work = partial(self._outbox.send, {r: part for r, part in enumerate(tensors) if r != src})
+            parts = {r: part for r, part in enumerate(tensors) if r != src}
+            self._waiting(f"scatter from rank {src}", partial(self._outbox.send, parts))
         else:
-            work = partial(receive, buffer, src)
-        self._waiting(f"scatter from rank {src}", work)
+            self._waiting(f"scatter from rank {src}", partial(receive, buffer, src))
         return out if _shares(buffer, out) else _overwrite(out, buffer)
 
     def flush(self, *, leaving: bool = False) -> None:
@@ -258,7 +259,27 @@ class TorchComm:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
+        self._remember(_AVERAGING, tensor, work)
         return StartedCollective(work, partial(self._waiting, _AVERAGING))
+
+    def _collective(self, operation: str, on: Tensor, start: Callable[..., Any]) -> None:
+        """Make a collective; on a device this returns when it is its turn there, and the watch looks at it."""
+
+        def make() -> None:
+            work = start(async_op=True)
+            self._remember(operation, on, work)
+            work.wait()
+
+        self._waiting(operation, make)
+
+    def _remember(self, operation: str, on: Tensor, work: Any) -> None:
+        if on.device.type != "cpu":
+            self._pending.add(operation, work)
+
+    def _activity(self) -> tuple[int, str]:
+        """What this rank waits for: its main thread, or its device."""
+        frames = self._frames
+        return (frames.turn, frames.operation) if frames.operation else self._pending.oldest()
 
     def _waiting(self, operation: str, work: Callable[[], object]) -> object:
         self._frames.enter(operation)

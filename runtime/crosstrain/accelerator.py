@@ -150,6 +150,9 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm)
         RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
+        if RUN.sharded and self.fsdp_plugin is not None and self.fsdp_plugin.cpu_ram_efficient_loading:
+            # transformers then loads weights on the main process only; sharding sends them on
+            RUN.tell(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
         self.log_with = choose(log_with)
         self._begin()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -43,9 +44,13 @@ class Run:
     def __init__(self) -> None:
         self.gradients = Gradients()
         self.unfinished: Unfinished | None = None
+        self._told: dict[str, str | None] = {}
         self._forget()
 
     def _forget(self) -> None:
+        for name, before in self._told.items():
+            os.environ.pop(name) if before is None else os.environ.update({name: before})
+        self._told = {}
         self._comm: Comm | None = None
         self._ended = False
         self.launch = LaunchConfig()
@@ -133,6 +138,12 @@ class Run:
                 f"(AcceleratorState._reset_state() starts anew)."
             )
         return self.mixed_precision
+
+    def tell(self, **variables: str) -> None:
+        """Set environment variables that other libraries read, as long as the run lasts."""
+        for name, value in variables.items():
+            self._told.setdefault(name, os.environ.get(name))
+            os.environ[name] = value
 
     def end(self) -> None:
         """Leave the process group, all processes together; a second time is nothing. Who this one is stays known."""

@@ -176,7 +176,14 @@ def in_background(fault: Fault) -> Fault:
 BACKGROUND = tuple(
     map(
         in_background,
-        (rank_killed, main_killed_while_saving, other_killed_while_saving, all_killed, disk_full, agent_killed),
+        (
+            rank_killed,
+            main_killed_while_saving,
+            other_killed_while_saving,
+            all_killed,
+            disk_full,
+            agent_killed,
+        ),
     )
 )
 FAULTS: dict[str, Fault] = {

@@ -199,7 +199,9 @@ if "raise" in sys.argv:
 
 def run_script(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", SCRIPT, str(folder), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, check=False, env=os.environ)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=WITHIN, check=False, env=os.environ
+    )
 
 
 @pytest.mark.parametrize("words", [(), ("raise",)])

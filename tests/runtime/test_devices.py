@@ -68,7 +68,9 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) -> dict[str, Any]:
     """The arguments with which a GPU's group would be started."""
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **rest: seen.update(rest, backend=backend))
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **rest: seen.update(rest, backend=backend)
+    )
     options = {"backend": None, "init_method": None, "timeout": None} | options
     process_group.start_group(GPU, place, **options)
     return seen
@@ -108,7 +110,9 @@ def test_a_group_without_nccl_is_bound_to_no_device(
 
 def test_two_processes_on_one_device_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*_: Any, **__: Any) -> None:
-        raise dist.DistBackendError("NCCL: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000")
+        raise dist.DistBackendError(
+            "NCCL: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+        )
 
     monkeypatch.setattr(dist, "init_process_group", refuses)
     with pytest.raises(RuntimeError, match="two processes of this machine use cuda:0"):

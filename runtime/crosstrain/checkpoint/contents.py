@@ -98,9 +98,7 @@ def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> lis
     from crosstrain.comm.side_group import side_group
 
     gates = training._gates
-    parts = [
-        Part(folder, parts_of(module, gates), write_parts, partial(write_parts, group=side_group()))
-    ]
+    parts = [Part(folder, parts_of(module, gates), write_parts, partial(write_parts, group=side_group()))]
     groups = fresh_groups(module, gates) if writer else {}
     return parts + [_plain(folder / name, state) for name, state in groups.items()]
 

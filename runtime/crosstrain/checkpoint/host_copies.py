@@ -111,7 +111,15 @@ def _identity(tensor: Tensor) -> Any:
     if not address or not tensor.numel():
         return id(tensor)
     where = (tensor.device, address, tensor.storage_offset())
-    return (*where, tensor.shape, tensor.stride(), tensor.dtype, type(tensor), tensor.is_conj(), tensor.is_neg())
+    return (
+        *where,
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        type(tensor),
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -121,9 +121,7 @@ def together(comm: Comm, work: Callable[[], object]) -> None:
         work()
     except Exception as error:
         problem = error
-    said = comm.all_gather_object(
-        None if problem is None else (type(problem).__name__, str(problem))
-    )
+    said = comm.all_gather_object(None if problem is None else (type(problem).__name__, str(problem)))
     if problem is not None:
         raise problem
     for rank, error_of in enumerate(said):

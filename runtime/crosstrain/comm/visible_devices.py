@@ -18,7 +18,9 @@ VISIBLE_DEVICES = {
 }
 
 
-SHARE = "CROSSTRAIN_SHARE_DEVICES"  # several processes may use one device: for tests, far too slow for training
+SHARE = (
+    "CROSSTRAIN_SHARE_DEVICES"  # several processes may use one device: for tests, far too slow for training
+)
 
 
 def device_index(local_rank: int, count: int, kind: str, env: Mapping[str, str]) -> int | None:

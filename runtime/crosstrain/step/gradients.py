@@ -136,7 +136,9 @@ class GradientSync:
         )
         self._next = 0
         self._reading: bool | None = None  # whether all ranks read the flags every time; the first flags tell
-        self._by_host = False  # whether flags are exchanged by the hosts: none of them waits for its device then
+        self._by_host = (
+            False  # whether flags are exchanged by the hosts: none of them waits for its device then
+        )
         self._raised: list[bool] = []
         self._flags_ride = riding is not None
         device = self._slots[0].param.device if self._slots else self._comm.device

@@ -227,6 +227,11 @@ class FullyShardedDataParallelPlugin(KwargsHandler):
     On one XLA host parameters are spread over its chips by rows, optimizer state follows, and the compiler decides
     what is gathered when: of these options only ``ignored_modules`` counts. Checkpoints are whole files there.
 
+    A model is brought to the device in parts: none of them ever holds more than its share and one unit. It may be made
+    on the meta device everywhere (``param_init_fn`` or the modules' own ``reset_parameters`` fill it), or hold weights
+    on the main process only (``cpu_ram_efficient_loading`` has transformers load it so); the main process's weights are
+    sent to the others, unless ``sync_module_states`` is False.
+
     ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. The remaining options are
     Accelerate's and have no meaning in FSDP2; they are accepted.
     """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from crosstrain import Accelerator, InitProcessGroupKwargs, PartialState
+from crosstrain import Accelerator, PartialState
 from crosstrain.comm import hang_report, process_group
 from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.torch_backend import TorchComm

@@ -14,7 +14,6 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.utils.files import write_atomically
 
-
 _PIECE = 2**22  # bytes
 
 
@@ -28,7 +27,8 @@ def save_beside_training(state: Any, path: Path) -> None:
 
     def write(beside: Path) -> None:
         with beside.open("wb", buffering=0) as file:
-            torch.save(state, _InPieces(file))
+            pieces: Any = _InPieces(file)  # as much of a file as torch asks for
+            torch.save(state, pieces)
 
     write_atomically(path, write)
 

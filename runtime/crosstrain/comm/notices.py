@@ -19,7 +19,8 @@ class Notices:
         if comm.world > 1 and dist.is_available() and dist.is_initialized():
             from torch.distributed.distributed_c10d import _get_default_store
 
-            self._store = _get_default_store().clone()  # whoever waits holds the connection
+            store: Any = _get_default_store()  # torch's stubs do not know all of it
+            self._store = store.clone()  # whoever waits holds the connection
 
     def post(self, name: str, text: str) -> None:
         """Leave a text under this name."""

@@ -55,7 +55,9 @@ def start_group(
         init_method = f"tcp://{place.master_addr}:{place.master_port}"
         if "RANK" in os.environ:
             init_method = "env://"
-    meeting = {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    meeting: dict[str, Any] = (
+        {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    )
     backend = backend or _backend_for(device, place.world)
     if _has_own_backend(device, backend):  # else NCCL guesses the device at its first collective
         meeting["device_id"] = device

@@ -20,7 +20,6 @@ from crosstrain.comm.types import HOST
 from crosstrain.step.gradients import check_alike
 from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 
-
 SMALL = 2**16  # bytes: smaller tensors are copied into one buffer, larger ones are sent from where they are
 
 

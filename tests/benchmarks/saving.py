@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tests.benchmarks.subjects import Task, task
+from tests.benchmarks.subjects import ON_CPU, Task, task
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def measure(width: int, layers: int, rounds: int) -> Waiting:
 
     torch.set_num_threads(1)
     work = task(width, layers, 8)
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=ON_CPU)
     model, optimizer = accelerator.prepare(work.model, work.optimizer)
     small = task(256, 2, 8)
     with tempfile.TemporaryDirectory() as folder:

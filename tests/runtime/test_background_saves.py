@@ -237,8 +237,8 @@ def waits_for_a_dead_rank(folder: str) -> str:
     if accelerator.process_index == 1:
         contents.state_files.save_beside_training = lambda state, path: os._exit(7)
     background.BRIEFLY = background.timedelta(seconds=1)
-    sys.last_value = RuntimeError("this process fails")  # type: ignore[attr-defined]
     where = Path(accelerator.save_state(blocking=False))
+    sys.last_value = RuntimeError("this process fails")  # type: ignore[attr-defined]
     background._PENDING[0].join()
     return f"{background._PENDING[0].error} {where.exists()}"
 

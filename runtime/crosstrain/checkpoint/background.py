@@ -53,6 +53,7 @@ class BackgroundSave:
         self.error: Exception | None = None
         self.process = os.getpid()
         self._work = work
+        self._error_before = _last_error()
         self._rank, self._world = comm.rank, comm.world
         self._notices = Notices(comm, f"save/{comm.broadcast_object(uuid.uuid4().hex)}")
         # The interpreter waits for a thread that is no daemon, and leaves the process group only then.
@@ -109,7 +110,7 @@ class BackgroundSave:
         names = [f"{what}/{rank}" for rank in ranks]
         deadline = time.monotonic() + LIMIT.total_seconds()
         while (texts := self._notices.read(names)) is None:
-            if _is_failing():
+            if _last_error() is not self._error_before:
                 deadline = min(deadline, time.monotonic() + BRIEFLY.total_seconds())
             if time.monotonic() > deadline:
                 raise RuntimeError("another process has not written its part of the checkpoint in time")
@@ -129,9 +130,10 @@ def _problem_of(work: Callable[[], object]) -> Exception | None:
     return None
 
 
-def _is_failing() -> bool:
-    """Whether this process ends because of an error."""
-    return getattr(sys, "last_value", None) is not None
+def _last_error() -> BaseException | None:
+    """What this process ends because of. A notebook's process has lived on after such errors."""
+    error: BaseException | None = getattr(sys, "last_value", None)
+    return error
 
 
 _PENDING: list[BackgroundSave] = []  # none or one
@@ -197,7 +199,7 @@ def _report_failure() -> None:
         return
     save.join()
     _say(save)
-    if save.error is not None and not _is_failing():
+    if save.error is not None and _last_error() is None:  # else the exit code says so already
         sys.stdout.flush()
         os._exit(1)
 

@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # xdist workers; CI has two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz verify-soak clean
+.PHONY: demo test test-all test-xla test-cpus lint types tests env golden docs dist bench faults fuzz gpu-check verify-soak clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "installing PyTorch and the tools into $(VENV): two to four minutes the first time"
@@ -66,6 +66,10 @@ docs: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python -m tests.faults --rounds 300
 
+# Everything that needs a GPU, into build/gpu-check.md. Exit code 3 of the command: this machine has none.
+gpu-check: $(STAMP)
+	$(BIN)/python -m tests.gpu_check
+
 # The wheel, in dist/. Needs Python and pip, and none of the environment above.
 dist:
 	PIP_CONSTRAINT=constraints.txt $(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
@@ -79,6 +83,7 @@ verify-soak: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks.saving
 	$(BIN)/python -m tests.benchmarks.tools
 	$(BIN)/python -m tests.benchmarks.growth
 

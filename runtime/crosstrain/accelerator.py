@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from crosstrain import options
+from crosstrain.checkpoint.background import release_copies
 from crosstrain.checkpoint.members import Checkpoints
 from crosstrain.checkpoint.training import LoadHook, SaveHook
 from crosstrain.checkpoint.weights import save_object, save_weights
@@ -149,6 +150,9 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm)
         RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
+        if RUN.sharded and self.fsdp_plugin is not None and self.fsdp_plugin.cpu_ram_efficient_loading:
+            # transformers then loads weights on the main process only; sharding sends them on
+            RUN.tell(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
         self.log_with = choose(log_with)
         self._begin()
 
@@ -470,6 +474,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         self.step = 0
         self._first_step = FirstStep(self._comm)
         self._gradients.sync_gradients = True
+        release_copies()
         return release_memory(*objects)
 
     def clear(self, *objects: Any) -> list[None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -25,14 +26,31 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Unfinished(Protocol):
+    """Work that goes on beside the training, and needs the other processes."""
+
+    def finish(self, comm: Comm) -> None:
+        """Wait for it, all processes together; all raise the error of any."""
+        ...
+
+    def join(self) -> None:
+        """Wait for this process's part; an error is only said."""
+        ...
+
+
 class Run:
     """What this process has started: its place among the others, its precision, its accumulation window."""
 
     def __init__(self) -> None:
         self.gradients = Gradients()
+        self.unfinished: Unfinished | None = None
+        self._told: dict[str, str | None] = {}
         self._forget()
 
     def _forget(self) -> None:
+        for name, before in self._told.items():
+            os.environ.pop(name) if before is None else os.environ.update({name: before})
+        self._told = {}
         self._comm: Comm | None = None
         self._ended = False
         self.launch = LaunchConfig()
@@ -68,10 +86,7 @@ class Run:
         """Start the backend once; later calls return it, with a group where they ask for one that it has not."""
         if self._comm is not None:
             if cpu and self._comm.device != HOST:
-                raise ValueError(
-                    f"this process already runs on {self._comm.device}; cpu=True must be given to the first "
-                    f"Accelerator() or PartialState() of the process."
-                )
+                self._comm = self._on_the_host(self._comm)
             if not (group_of_one and self._comm.world == 1 and self._comm.backend is None):
                 return self._comm
             cpu = self._comm.device == HOST
@@ -87,6 +102,17 @@ class Run:
         )
         self.debug = debug_mode()
         return self._comm
+
+    def _on_the_host(self, comm: Comm) -> Comm:
+        """The same place, without the device: a PartialState has taken it, and nothing can be there yet."""
+        on_host = comm.on_host() if self.mixed_precision is None else None
+        if on_host is None:
+            raise ValueError(
+                f"this process already runs on {comm.device}; cpu=True must be given to the first Accelerator() of "
+                f"the process."
+            )
+        on_host.debug = self._debug
+        return on_host
 
     @property
     def debug(self) -> bool:
@@ -113,19 +139,35 @@ class Run:
             )
         return self.mixed_precision
 
+    def tell(self, **variables: str) -> None:
+        """Set environment variables that other libraries read, as long as the run lasts."""
+        for name, value in variables.items():
+            self._told.setdefault(name, os.environ.get(name))
+            os.environ[name] = value
+
     def end(self) -> None:
         """Leave the process group, all processes together; a second time is nothing. Who this one is stays known."""
         if self._comm is not None and not self._ended:
             self._ended = True
-            if self._comm.in_group:
-                self._comm.barrier()
-            self._comm.close()
+            try:
+                if self.unfinished is not None and self._comm.in_group:
+                    self.unfinished.finish(self._comm)
+            finally:
+                if self._comm.in_group:
+                    self._comm.barrier()
+                self.leave()
 
     def close(self) -> None:
         """Leave the process group and forget everything: the next Accelerator() starts anew."""
+        self.leave()
+        self._forget()
+
+    def leave(self) -> None:
+        """Leave the process group, each process for itself."""
+        if self.unfinished is not None:
+            self.unfinished.join()
         if self._comm is not None:
             self._comm.close()
-        self._forget()
 
 
 RUN = Run()
@@ -291,7 +333,7 @@ class PartialState:
     def destroy_process_group(self, group: Any | None = None) -> None:
         """Leave the process group, when this run started it; or end ``group``, one of the script's own."""
         if group is None:
-            RUN.comm.close()
+            RUN.leave()
         else:
             torch.distributed.destroy_process_group(group)
 

@@ -6,8 +6,8 @@ import argparse
 import math
 import os
 import subprocess
-import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import crosstrain
@@ -54,15 +54,19 @@ def main() -> None:
     for world, workloads in ((1, ALONE), (2, TWO)):
         chosen = [name for name in workloads if name in options.only]
         if chosen:
-            print(table(world, _measure(python, world, chosen)), flush=True)
+            print(table(world, measure(python, world, chosen)), flush=True)
 
 
-def _measure(python: Path, world: int, workloads: list[str]) -> list[Result]:
+def measure(
+    python: Path, world: int, workloads: list[str], variables: Mapping[str, str] | None = None
+) -> list[Result]:
+    """Run the workloads on ranks of their own; ``variables`` are added to their environment."""
     command = [str(python), "-m", "tests.benchmarks.workloads", *workloads]
     port = str(free_port())
     ranks = []
     for rank in range(world):
         env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(SOURCES)}
+        env |= variables or {}
         if world > 1:
             env |= {
                 "RANK": str(rank),
@@ -76,7 +80,7 @@ def _measure(python: Path, world: int, workloads: list[str]) -> list[Result]:
     outputs = [process.communicate()[0] for process in ranks]
     for process in ranks:
         if process.returncode:
-            sys.exit(f"the benchmark failed: {' '.join(command)}\n{outputs[0]}")
+            raise RuntimeError(f"the benchmark failed: {' '.join(command)}\n{outputs[0]}")
     line = next(line for line in outputs[0].splitlines() if line.startswith(MARK))
     return load(line.removeprefix(MARK))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+from tests.benchmarks.subjects import ON_CPU
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ def interleaved(
 
     ``units``: how many units of work (steps, batches) one call is.
     """
+    rounds = int(os.environ.get("CROSSTRAIN_BENCHMARK_ROUNDS", rounds))
     for call in calls.values():
         call()
     inner = inner or _enough(calls[baseline])
@@ -80,7 +84,7 @@ def _enough(call: Callable[[], object], target: float = 0.01) -> int:
 def _time(call: Callable[[], object], times: int) -> tuple[float, float]:
     """Seconds, and seconds of processor time of all ranks."""
     # A process by itself is measured in processor time, which other work on the machine does not touch; ranks
-    # wait for each other, and what counts is the clock.
+    # wait for each other, and on a device the work is done elsewhere: there the clock counts.
     gc.collect(0)
     if dist.is_initialized():
         dist.barrier()  # nobody pays for another rank's being late from the subject before
@@ -88,10 +92,12 @@ def _time(call: Callable[[], object], times: int) -> tuple[float, float]:
     start, worked = time.perf_counter(), time.process_time()
     for _ in range(times):
         call()
+    if not ON_CPU:
+        torch.accelerator.synchronize()
     seconds, processor = time.perf_counter() - start, time.process_time() - worked
     gc.enable()
     if not dist.is_initialized():
-        return processor, processor
+        return (processor if ON_CPU else seconds), processor
     total = torch.tensor(processor)
     dist.all_reduce(total)
     return seconds, float(total)

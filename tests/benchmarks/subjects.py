@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 Step = Callable[[], object]
+# Where models and batches are; `make gpu-check` measures on a GPU.
+DEVICE = torch.device(os.environ.get("CROSSTRAIN_BENCHMARK_DEVICE", "cpu"))
+ON_CPU = DEVICE.type == "cpu"
 # torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
 gather_single: Callable[..., object] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
@@ -34,9 +38,9 @@ def task(width: int, depth: int, rows: int) -> Task:
     layers: list[nn.Module] = []
     for _ in range(depth):
         layers += [nn.Linear(width, width), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.Linear(width, 1))
+    model = nn.Sequential(*layers, nn.Linear(width, 1)).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    return Task(model, optimizer, torch.randn(rows, width), torch.randn(rows, 1))
+    return Task(model, optimizer, torch.randn(rows, width).to(DEVICE), torch.randn(rows, 1).to(DEVICE))
 
 
 class Torch:
@@ -73,7 +77,7 @@ class Torch:
 
     def loader(self, loader: DataLoader[Any]) -> Iterable[Any]:
         if not dist.is_initialized():
-            return loader
+            return loader if ON_CPU else OnDevice(loader)
         if isinstance(loader.dataset, IterableDataset):
             return DataLoader(Shard(loader.dataset), batch_size=loader.batch_size)
         sampler: Any = DistributedSampler(loader.dataset, shuffle=False)  # type: ignore[arg-type]
@@ -103,6 +107,20 @@ class Torch:
         return nn.parallel.DistributedDataParallel(model) if dist.is_initialized() else model
 
 
+class OnDevice:
+    """A loader whose batches are moved by hand."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return (_moved(batch) for batch in self._loader)
+
+
+def _moved(batch: Any) -> Any:
+    return batch.to(DEVICE) if isinstance(batch, Tensor) else [part.to(DEVICE) for part in batch]
+
+
 class Shard(IterableDataset[Any]):
     """Every second row, or whatever this rank's share is, of a stream."""
 
@@ -120,7 +138,7 @@ class Crosstrain:
     def accelerator(self, **options: Any) -> Any:
         from crosstrain import Accelerator
 
-        return Accelerator(cpu=True, **options)
+        return Accelerator(cpu=ON_CPU, **options)
 
     def step(self, work: Task) -> Step:
         accelerator = self.accelerator()
@@ -175,7 +193,7 @@ class Accelerate(Crosstrain):
         GradientState._reset_state()
         if "dispatch_batches" in options:
             options = {"dataloader_config": DataLoaderConfiguration(**options)}
-        return Accelerator(cpu=True, **options)
+        return Accelerator(cpu=ON_CPU, **options)
 
 
 class Fabric:
@@ -185,8 +203,8 @@ class Fabric:
         from lightning_fabric import Fabric as LightningFabric
 
         if not dist.is_initialized():
-            return LightningFabric(accelerator="cpu", devices=1)
-        fabric = LightningFabric(accelerator="cpu", devices=dist.get_world_size(), strategy="ddp")
+            return LightningFabric(accelerator=DEVICE.type, devices=1)
+        fabric = LightningFabric(accelerator=DEVICE.type, devices=dist.get_world_size(), strategy="ddp")
         fabric.launch()
         return fabric
 

@@ -51,14 +51,14 @@ def main() -> int:
 def report(names: list[str], outcomes: dict[str, list[Outcome]]) -> int:
     """One line for each fault and one for all."""
     columns = ("rounds", "struck", "lost", "repeated", "dropped", "wrong", "seconds")
-    print(f"{'fault':<26}" + "".join(f"{column:>10}" for column in columns))
+    print(f"{'fault':<42}" + "".join(f"{column:>10}" for column in columns))
     total = [0] * len(columns)
     for name in names:
         of_fault = outcomes[name]
         sums = [len(of_fault), *(round(sum(getattr(one, of) for one in of_fault)) for of in columns[1:])]
         total = [a + b for a, b in zip(total, sums, strict=True)]
-        print(f"{name:<26}" + "".join(f"{number:>10}" for number in sums))
-    print(f"{'all':<26}" + "".join(f"{number:>10}" for number in total))
+        print(f"{name:<42}" + "".join(f"{number:>10}" for number in sums))
+    print(f"{'all':<42}" + "".join(f"{number:>10}" for number in total))
     print("lost: checkpoints; repeated, dropped: batches; wrong: final weights that differ in any bit")
     return 1 if any(total[2:6]) else 0
 

@@ -27,9 +27,10 @@ LAUNCH = [sys.executable, "-c", "from crosstrain.cli import main; main()", "laun
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with the journals and the project of one training."""
+    """A folder with the journals and the project of one training, which may save in the background."""
 
     folder: Path
+    background: bool = False
 
     @property
     def project(self) -> Path:
@@ -38,7 +39,8 @@ class Place:
     def train(self) -> str | None:
         """Train on forked ranks to the end; the error that ended it, None if it finished."""
         try:
-            run_ranks(training.train, journal.WORLD, str(self.folder), str(self.project), timeout=DEADLINE)
+            where = (str(self.folder), str(self.project), self.background)
+            run_ranks(training.train, journal.WORLD, *where, timeout=DEADLINE)
         except RuntimeError as error:
             return str(error)
         return None
@@ -47,7 +49,7 @@ class Place:
         """The same training, by `crosstrain launch`, on the host that the words `on` lead to."""
         command = [*on, *LAUNCH, "--num-processes", str(journal.WORLD), *options, training.__file__]
         return subprocess.Popen(
-            [*command, str(self.folder), str(self.project)],
+            [*command, str(self.folder), str(self.project), *(["background"] if self.background else [])],
             cwd=self.folder,
             env=os.environ | {"OMP_NUM_THREADS": "1", "CROSSTRAIN_QUIET": "1"},
             stdout=subprocess.DEVNULL,

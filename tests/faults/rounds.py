@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 
 import torch
@@ -40,11 +41,12 @@ def rank_killed(place: Place, chance: random.Random, seconds: float) -> bool:
 
 def main_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
     """The process that writes the checkpoint dies in the middle of it."""
-    number = chance.randrange(1, 8)
-    begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
-    strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(0))
-    place.train()
-    return strike.result()
+    return _kill_while_saving(place, chance, 0)
+
+
+def other_killed_while_saving(place: Place, chance: random.Random, seconds: float) -> bool:
+    """A process that does not write the checkpoint dies in the middle of it."""
+    return _kill_while_saving(place, chance, 1)
 
 
 def all_killed(place: Place, chance: random.Random, seconds: float) -> bool:
@@ -160,9 +162,34 @@ def agent_killed(place: Place, chance: random.Random, seconds: float) -> bool:
     return struck
 
 
+def in_background(fault: Fault) -> Fault:
+    """The same in a training that saves with `blocking=False`."""
+
+    @wraps(fault)
+    def beside(place: Place, chance: random.Random, seconds: float) -> bool:
+        return fault(replace(place, background=True), chance, seconds)
+
+    beside.__name__ = f"{fault.__name__}_in_background"
+    return beside
+
+
+BACKGROUND = tuple(
+    map(
+        in_background,
+        (
+            rank_killed,
+            main_killed_while_saving,
+            other_killed_while_saving,
+            all_killed,
+            disk_full,
+            agent_killed,
+        ),
+    )
+)
 FAULTS: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
+        *BACKGROUND,
         rank_killed,
         main_killed_while_saving,
         all_killed,
@@ -241,6 +268,14 @@ def make_reference() -> Reference:
     reference = Reference(batches, journal.digest(place.folder, 0), lines[-1] - lines[0])
     place.remove()
     return reference
+
+
+def _kill_while_saving(place: Place, chance: random.Random, rank: int) -> bool:
+    number = chance.randrange(1, 8)
+    begun = lambda: journal.last_saved(place.folder) >= number - 1 and place.saving()  # noqa: E731
+    strike = Strike(begun, chance.uniform(0, 0.02), lambda: place.kill(rank))
+    place.train()
+    return strike.result()
 
 
 def _damage(place: Place, chance: random.Random, seconds: float, damage: Callable[[Path], object]) -> bool:

@@ -60,8 +60,11 @@ class Journal:
         os.write(self._file, json.dumps(entry | {"time": time.time()}).encode() + b"\n")
 
 
-def train(folder: str, project: str) -> str:
-    """Train to the end, from the newest checkpoint if there is one; the digest of the final weights."""
+def train(folder: str, project: str, background: bool = False) -> str:
+    """Train to the end, from the newest checkpoint if there is one; the digest of the final weights.
+
+    ``background``: with `save_state(blocking=False)`; the journal names a checkpoint when the training may rely on it.
+    """
     config = ProjectConfiguration(project, automatic_checkpoint_naming=True, total_limit=2)
     accelerator = Accelerator(cpu=True, project_config=config, gradient_accumulation_steps=WINDOW)
     torch.manual_seed(1)
@@ -79,6 +82,7 @@ def train(folder: str, project: str) -> str:
         journal.write(loaded=None)
     else:
         journal.write(loaded=progress.step)
+    started: str | None = None
     while progress.epoch < EPOCHS:
         for rows, batch in loader:
             with accelerator.accumulate(model):
@@ -89,17 +93,21 @@ def train(folder: str, project: str) -> str:
             progress.step += 1
             journal.write(step=progress.step, rows=rows.tolist())
             if progress.step % SAVE_EVERY == 0:
-                where = accelerator.save_state()
-                journal.write(saved=Path(where).name, step=progress.step)
+                where = Path(accelerator.save_state(blocking=not background)).name
+                relied_on, started = (started, where) if background else (where, None)
+                if relied_on is not None:
+                    journal.write(saved=relied_on, step=progress.step)
         progress.epoch += 1
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode() + value.numpy().tobytes())
+    accelerator.end_training()
+    if started is not None:
+        journal.write(saved=started, step=progress.step)
     journal.write(finished=digest.hexdigest())
-    accelerator.wait_for_everyone()
     return digest.hexdigest()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    train(*sys.argv[1:])
+    train(sys.argv[1], sys.argv[2], background="background" in sys.argv[3:])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from crosstrain.checkpoint import manifests, state_files
+from crosstrain.checkpoint import background, manifests, state_files
 from crosstrain.checkpoint.manifests import Manifest
 from crosstrain.checkpoint.training import Position, Training, mains_choice, numbered, single_states, together
 from crosstrain.checkpoint.weights import load_into, load_weights
@@ -25,6 +25,7 @@ def load_state(
     allow_pickle: bool = False,
 ) -> None:
     """See `Accelerator.load_state`."""
+    background.finish(training._comm)
     source = _load_source(training, input_dir)
     manifest = Manifest.read(source)
     modules = list(training._models)
@@ -63,7 +64,7 @@ def _load_source(training: Training, input_dir: str | Path | None) -> Path:
         training.project_configuration.save_on_each_node
         and training._comm.local_rank == 0 < training._comm.rank
     )
-    together(training, lambda: _check_source(source) if own else None)
+    together(training._comm, lambda: _check_source(source) if own else None)
     return source
 
 

@@ -127,15 +127,19 @@ def abandon(directory: Path) -> None:
     shutil.rmtree(beside(directory), ignore_errors=True)
 
 
-def publish(directory: Path, manifest: Manifest) -> None:
+def publish(directory: Path, manifest: Manifest, threads: int = 4) -> None:
     """Sync what was written, add the manifest, and let it take the place of ``directory``.
 
-    Files of the former directory that belong to no checkpoint (a script's logs, say) move over.
+    Files of the former directory that belong to no checkpoint (a script's logs, say) move over. ``threads`` compute
+    checksums; 0: this one does, because an interpreter that ends starts no others.
     """
     fresh, former = beside(directory), _former(directory)
     written = sorted(path for path in fresh.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(4) as pool:
-        sums = list(pool.map(_checksum, written))
+    if threads:
+        with ThreadPoolExecutor(threads) as pool:
+            sums = list(pool.map(_checksum, written))
+    else:
+        sums = list(map(_checksum, written))
     manifest.files = {
         path.relative_to(fresh).as_posix(): checksum
         for path, checksum in zip(written, sums, strict=True)

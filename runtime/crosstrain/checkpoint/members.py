@@ -50,15 +50,23 @@ class Checkpoints:
         return HookHandle(self._load_hooks, key)
 
     def save_state(
-        self: Training, output_dir: str | Path | None = None, safe_serialization: bool = True
+        self: Training,
+        output_dir: str | Path | None = None,
+        safe_serialization: bool = True,
+        *,
+        blocking: bool = True,
     ) -> str:
         """Save models, optimizers, schedulers, loaders, scaler, random streams and registered objects.
 
-        Every process calls it; the main process's directory counts. It appears when it is complete, an older one of the name is replaced
-        then. Without ``output_dir``: the next ``checkpoints/checkpoint_<n>`` of the project, with
+        Every process calls it; the main process's directory counts. It appears when it is complete, an older one of
+        the name is replaced then. Without ``output_dir``: the next ``checkpoints/checkpoint_<n>`` of the project, with
         automatic_checkpoint_naming. Returns the directory.
+
+        ``blocking=False`` copies everything to host memory and returns; a thread writes the directory, which is there
+        when the next `save_state`, `load_state` or `end_training` returns, or the script has ended. They wait for
+        it, and raise its error on every process. The memory of the copy stays for the next one, until `free_memory`.
         """
-        return save_state.save_state(self, output_dir, safe_serialization)
+        return save_state.save_state(self, output_dir, safe_serialization, blocking)
 
     def load_state(
         self: Training, input_dir: str | Path | None = None, strict: bool = True, allow_pickle: bool = False

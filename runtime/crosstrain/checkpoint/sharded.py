@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint import state_dict as dcp_state
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
@@ -34,18 +35,27 @@ def model_of(optimizer: Optimizer, models: Sequence[nn.Module]) -> nn.Module:
     return owners[0]
 
 
-def save_parts(model: nn.Module, gates: Sequence[Gate], folder: Path, writer: bool) -> None:
-    """Every process writes its part of the model and its optimizers (collective); one the groups of those
-    optimizers that have no state yet."""
-    mine = gates_of(model, gates)
-    state_dict_saver.save(_parts(model, mine), checkpoint_id=str(folder))
-    for index, gate in enumerate(mine):
-        if writer and not gate.optimizer.state:
-            state_files.save(groups_of(gate.optimizer), folder / f"groups_{index}.bin")
+def parts_of(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+    """This process's part of the model and its optimizers, as `write_parts` takes it (collective)."""
+    return _parts(model, gates_of(model, gates))
+
+
+def fresh_groups(model: nn.Module, gates: Sequence[Gate]) -> dict[str, Any]:
+    """The groups of those optimizers that have no state yet, by the name of their file."""
+    return {
+        f"groups_{index}.bin": groups_of(gate.optimizer)
+        for index, gate in enumerate(gates_of(model, gates))
+        if not gate.optimizer.state
+    }
+
+
+def write_parts(parts: dict[str, Any], folder: Path, group: dist.ProcessGroup | None = None) -> None:
+    """Every process writes its part (collective in ``group``)."""
+    state_dict_saver.save(parts, checkpoint_id=str(folder), process_group=group)
 
 
 def load_parts(model: nn.Module, gates: Sequence[Gate], folder: Path) -> None:
-    """Read what `save_parts` wrote, with any number of processes (collective)."""
+    """Read what `write_parts` wrote, with any number of processes (collective)."""
     mine = gates_of(model, gates)
     for index, gate in enumerate(mine):
         fresh = folder / f"groups_{index}.bin"

@@ -6,7 +6,7 @@ import random
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -14,10 +14,39 @@ from crosstrain.comm.protocol import Comm
 from crosstrain.comm.types import HOST
 from crosstrain.utils.files import write_atomically
 
+_PIECE = 2**22  # bytes
+
 
 def save(state: Any, path: Path) -> None:
     """torch.save, atomic."""
     write_atomically(path, lambda beside: torch.save(state, beside))
+
+
+def save_beside_training(state: Any, path: Path) -> None:
+    """The same from a thread: the others may run Python meanwhile, as they may not while torch writes by itself."""
+
+    def write(beside: Path) -> None:
+        with beside.open("wb", buffering=0) as file:
+            pieces: Any = _InPieces(file)  # as much of a file as torch asks for
+            torch.save(state, pieces)
+
+    write_atomically(path, write)
+
+
+class _InPieces:
+    """A file that is written a few megabytes at a time."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, data: bytes | memoryview) -> int:
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            view = view[self._file.write(view[:_PIECE]) :]
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def load(path: Path, allow_pickle: bool = False) -> Any:

@@ -107,11 +107,11 @@ def mains_choice(training: Training, choose: Callable[[], Path]) -> Path:
     """What the main process chooses, on all: paths may differ (`tempfile`), and so may what they see there."""
     chosen: list[Path] = []
     main = training._comm.rank == 0
-    together(training, lambda: chosen.append(choose()) if main else None)
+    together(training._comm, lambda: chosen.append(choose()) if main else None)
     return training._comm.broadcast_object(chosen[0] if main else Path())
 
 
-def together(training: Training, work: Callable[[], object]) -> None:
+def together(comm: Comm, work: Callable[[], object]) -> None:
     """Do one's part, and wait for the others'; an error on one rank is an error on all, not a hang.
 
     Errors that a script may catch have the same type everywhere, so that all ranks catch them or none does.
@@ -121,9 +121,7 @@ def together(training: Training, work: Callable[[], object]) -> None:
         work()
     except Exception as error:
         problem = error
-    said = training._comm.all_gather_object(
-        None if problem is None else (type(problem).__name__, str(problem))
-    )
+    said = comm.all_gather_object(None if problem is None else (type(problem).__name__, str(problem)))
     if problem is not None:
         raise problem
     for rank, error_of in enumerate(said):

@@ -26,7 +26,10 @@ def gather(tensor: T, comm: Comm) -> T:
 
 
 def broadcast_tensors(tensors: list[Tensor], comm: Comm, src: int = 0, chunk: int = 25 << 20) -> None:
-    """Overwrite all tensors by one rank's, in few collectives: flat buffers of one dtype and device."""
+    """Overwrite all tensors by one rank's, in few collectives: flat buffers of one dtype and device.
+
+    ``chunk``: the bytes of such a buffer.
+    """
     if comm.world == 1:
         return
     groups: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
@@ -36,6 +39,9 @@ def broadcast_tensors(tensors: list[Tensor], comm: Comm, src: int = 0, chunk: in
         batch: list[Tensor] = []
         size = 0
         for tensor in group:
+            if tensor.nbytes >= chunk:  # large enough to go by itself, without a copy
+                comm.broadcast(tensor, src)
+                continue
             batch.append(tensor)
             size += tensor.numel() * tensor.element_size()
             if size >= chunk:

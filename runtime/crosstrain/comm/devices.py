@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+PINNING = ("cuda", "xpu")  # copies from these devices go on by themselves if the host's memory is pinned
+
 
 def knows_device(name: str) -> bool:
     """Whether torch knows a type of device by this name, here or on another machine."""
@@ -62,3 +64,14 @@ def device_random_state(kind: str) -> Tensor:
 def set_device_random_state(kind: str, state: Tensor) -> None:
     """Continue that stream from ``state``."""
     torch.get_device_module(kind).set_rng_state(state)
+
+
+def host_buffer(size: int, source: str) -> Tensor:
+    """Bytes of host memory that a device of that type copies to; pinned where that makes the copy asynchronous."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=source in PINNING)
+
+
+def wait_for_copies() -> None:
+    """Return when everything that the device has been asked to copy to the host is there."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
+from crosstrain.comm.visible_devices import SHARE
 from crosstrain.config import Place, read_place
 from crosstrain.utils.messages import say
 from crosstrain.utils.script_frames import caller
@@ -54,19 +55,29 @@ def start_group(
         init_method = f"tcp://{place.master_addr}:{place.master_port}"
         if "RANK" in os.environ:
             init_method = "env://"
-    meeting = {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    meeting: dict[str, Any] = (
+        {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    )
+    backend = backend or _backend_for(device, place.world)
+    if _has_own_backend(device, backend):  # else NCCL guesses the device at its first collective
+        meeting["device_id"] = device
     # Default arguments in this module are the group that exists when it is first imported. One that is held in them
     # cannot end: its threads would live on while the interpreter is taken down.
     importlib.import_module("torch.distributed.nn.functional")
     try:
         dist.init_process_group(
-            backend or _backend_for(device, place.world),
+            backend,
             rank=place.rank,
             world_size=place.world,
             timeout=timeout,
             **meeting,
         )
     except dist.DistError as error:
+        if "Duplicate GPU" in str(error):
+            raise RuntimeError(
+                f"two processes of this machine use {device}: each needs a device of its own. Start fewer processes, "
+                f"let each see its own device, or use the CPU: `crosstrain launch --cpu`, or Accelerator(cpu=True)."
+            ) from error
         raise RuntimeError(
             f"rank {place.rank} of {place.world} did not find the others at "
             f"{place.master_addr}:{place.master_port} ({error}). Are all {place.world} processes started, "
@@ -74,9 +85,18 @@ def start_group(
         ) from error
 
 
+def _has_own_backend(device: torch.device, backend: str) -> bool:
+    """Whether the device's tensors travel by a backend that is bound to one device."""
+    if device.index is None or backend.rpartition(f"{device.type}:")[2] == "gloo":
+        return False
+    return dist.get_default_backend_for_device(device) in backend
+
+
 def _backend_for(device: torch.device, world: int) -> str:
     """Objects and CPU tensors travel by gloo even where the device has a backend of its own."""
     own = dist.get_default_backend_for_device(device)
+    if os.environ.get(SHARE) == "1" and device.type != "cpu":
+        own = "gloo"  # NCCL refuses two processes on one device
     if world == 1 and not dist.is_backend_available(own):
         own = "gloo"  # torch was built without the device's own, which one process can do without
     return own if device.type == "cpu" else f"cpu:gloo,{device.type}:{own}"

@@ -132,6 +132,10 @@ class Comm(Protocol):
         """Whether the other processes can still be reached: a script may have left the group itself."""
         ...
 
+    def on_host(self) -> Comm | None:
+        """The same place among the processes, computing on the CPU; this object is closed. None: not possible."""
+        ...
+
     def close(self) -> None:
         """Leave the group that this object started."""
         ...

@@ -23,11 +23,14 @@ from torch import Tensor, nn
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.outbox import Outbox, receive
+from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.placement import Placer, host
 from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
 from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
+from crosstrain.comm.types import HOST
 from crosstrain.comm.types import DistributedType as DistributedType
+from crosstrain.comm.visible_devices import device_index
 from crosstrain.config import Place, read_place
 
 T = TypeVar("T")
@@ -72,22 +75,23 @@ class TorchComm:
         self.landing = device
         self.backend: str | None = dist.get_backend() if grouped else None
         self._owns_group = owns_group
+        self._timeout = timeout
         self._device_types = group_device_types() if grouped else {device.type}
         self.gradient_group: dist.ProcessGroup | None = None
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
         self._outbox = Outbox()
+        self._pending = PendingWork()
         self._watch: HangWatch | None = None
         self._second_start = SecondStart() if owns_group else None
         if grouped:
             atexit.register(self._exit)
         if self.world > 1:
-            self._watch = HangWatch(
-                self.rank, self.world, lambda: (self._frames.turn, self._frames.operation)
-            )
+            self._watch = HangWatch(self.rank, self.world, self._activity)
         if self.world > 1 and device.type == "cpu":
-            self.gradient_group = dist.new_group(backend=self.backend, timeout=timeout)
+            shared = self.backend is not None and ":" in self.backend  # with a device's own
+            self.gradient_group = dist.new_group(backend="gloo" if shared else self.backend, timeout=timeout)
 
     @classmethod
     def start(
@@ -127,8 +131,8 @@ class TorchComm:
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
-            work = partial(_gather_single, out.view(-1), reachable.view(-1))
-            self._waiting(f"all_gather {describe([source])}", work)
+            start = partial(_gather_single, out.view(-1), reachable.view(-1))
+            self._collective(f"all_gather {describe([source])}", out, start)
         return out.to(source.device)
 
     def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
@@ -188,8 +192,8 @@ class TorchComm:
             out = _reduce_rows(small[0], op)
         else:
             out = self._reachable(source).clone()
-            work = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
-            self._waiting(f"all_reduce({op}) {describe([source])}", work)
+            start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
+            self._collective(f"all_reduce({op}) {describe([source])}", out, start)
             out = out.to(source.device)
         return out / self.world if op == "mean" else out
 
@@ -200,8 +204,8 @@ class TorchComm:
         if (small := self._small(f"broadcast from rank {src}", [source])) is not None:
             return _overwrite(tensor, small[0][src]) if self.rank != src else tensor
         buffer = self._reachable(source)
-        work = partial(dist.broadcast, buffer, src=src)
-        self._waiting(f"broadcast from rank {src} {describe([source])}", work)
+        start = partial(dist.broadcast, buffer, src=src)
+        self._collective(f"broadcast from rank {src} {describe([source])}", buffer, start)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
     def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
@@ -211,12 +215,13 @@ class TorchComm:
         buffer = tensors[src] if tensors else self._reachable(out)
         if buffer.device.type != "cpu":
             buffer = torch.empty_like(buffer)
-            work = partial(dist.scatter, buffer, tensors or None, src=src)
+            start = partial(dist.scatter, buffer, tensors or None, src=src)
+            self._collective(f"scatter from rank {src}", buffer, start)
         elif tensors:
-            work = partial(self._outbox.send, {r: part for r, part in enumerate(tensors) if r != src})
+            parts = {r: part for r, part in enumerate(tensors) if r != src}
+            self._waiting(f"scatter from rank {src}", partial(self._outbox.send, parts))
         else:
-            work = partial(receive, buffer, src)
-        self._waiting(f"scatter from rank {src}", work)
+            self._waiting(f"scatter from rank {src}", partial(receive, buffer, src))
         return out if _shares(buffer, out) else _overwrite(out, buffer)
 
     def flush(self, *, leaving: bool = False) -> None:
@@ -254,7 +259,27 @@ class TorchComm:
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
+        self._remember(_AVERAGING, tensor, work)
         return StartedCollective(work, partial(self._waiting, _AVERAGING))
+
+    def _collective(self, operation: str, on: Tensor, start: Callable[..., Any]) -> None:
+        """Make a collective; on a device this returns when it is its turn there, and the watch looks at it."""
+
+        def make() -> None:
+            work = start(async_op=True)
+            self._remember(operation, on, work)
+            work.wait()
+
+        self._waiting(operation, make)
+
+    def _remember(self, operation: str, on: Tensor, work: Any) -> None:
+        if on.device.type != "cpu":
+            self._pending.add(operation, work)
+
+    def _activity(self) -> tuple[int, str]:
+        """What this rank waits for: its main thread, or its device."""
+        frames = self._frames
+        return (frames.turn, frames.operation) if frames.operation else self._pending.oldest()
 
     def _waiting(self, operation: str, work: Callable[[], object]) -> object:
         self._frames.enter(operation)
@@ -308,6 +333,13 @@ class TorchComm:
     @property
     def in_group(self) -> bool:
         return self.world == 1 or dist.is_initialized()
+
+    def on_host(self) -> TorchComm:
+        place = Place(self.rank, self.world, self.local_rank, self.local_world)
+        grouped, owns_group = self.backend is not None, self._owns_group
+        self._owns_group = False  # the group stays
+        self.close()
+        return TorchComm(HOST, place, owns_group=owns_group, grouped=grouped, timeout=self._timeout)
 
     def close(self) -> None:
         self._outbox.leave()
@@ -383,14 +415,15 @@ def _pick_device(cpu: bool, place: Place) -> torch.device:
     if place.world == 1 and "LOCAL_RANK" not in os.environ:
         return torch.device(accelerator.type, torch.accelerator.current_device_index())
     count = torch.accelerator.device_count()
-    if place.local_rank >= count:
+    index = device_index(place.local_rank, count, accelerator.type, os.environ)
+    if index is None:
         raise RuntimeError(
             f"process {place.local_rank} of this machine has no device of its own: there are {count} of type "
             f"{accelerator.type!r}. Start at most {count} processes here, or use the CPU: "
             f"`crosstrain launch --cpu`, or Accelerator(cpu=True)."
         )
-    torch.accelerator.set_device_index(place.local_rank)
-    return torch.device(accelerator.type, place.local_rank)
+    torch.accelerator.set_device_index(index)
+    return torch.device(accelerator.type, index)
 
 
 def _distributed_type(device: torch.device, world: int) -> DistributedType:

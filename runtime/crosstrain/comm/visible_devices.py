@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,32 @@ VISIBLE_DEVICES = {
     "xpu": "ZE_AFFINITY_MASK",
     "npu": "ASCEND_RT_VISIBLE_DEVICES",
 }
+
+
+SHARE = (
+    "CROSSTRAIN_SHARE_DEVICES"  # several processes may use one device: for tests, far too slow for training
+)
+
+
+def device_index(local_rank: int, count: int, kind: str, env: Mapping[str, str]) -> int | None:
+    """Which of the ``count`` devices that it sees a process takes; None: there is none for it.
+
+    Where each process sees one device, it is its own: `srun --gpus-per-task=1`, or a wrapper that sets
+    CUDA_VISIBLE_DEVICES for each. NCCL notices if two processes mean the same one.
+    """
+    if local_rank < count:
+        return local_rank
+    if count and env.get(SHARE) == "1":
+        return local_rank % count
+    return 0 if count == 1 and _sees_its_own(kind, env) else None
+
+
+def _sees_its_own(kind: str, env: Mapping[str, str]) -> bool:
+    """Whether somebody has chosen the visible devices for this process alone."""
+    visible = env.get(VISIBLE_DEVICES.get(kind, ""), "")
+    if visible and "," not in visible:
+        return True
+    return any(env.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND"))
 
 
 @dataclass(frozen=True)

@@ -233,15 +233,15 @@ class Channel:
     def _send(self, head: Tensor, buffers: Sequence[Tensor]) -> None:
         """The header and each rank's bytes behind it, all of one size because scatter wants that."""
         comm, size = self._comm, self._head + self._agreed.room
-        alike = [_lengthen(buffer, size) for buffer in buffers]
+        alike = [_lengthen(buffer.to(host()), size) for buffer in buffers]
         alike = alike or [_lengthen(head, size)] * (comm.world - 1)
         for buffer in alike:
             buffer[: self._head] = head
-        there = [buffer.to(comm.device) for buffer in alike]
-        comm.scatter([there[0], *there], there[0])  # process 0 has its own part already
+        comm.scatter([alike[0], *alike], alike[0])  # process 0 has its own part already
 
     def _empty(self, size: int) -> Tensor:
-        return torch.empty(size, dtype=torch.uint8, device=self._comm.device)
+        # On the host: to read the header from a device would wait for everything that it has to do before.
+        return torch.empty(size, dtype=torch.uint8, device=host())
 
 
 class DispatchFeed:

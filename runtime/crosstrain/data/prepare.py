@@ -75,7 +75,8 @@ def prepare_loader(
     twin = dict(attributes)
     feed = _choose_feed(raw, twin, comm, plan)
     name = f"the loader over {type(loader.dataset).__name__}"
-    place = comm.placer(plan.non_blocking, name) if plan.put_on_device else None
+    beside = plan.non_blocking or bool(loader.pin_memory)  # that is what memory is pinned for
+    place = comm.placer(beside, name) if plan.put_on_device else None
     twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, seedable, own=sampler)
     return _dressed(_class_with(PreparedLoader, type(loader)), twin)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from crosstrain.comm.visible_devices import CHIPS, VISIBLE_DEVICES, Devices
+from crosstrain.comm.visible_devices import CHIPS, SHARE, VISIBLE_DEVICES, Devices
 from crosstrain.config import CONFIG_VARIABLE
 
 Precision = Literal["no", "fp16", "bf16"]
@@ -113,7 +113,7 @@ def resolve(
     environment: dict[str, str] = {}
     origin = dict(_given(options) if origin is None else origin)
     used = CHIPS if options.tpu else Devices() if options.cpu else devices
-    count = used.count
+    count = 0 if environ.get(SHARE) == "1" else used.count
     if used.one_process:
         count = _processes_of_xla(options, environ)
         environment |= _pjrt(environ, origin)

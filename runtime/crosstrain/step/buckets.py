@@ -34,9 +34,15 @@ class GradientSlot:
 class Bucket:
     """Gradients that are averaged together. The methods are those of torch's GradBucket, for hooks."""
 
-    def __init__(self, index: int, slots: list[GradientSlot], extra: int = 0) -> None:
-        """``extra`` elements at the end of the buffer are left to the caller."""
+    def __init__(
+        self, index: int, slots: list[GradientSlot], extra: int = 0, *, keeps_gradients: bool = False
+    ) -> None:
+        """``extra`` elements at the end of the buffer are left to the caller.
+
+        ``keeps_gradients``: once they are averaged here, gradients stay here, so that there is no second copy of them.
+        """
         self.slots = slots
+        self.keeps_gradients = keeps_gradients
         self.last = False
         self.again = False  # a gradient arrived a second time, after the bucket was started
         self.waiting = len(slots)
@@ -47,12 +53,16 @@ class Bucket:
         self.flat = torch.zeros(sum(sizes) + extra, dtype=first.dtype, device=first.device)
         self.extra = self.flat[sum(sizes) :]
         parts = torch.split(self.flat[: sum(sizes)], sizes)
-        self.views = [part.view(slot.param.shape) for part, slot in zip(parts, slots, strict=True)]
+        self.views = [_shaped_like(slot.param, part) for part, slot in zip(parts, slots, strict=True)]
         for slot in slots:
             slot.bucket = self
 
     def fill(self) -> None:
         """Copy the gradients in; a parameter without one counts as zero."""
+        if self.keeps_gradients:
+            for slot, view in zip(self.slots, self.views, strict=True):
+                _move_in(slot.param, view)
+            return
         grads = [slot.param.grad for slot in self.slots]
         if any(grad is None for grad in grads):
             for view, grad in zip(self.views, grads, strict=True):
@@ -62,6 +72,11 @@ class Bucket:
 
     def hand_out(self, used: set[str]) -> None:
         """Copy the averages back; a parameter without a gradient gets one if it is in ``used``."""
+        if self.keeps_gradients:
+            for slot, view in zip(self.slots, self.views, strict=True):
+                if slot.param.grad is None and slot.name in used:
+                    slot.param.grad = view
+            return
         grads, views = [], []
         for slot, view in zip(self.slots, self.views, strict=True):
             if slot.param.grad is not None:
@@ -116,6 +131,22 @@ class Bucket:
         return self.last
 
 
+def _move_in(param: nn.Parameter, view: Tensor) -> None:
+    """Let the parameter's gradient be the view, with the value that it has; zeros where there is no gradient."""
+    if param.grad is None:
+        view.zero_()
+    elif param.grad.data_ptr() != view.data_ptr():
+        view.copy_(param.grad)
+        param.grad = view
+
+
+def _shaped_like(param: Tensor, part: Tensor) -> Tensor:
+    """A part of a buffer with the parameter's shape, and its strides: its gradient has them too."""
+    if torch.ops.aten.is_non_overlapping_and_dense(param):
+        return part.as_strided(param.shape, param.stride(), part.storage_offset())
+    return part.view(param.shape)
+
+
 class SparseBucket(Bucket):
     """One parameter whose gradient is sparse: an embedding with ``sparse=True``. Hooks do not apply."""
 
@@ -166,10 +197,15 @@ class _HookPending:
 
 
 def lay_out(
-    slots: Iterable[GradientSlot], sparse: set[int], bucket_bytes: int, flags: int
+    slots: Iterable[GradientSlot],
+    sparse: set[int],
+    bucket_bytes: int,
+    flags: int,
+    *,
+    keep_gradients: bool = False,
 ) -> tuple[list[Bucket], Tensor | None]:
     """Distribute the slots over buckets in their order; ``flags`` elements, and one per bucket, ride in the last one
-    if that is dense.
+    if that is dense. ``keep_gradients``: see `Bucket`.
 
     Returns the buckets and the flags' part of the last bucket (None: no dense last bucket, or flags is 0).
     """
@@ -197,7 +233,8 @@ def lay_out(
         if id(group[0].param) in sparse:
             buckets.append(SparseBucket(index, group[0]))
         else:
-            buckets.append(Bucket(index, group, extra if index == len(groups) - 1 else 0))
+            riding_along = extra if index == len(groups) - 1 else 0
+            buckets.append(Bucket(index, group, riding_along, keeps_gradients=keep_gradients))
     if not buckets:
         return buckets, None
     buckets[-1].last = True

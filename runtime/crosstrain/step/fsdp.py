@@ -28,6 +28,7 @@ from crosstrain.comm.collectives import broadcast_tensors
 from crosstrain.comm.device_mesh import device_mesh
 from crosstrain.comm.devices import any_device
 from crosstrain.comm.protocol import Comm
+from crosstrain.step.fsdp_weights import UnitWeights, release
 from crosstrain.step.precision import Precision
 from crosstrain.utils.dataclasses import FullyShardedDataParallelPlugin
 
@@ -107,7 +108,10 @@ class ShardedSync:
 def shard(
     model: nn.Module, plugin: FullyShardedDataParallelPlugin, comm: Comm, precision: Precision
 ) -> ShardedSync:
-    """Shard the model in place, unit by unit and then the rest; its parameters become DTensors."""
+    """Shard the model in place, unit by unit and then the rest; its parameters become DTensors.
+
+    At most one unit is whole on the device at any time: see `fsdp_weights`.
+    """
     before = dict(model.named_parameters(remove_duplicate=False))
     mesh = device_mesh(comm)
     inner, outer = _policies(plugin, precision)
@@ -121,19 +125,23 @@ def shard(
         options["ignored_params"] = ignored
     is_unit = wrap_policy(plugin, model)
     units = [module for _, module in _children_first(model) if module is not model and is_unit(module)]
+    weights = UnitWeights(model, plugin, comm)
     for module in units:
+        whole = weights.fill(module)
         if plugin.activation_checkpointing:
             forward: Any = partial(checkpoint, module.forward, use_reentrant=False)
             module.forward = forward
         fully_shard(module, mp_policy=inner, **options)
+        release(whole)
+    rest = weights.fill(model)
     fully_shard(model, mp_policy=outer, **options)
+    release([param for param in rest if param not in options.get("ignored_params", ())])
     for method in plugin.forward_methods:
         register_fsdp_forward_method(model, method)
     after = dict(model.named_parameters(remove_duplicate=False))
     for name, old in before.items():
         if old is not after[name]:
             _REPLACED[old] = after[name]
-            old.data = old.data.new_empty(0)  # its storage would stay as long as an optimizer knows it
     return ShardedSync(cast("FSDPModule", model), comm)
 
 
@@ -238,6 +246,13 @@ def is_sharded(model: nn.Module) -> bool:
 def whole(tensor: Tensor) -> Tensor:
     """A sharded tensor put together (collective); any other as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def with_local_part(tensor: Tensor, replace_local: Callable[[Tensor], Tensor]) -> Tensor:
+    """A sharded tensor whose local part is another, on whatever device."""
+    assert isinstance(tensor, DTensor), f"a {type(tensor).__name__} has no local part"
+    make: Any = DTensor  # torch leaves its constructor untyped
+    return cast("Tensor", make(replace_local(tensor._local_tensor), tensor._spec, requires_grad=False))
 
 
 FULL = dcp_state.StateDictOptions(full_state_dict=True, cpu_offload=True)

@@ -35,6 +35,12 @@ from crosstrain.step.buckets import BUCKET_BYTES, CommHook, GradientSlot, lay_ou
 logger = logging.getLogger(__name__)
 
 
+_ARRIVED_LATE = (
+    "the gradient of {} grew while it was being averaged, in the buffer where gradient_as_bucket_view=True keeps it. "
+    "Pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or leave gradient_as_bucket_view out."
+)
+
+
 def check_alike(model: nn.Module, tensors: Mapping[str, Tensor], comm: Comm) -> None:
     """RuntimeError names a rank on which these tensors of the model are others, and which ones."""
     mine = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()]
@@ -62,8 +68,10 @@ class GradientSync:
         bucket_bytes: int = BUCKET_BYTES,
         hook: tuple[CommHook, Any] | None = None,
         send_buffers: bool = True,
+        keep_in_buckets: bool = False,
         plain_backward: Callable[[], None] | None = None,
     ) -> None:
+        """``keep_in_buckets``: gradients are views of the buffers they travel in (DDP's gradient_as_bucket_view)."""
         self._model = weakref.ref(model)  # the registry that maps models to us must not keep them
         self.joining: Callable[[], None] | None = None  # told before each averaging
         self.buffers_due = False  # averaged since the buffers were last sent
@@ -76,6 +84,7 @@ class GradientSync:
         self._managed = False  # inside Accelerator.backward, which calls finish() itself
         self._bucket_bytes = bucket_bytes
         self._hook = hook
+        self._keep_in_buckets = keep_in_buckets
         self._lock = threading.Lock()
         self._open = False  # a backward pass has reached the model and is not finished
         self._eager = False  # buckets of this pass may start as soon as they are full
@@ -119,10 +128,18 @@ class GradientSync:
             slot.touched = before.touched if before else slot.param.grad is not None
         count = len(self._slots) + 2
         self._buckets, riding = lay_out(
-            self._slots, sparse_parameters(self.model), self._bucket_bytes, 0 if self._hook else count
+            self._slots,
+            sparse_parameters(self.model),
+            self._bucket_bytes,
+            0 if self._hook else count,
+            keep_gradients=self._keep_in_buckets,
         )
         self._next = 0
         self._reading: bool | None = None  # whether all ranks read the flags every time; the first flags tell
+        self._by_host = (
+            False  # whether flags are exchanged by the hosts: none of them waits for its device then
+        )
+        self._raised: list[bool] = []
         self._flags_ride = riding is not None
         device = self._slots[0].param.device if self._slots else self._comm.device
         count += len(self._buckets)
@@ -154,6 +171,8 @@ class GradientSync:
                 return
             bucket = slot.bucket
             if slot.arrived:  # a parameter of several reentrant checkpoints
+                if self._keep_in_buckets and bucket.pending is not None:
+                    raise RuntimeError(_ARRIVED_LATE.format(slot.name))
                 bucket.again = bucket.again or bucket.pending is not None
                 return
             slot.arrived = True
@@ -246,7 +265,8 @@ class GradientSync:
         for bucket in self._buckets:
             bucket.start(self._comm, self._hook, empty=True)
         self._flags.zero_()
-        if not self._flags_ride:
+        self._raised = [False] * len(self._flags)
+        if not self._flags_ride and not self._by_host:
             self._comm.start_average(self._flags).wait()
         for bucket in self._buckets:
             bucket.wait(self._comm, self._hook)
@@ -275,7 +295,7 @@ class GradientSync:
         alone = None
         if not self._flags_ride:
             self._raise_flags()
-            alone = self._comm.start_average(self._flags)
+            alone = None if self._by_host else self._comm.start_average(self._flags)
         for bucket in self._buckets:
             bucket.wait(self._comm, self._hook)
         if alone is not None:
@@ -303,13 +323,16 @@ class GradientSync:
         again = [bucket.again for bucket in self._buckets]
         # The last bucket is complete when it starts; its place tells that others may not be.
         again[-1] = self._nested or any(again)
+        if self._by_host or not all(touched) or again[-1] or self._fault is not None:
+            frozen = any(not slot.param.requires_grad for slot in self._slots)
+            self._raised = [*touched, frozen, self._fault is not None, *again]
+        if self._by_host:
+            return
         if all(touched) and not again[-1] and self._fault is None:
             self._flags.zero_()
             self._flags[: len(touched)].fill_(1)
             return
-        frozen = any(not slot.param.requires_grad for slot in self._slots)
-        values = torch.tensor([*touched, frozen, self._fault is not None, *again], dtype=self._flags.dtype)
-        self._flags.copy_(values, non_blocking=True)
+        self._flags.copy_(torch.tensor(self._raised, dtype=self._flags.dtype), non_blocking=True)
 
     def _waits_for_flags(self) -> bool:
         """Whether reading the flags stops the host until the device has come there."""
@@ -319,21 +342,36 @@ class GradientSync:
         """What share of the ranks raised each flag; empty if nobody has to know.
 
         Reading waits for the device. So all ranks read together on the CPU, the first time, and from then on if
-        some rank had a backward pass inside of another; a rank reads for itself when it misses a gradient.
+        some rank had a backward pass inside of another; a rank reads for itself when it misses a gradient. Where a
+        rank missed one the first time, it will be so in every step: from then on the hosts exchange the flags.
         """
+        if self._by_host:
+            self._looking = self._nested = False
+            return self._shares_by_host()
         together = self._reading is not False or not self._waits_for_flags()
         if not (together or needed or self._nested or self._looking):
             return []
-        shares: list[float] = self._flags.tolist()
+        shares = self._shares_by_device()
         self._nested = self._looking = False
         if self._reading is None:
             self._reading = shares[-1] > 0
+            least = min(shares[: len(self._slots)], default=1.0)
+            self._by_host = self._waits_for_flags() and least < 1 - 0.5 / self._comm.world
         if not together and any(share > 0 for share in shares[len(self._slots) + 2 : -1]):
             raise RuntimeError(
                 "a reentrant checkpoint used parameters whose gradients were already being averaged, and the first "
                 "step used none, so that the other ranks do not know. Pass use_reentrant=False to "
                 "torch.utils.checkpoint.checkpoint."
             )
+        return shares
+
+    def _shares_by_device(self) -> list[float]:
+        shares: list[float] = self._flags.tolist()
+        return shares
+
+    def _shares_by_host(self) -> list[float]:
+        mine = torch.tensor(self._raised, dtype=torch.uint8, device=HOST)
+        shares: list[float] = self._comm.all_gather(mine).double().mean(0).tolist()
         return shares
 
     def _average_again(self, shares: list[float], empty: bool = False) -> None:

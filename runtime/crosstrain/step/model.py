@@ -126,8 +126,8 @@ def prepare(
 
     ``plain_backward`` is called when a backward pass that did not begin with `backward` below reaches the model.
     """
-    if fsdp is not None and fsdp.cpu_offload and comm.world > 1:
-        device = None
+    if fsdp is not None and comm.averages:
+        device = None  # sharding moves it, in parts
     wrapped = _wrapper_of(model)
     if comm.world > 1 and not comm.averages and wrapped is None:
         start_alike(model, comm)  # on the host: on the device, it is one model to all processes
@@ -140,13 +140,13 @@ def prepare(
         from crosstrain.step.wrapped_ddp import WrappedSync
 
         sync = WrappedSync(wrapped, plain_backward)
+    elif comm.averages and fsdp is not None:
+        from crosstrain.step.fsdp import shard  # imports much of torch.distributed
+
+        _PREPARED[model] = shard(model, fsdp, comm, precision)
+        return _PREPARED[model]
     elif comm.averages:
         start_alike(model, comm)
-        if fsdp is not None:
-            from crosstrain.step.fsdp import shard  # imports much of torch.distributed
-
-            _PREPARED[model] = shard(model, fsdp, comm, precision)
-            return _PREPARED[model]
         if not evaluation_mode:  # a model that is frozen now may be thawed later
             sync = GradientSync(
                 model,
@@ -154,6 +154,7 @@ def prepare(
                 bucket_bytes=BUCKET_BYTES if ddp.bucket_cap_mb is None else ddp.bucket_cap_mb << 20,
                 hook=communication_hook(ddp),
                 send_buffers=ddp.broadcast_buffers,
+                keep_in_buckets=ddp.gradient_as_bucket_view,
                 plain_backward=plain_backward,
             )
     precision.apply_to(model)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -40,6 +41,7 @@ class Gate:
         self._before_step = before_step
         self._after_step = after_step
         self._inside = False
+        self._made = False  # the scaler has let the last step happen
         self._raw_step = optimizer.step
         self._raw_zero_grad = optimizer.zero_grad
         self._bind()
@@ -66,6 +68,7 @@ class Gate:
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         if self._inside:  # the scaler calls the step it was asked to make
+            self._made = True
             return self._raw_step(*args, **kwargs)
         if not self._gradients.sync_gradients:
             self.pending = True
@@ -86,15 +89,25 @@ class Gate:
         optimizer: Any = self.optimizer
         scaler = loss_scale.scaler
         self._inside = self._gradients.stepping = True
+        self._made = False
         try:
             result = scaler.step(optimizer, *args, **kwargs)
         finally:
             self._inside = self._gradients.stepping = False
-        found = scaler._found_inf_per_device(optimizer)
-        optimizer.step_was_skipped = any(flag.item() > 0 for flag in found.values())
+        optimizer.step_was_skipped = not self._made or self._skipped_itself(scaler)
         self.unscaled = False
         loss_scale.stepped()
         return result
+
+    def _skipped_itself(self, scaler: torch.amp.GradScaler) -> bool:
+        """Whether a fused optimizer, which is asked to step in any case, has found infinite gradients.
+
+        To ask waits for the device. With any other optimizer the scaler has asked already.
+        """
+        if not getattr(self.optimizer, "_step_supports_amp_scaling", False):
+            return False
+        found = scaler._found_inf_per_device(self.optimizer)
+        return any(flag.item() > 0 for flag in found.values())
 
     def unscale(self) -> None:
         """Divide the gradients by the loss scale, once per step."""

@@ -149,6 +149,6 @@ class Tracking:
         self._trackers.log_images(values, step, log_kwargs)
 
     def end_training(self) -> None:
-        """Close the trackers and leave the process group."""
+        """Close the trackers, wait for a checkpoint that is being written, and leave the process group."""
         self._trackers.finish()
         RUN.end()

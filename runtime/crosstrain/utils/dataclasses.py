@@ -96,9 +96,10 @@ class InitProcessGroupKwargs(KwargsHandler):
 class DistributedDataParallelKwargs(KwargsHandler):
     """How gradients are averaged.
 
-    ``bucket_cap_mb``, ``broadcast_buffers``, ``comm_hook`` (with ``comm_state_option``) act. The others are
-    accepted because scripts pass them: unused parameters are always found, and nothing depends on a static
-    graph.
+    ``bucket_cap_mb``, ``broadcast_buffers``, ``comm_hook`` (with ``comm_state_option``) act, and
+    ``gradient_as_bucket_view``: gradients stay in the buffers that they are averaged in, which saves the memory of one
+    copy of them all. The others are accepted because scripts pass them: unused parameters are always found, and
+    nothing depends on a static graph.
     """
 
     dim: int = 0
@@ -225,6 +226,11 @@ class FullyShardedDataParallelPlugin(KwargsHandler):
 
     On one XLA host parameters are spread over its chips by rows, optimizer state follows, and the compiler decides
     what is gathered when: of these options only ``ignored_modules`` counts. Checkpoints are whole files there.
+
+    A model is brought to the device in parts: none of them ever holds more than its share and one unit. It may be made
+    on the meta device everywhere (``param_init_fn`` or the modules' own ``reset_parameters`` fill it), or hold weights
+    on the main process only (``cpu_ram_efficient_loading`` has transformers load it so); the main process's weights are
+    sent to the others, unless ``sync_module_states`` is False.
 
     ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. The remaining options are
     Accelerate's and have no meaning in FSDP2; they are accepted.

@@ -199,6 +199,9 @@ class XlaComm:
     def in_group(self) -> bool:
         return self._hosts.in_group
 
+    def on_host(self) -> None:
+        return None  # XLA has been told already that one program runs on all its chips
+
     def close(self) -> None:
         self._seeding.stop()
         self._hosts.close()

@@ -1,0 +1,123 @@
+"""The files of a checkpoint, and the state in each of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from crosstrain.checkpoint import state_files
+from crosstrain.checkpoint.host_copies import Frozen, HostCopies
+from crosstrain.checkpoint.training import Training, in_parts, numbered, single_states
+from crosstrain.checkpoint.weights import save_object, save_safetensors
+from crosstrain.step import model as models
+
+COPIES = HostCopies()
+
+
+@dataclass
+class Part:
+    """A state, where it goes, and what writes it there: at once, and from a thread beside the training."""
+
+    path: Path
+    state: Any
+    write: Callable[[Any, Path], None]
+    write_beside_training: Callable[[Any, Path], None]
+
+
+def collect(training: Training, folder: Path, writer: bool, safe: bool) -> list[Part]:
+    """What this process writes; first what all write together, so that no error leaves some of them waiting."""
+    if training._precision.loss_scale is not None:
+        training._precision.loss_scale.adjust()
+    modules = list(training._models)
+    spread = [module for module in modules if in_parts(training, module)]
+    # A hook may want the weights; without one, a sharded model is never put together.
+    weights = [
+        {} if module in spread and not training._save_hooks else training.get_state_dict(module)
+        for module in modules
+    ]
+    for hook in training._save_hooks.values():
+        hook(modules, weights, str(folder))
+    parts: list[Part] = []
+    for index, module in enumerate(modules):
+        if module in spread:
+            parts += _sharded(training, module, folder / f"sharded_{index}", writer)
+    comm = training._comm
+    parts.append(_plain(folder / f"random_states_{comm.rank}.pkl", state_files.random_states(comm)))
+    parts += _waiting_gradients(training, folder)
+    single = [
+        _plain(folder / numbered(name, index, suffix), comm.to_host(obj.state_dict()))
+        for name, suffix, objects in single_states(training)
+        for index, obj in enumerate(objects)
+    ]
+    if not writer:
+        return parts
+    for index, state in enumerate(weights):
+        if modules[index] not in spread:
+            parts.append(_weights(folder, index, state, safe))
+    parts += single
+    for index, obj in enumerate(training._custom_objects):
+        parts.append(_plain(folder / f"custom_checkpoint_{index}.pkl", comm.to_host(obj.state_dict())))
+    return parts
+
+
+def write(parts: list[Part], *, beside_training: bool = False) -> None:
+    """Write them, in their order; a state is forgotten when it is written."""
+    while parts:
+        part = parts.pop(0)
+        state = part.state.thaw() if isinstance(part.state, Frozen) else part.state
+        (part.write_beside_training if beside_training else part.write)(state, part.path)
+
+
+def freeze(parts: list[Part]) -> None:
+    """Let them hold copies in host memory, which the training does not change."""
+    COPIES.reuse()
+    for part in parts:
+        part.state = COPIES.freeze(part.state)
+
+
+def _plain(path: Path, state: Any) -> Part:
+    return Part(path, state, state_files.save, state_files.save_beside_training)
+
+
+def _weights(folder: Path, index: int, state: dict[str, Any], safe: bool) -> Part:
+    if safe:
+        return Part(
+            folder / numbered("model", index, ".safetensors"), state, save_safetensors, save_safetensors
+        )
+    path = folder / numbered("pytorch_model", index, ".bin")
+    return Part(path, state, save_object, state_files.save_beside_training)
+
+
+def _sharded(training: Training, module: Any, folder: Path, writer: bool) -> list[Part]:
+    """The parts of a sharded model, and of its optimizers."""
+    from crosstrain.checkpoint.sharded import fresh_groups, parts_of, write_parts
+    from crosstrain.comm.side_group import side_group
+
+    gates = training._gates
+    parts = [Part(folder, parts_of(module, gates), write_parts, partial(write_parts, group=side_group()))]
+    groups = fresh_groups(module, gates) if writer else {}
+    return parts + [_plain(folder / name, state) for name, state in groups.items()]
+
+
+def _waiting_gradients(training: Training, folder: Path) -> list[Part]:
+    """Inside an accumulation window the micro-batches so far are part of the training's state."""
+    if training._gradients.sync_gradients:
+        return []
+    if any(models.is_sharded(module) for module in training._models):
+        warnings.warn(
+            "save_state inside an accumulation window: the gradients that a sharded model has gathered in it "
+            "are not saved; a training that goes on from here starts the window anew. Save where "
+            "accelerator.sync_gradients is true to continue exactly.",
+            stacklevel=6,
+        )
+        return []
+    waiting = [
+        {name: param.grad for name, param in module.named_parameters() if param.grad is not None}
+        for module in training._models
+    ]
+    state = training._comm.to_host(waiting)
+    return [_plain(folder / f"gradients_{training._comm.rank}.pt", state)]

@@ -1,0 +1,128 @@
+"""States copied to host memory, so that the training may go on while they are written."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crosstrain.comm.devices import host_buffer, wait_for_copies
+from crosstrain.comm.types import HOST
+
+SMALL = 2**16  # bytes: less is not worth keeping a buffer for
+
+
+class Frozen:
+    """A state as it was when it was frozen: its tensors in host memory, everything else pickled."""
+
+    def __init__(self, pickled: bytes, tensors: list[Tensor]) -> None:
+        self._pickled = pickled
+        self._tensors = tensors
+
+    def thaw(self) -> Any:
+        """The state, made of the copies."""
+        reader = pickle.Unpickler(io.BytesIO(self._pickled))
+        reader.persistent_load = self._tensors.__getitem__  # type: ignore[method-assign]
+        return reader.load()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves the tensors to `HostCopies`."""
+
+    def __init__(self, file: io.BytesIO, copies: HostCopies) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._copies = copies
+        self.tensors: list[Tensor] = []
+        self._places: dict[Any, int] = {}
+        self._seen: list[Tensor] = []  # kept, or a later tensor might be taken for one that is gone
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not isinstance(obj, Tensor):
+            return None
+        key = _identity(obj)
+        if key not in self._places:
+            self._places[key] = len(self.tensors)
+            self._seen.append(obj)
+            self.tensors.append(self._copies.copy(obj))
+        return self._places[key]
+
+
+class HostCopies:
+    """Copies tensors to host memory, into the buffers of the time before: new memory costs several times as much.
+
+    A copy may be used until `reuse` is called. The buffers stay until `release`.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, str], list[Tensor]] = {}
+        self._taken: list[tuple[tuple[int, str], Tensor]] = []
+
+    def freeze(self, state: Any) -> Frozen:
+        """What ``state`` is now. Raises what pickle raises for an object that cannot be saved."""
+        file = io.BytesIO()
+        pickler = _Pickler(file, self)
+        pickler.dump(state)
+        wait_for_copies()
+        return Frozen(file.getvalue(), pickler.tensors)
+
+    def reuse(self) -> None:
+        """Nobody needs the copies any more: the next ones may take their place."""
+        self._free = {}  # what the last save did not need
+        for key, buffer in self._taken:
+            self._free.setdefault(key, []).append(buffer)
+        self._taken = []
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._free, self._taken = {}, []
+
+    def copy(self, tensor: Tensor) -> Tensor:
+        """The tensor in host memory; a sharded one with its local part there."""
+        source = tensor.detach()
+        if type(source) is Tensor:
+            copied = self._plain(source)
+        elif hasattr(source, "_local_tensor"):
+            from crosstrain.step.fsdp import with_local_part
+
+            copied = with_local_part(source, self._plain)
+        else:
+            copied = source.to(HOST, copy=True)
+        return nn.Parameter(copied, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copied
+
+    def _plain(self, source: Tensor) -> Tensor:
+        if source.layout is not torch.strided or source.nbytes < SMALL or not _is_dense(source):
+            return source.to(HOST, copy=True)
+        key = (source.nbytes, source.device.type)
+        waiting = self._free.get(key)
+        buffer = waiting.pop() if waiting else host_buffer(*key)
+        self._taken.append((key, buffer))
+        copied = buffer.view(source.dtype).as_strided(source.shape, source.stride())
+        return copied.copy_(source, non_blocking=True)
+
+
+def _identity(tensor: Tensor) -> Any:
+    """What tensors that are one and the same have in common."""
+    if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout is not torch.strided:
+        return id(tensor)
+    address = tensor.untyped_storage().data_ptr()
+    if not address or not tensor.numel():
+        return id(tensor)
+    where = (tensor.device, address, tensor.storage_offset())
+    return (
+        *where,
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        type(tensor),
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its elements fill their memory, in whatever order, and stand there as they are."""
+    plain = not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    return plain and torch.ops.aten.is_non_overlapping_and_dense(tensor)

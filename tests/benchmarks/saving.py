@@ -1,0 +1,124 @@
+"""How long the training waits for a checkpoint: ``python -m tests.benchmarks.saving [--width 4096] [--layers 9]``.
+
+A model of 600 MB is saved by `torch.save`, by a blocking `save_state` and by one in the background, in turns. While the
+background save runs the training goes on: its steps are timed too, because a thread that writes may hold them up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tests.benchmarks.subjects import ON_CPU, Task, task
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Seconds. ``first``: of the first background save, which allocates the copy."""
+
+    torch_save: float
+    blocking: float
+    first: float
+    background: float
+    held_up: float  # the longest step of a training while the save runs, less one that runs alone
+
+    @property
+    def ratio(self) -> float:
+        """Of what a training waits for a background save to `torch.save`."""
+        return self.background / self.torch_save
+
+
+def measure(width: int, layers: int, rounds: int) -> Waiting:
+    """Medians over the rounds."""
+    from crosstrain import Accelerator
+
+    torch.set_num_threads(1)
+    work = task(width, layers, 8)
+    accelerator = Accelerator(cpu=ON_CPU)
+    model, optimizer = accelerator.prepare(work.model, work.optimizer)
+    small = task(256, 2, 8)
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        calls: dict[str, Callable[[], object]] = {
+            "torch": lambda: torch.save(_states(model, optimizer), where / "plain.pt"),
+            "blocking": lambda: accelerator.save_state(where / "blocking"),
+            "background": lambda: accelerator.save_state(where / "background", blocking=False),
+        }
+        first = _seconds(calls["background"])
+        _wait()
+        samples: dict[str, list[float]] = {name: [] for name in (*calls, "held up")}
+        for _ in range(rounds):
+            for name, call in calls.items():
+                samples[name].append(_seconds(call))
+                if name == "background":
+                    samples["held up"].append(_longest_step(small))
+                    _wait()
+        accelerator.end_training()
+    middle = {name: statistics.median(values) for name, values in samples.items()}
+    return Waiting(middle["torch"], middle["blocking"], first, middle["background"], middle["held up"])
+
+
+def _states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, object]:
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def _wait() -> None:
+    from crosstrain.checkpoint import background
+    from crosstrain.state import RUN
+
+    background.finish(RUN.comm)
+    os.sync()  # what one has left to the disk is not to slow the next one down
+
+
+def _longest_step(work: Task, seconds: float = 0.5) -> float:
+    """Of a small training beside what runs in the background."""
+    longest, end = 0.0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        longest = max(longest, _seconds(lambda: _step(work)))
+    return longest
+
+
+def _step(work: Task) -> None:
+    work.optimizer.zero_grad()
+    (work.model(work.x) - work.y).square().mean().backward()
+    work.optimizer.step()
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--layers", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    result = measure(options.width, options.layers, options.rounds)
+    megabytes = (options.width**2 * options.layers * 4) / 1e6
+    print(f"{megabytes:.0f} MB; seconds that the training waits, and their ratio to torch.save")
+    rows = {
+        "torch.save": result.torch_save,
+        "save_state": result.blocking,
+        "save_state, in the background": result.background,
+        "  the first one of a process": result.first,
+        "  longest step of a training beside it": result.held_up,
+    }
+    for name, seconds in rows.items():
+        print(f"{name:42} {seconds:7.3f} {seconds / result.torch_save:6.2f}")
+    print(f"target <= 0.3: {'met' if result.ratio <= 0.3 else 'NOT MET'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What only a device can show: `make gpu-check` runs these. CROSSTRAIN_TEST_DEVICE=cpu tries them out without one."""

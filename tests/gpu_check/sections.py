@@ -1,0 +1,164 @@
+"""The parts of the check. Each runs by itself and returns what the report says of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from crosstrain.comm.visible_devices import names
+
+from tests.benchmarks.__main__ import measure
+from tests.benchmarks.__main__ import table as benchmark_table
+from tests.gpu_check import golden
+from tests.gpu_check.commands import LAUNCH, MIGRATE, ROOT, Check, run
+from tests.gpu_check.report import Section, code, table
+from tests.support.ranks import free_port
+
+NCCL = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
+x = torch.ones(1, device="cuda"); dist.all_reduce(x); print("sum", x.item())
+"""
+MEMORY = ("plain", "crosstrain", "views")
+
+
+def environment(check: Check) -> Section:
+    """What is here: the device, its driver and the versions."""
+    rows = [["torch", torch.__version__], ["python", sys.version.split()[0]]]
+    rows += [[name, value] for name, value in names()]
+    if check.kind == "cuda" and torch.version.cuda:
+        rows.append(["NCCL", ".".join(map(str, torch.cuda.nccl.version()))])
+        driver = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+        rows.append(["driver", driver.out.strip()])
+    return Section("Environment", table(["what", "version"], rows))
+
+
+def tests(check: Check) -> Section:
+    """Every test that is marked `gpu`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]
+    done = run(command, cwd=ROOT, variables={"CROSSTRAIN_TEST_DEVICE": check.kind})
+    lines = done.out.strip().splitlines()
+    failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    if done.code and not failures:
+        failures = [done.reason]
+    shown = lines if done.code else lines[-3:]
+    return Section("Tests marked `gpu`", code("\n".join(shown)), failures)
+
+
+def corpus(check: Check) -> Section:
+    """The golden corpus."""
+    rows, failures = [], []
+    for case in golden.chosen(check):
+        found = golden.outcomes(case, check)
+        rows.append([case.name, *(outcome.cell for outcome in found)])
+        failures += [f"{case.name}, {one.run}: {one.failure}" for one in found if one.failure]
+    text = (
+        "How far the numbers that a script prints are from the original's, relative (ran: they cannot be compared). "
+        "In fp32 one process must print the same; half precision, and two processes without shared random draws, "
+        "need not.\n\n"
+    )
+    columns = ["case", "original", "fp32", "bf16", "fp16", "2 processes, one device"]
+    return Section("Golden corpus", text + table(columns, rows), failures)
+
+
+def nccl(check: Check) -> Section:
+    """Whether NCCL lets two processes use one device. It is expected to refuse; then gloo is what they use."""
+    if check.kind != "cuda":
+        return Section("Two processes on one device", "There is no NCCL here: two processes use gloo.")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "probe.py"
+        script.write_text(NCCL)
+        port = str(free_port())
+        launched = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            port,
+        ]
+        done = run([*launched, str(script)], variables={"CUDA_VISIBLE_DEVICES": "0"})
+    if done.code == 0:
+        return Section("Two processes on one device", "NCCL allows it here.")
+    found = re.search(r"Duplicate GPU[^\n]*", done.err)
+    said = found[0] if found else done.reason
+    return Section("Two processes on one device", f"NCCL refuses, so they use gloo:\n\n{code(said)}")
+
+
+def benchmarks(check: Check) -> Section:
+    """Steps and loaders, against plain torch and what else is installed."""
+    variables = {"CROSSTRAIN_BENCHMARK_DEVICE": check.kind}
+    workloads = ["steps"] if check.fast else ["steps", "loaders"]
+    if check.fast:
+        variables["CROSSTRAIN_BENCHMARK_ROUNDS"] = "2"
+    try:
+        results = measure(Path(sys.executable), 1, workloads, variables)
+    except RuntimeError as error:
+        return Section("Benchmarks", "Not measured.", [str(error).splitlines()[0]])
+    return Section("Benchmarks", "Ratios to plain torch.\n\n" + code(benchmark_table(1, results)))
+
+
+def memory(check: Check) -> Section:
+    """The most that one training step holds."""
+    rows, failures = [], []
+    for subject in MEMORY:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.gpu_check.memory",
+            check.kind,
+            subject,
+            "256" if check.fast else "4096",
+        ]
+        done = run(command, cwd=ROOT)
+        if done.code:
+            failures.append(f"{subject}: {done.reason}")
+        rows.append([subject, done.out.strip() or "-"])
+    text = "The peak of three steps with AdamW, two processes on one device (views: gradient_as_bucket_view).\n\n"
+    return Section("Memory", text + table(["subject", "MB"], rows), failures)
+
+
+def saving(check: Check) -> Section:
+    """How long a training waits for its checkpoints."""
+    size = ["--width", "256", "--layers", "2", "--rounds", "2"] if check.fast else []
+    command = [sys.executable, "-m", "tests.benchmarks.saving", *size]
+    done = run(command, cwd=ROOT, variables={"CROSSTRAIN_BENCHMARK_DEVICE": check.kind})
+    return Section("Checkpoints", code(done.out), [done.reason] if done.code else [])
+
+
+def script(check: Check) -> Section:
+    """A script before and after its conversion."""
+    arguments = ["--epochs", "1"] if check.fast else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "train.py"
+        shutil.copy(ROOT / "tests" / "demo_assets" / "digits.py", path)
+        before = run([sys.executable, "train.py", *arguments], cwd=path.parent)
+        migrated = run([*MIGRATE, "train.py", "--write"], cwd=path.parent)
+        where = ["--cpu"] if check.cpu else []
+        after = run([*LAUNCH, *where, "--num-processes", "1", "train.py", *arguments], cwd=path.parent)
+    steps = {"the original": before, "its conversion": migrated, "the result": after}
+    failures = [f"{name}: {done.reason}" for name, done in steps.items() if done.code]
+    text = f"Before:\n\n{code(_end(before.out))}\n\nAfter:\n\n{code(_end(after.out))}"
+    return Section("A migrated script, before and after", text, failures)
+
+
+def _end(output: str, lines: int = 6) -> str:
+    return "\n".join(output.strip().splitlines()[-lines:])
+
+
+SECTIONS: dict[str, Callable[[Check], Section]] = {
+    "environment": environment,
+    "tests": tests,
+    "golden": corpus,
+    "nccl": nccl,
+    "benchmarks": benchmarks,
+    "memory": memory,
+    "saving": saving,
+    "script": script,
+}

@@ -1,0 +1,308 @@
+"""`save_state(blocking=False)`: what is saved is the moment of the call, and nothing is lost on the way to the disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, FullyShardedDataParallelPlugin
+from crosstrain.checkpoint import background, contents, state_files
+from crosstrain.checkpoint.host_copies import HostCopies
+from crosstrain.checkpoint.manifests import beside, verify
+from crosstrain.state import RUN
+from torch import Tensor, nn
+
+from tests.runtime.checkpoints import small_training
+from tests.support.ranks import run_ranks
+
+WITHIN = 60.0  # seconds
+
+
+class Held:
+    """Something registered whose state can only be written when `release` is called."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self.value = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "list": [self.value]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+def hold_back(monkeypatch: pytest.MonkeyPatch, held: Held) -> None:
+    write = state_files.save_beside_training
+
+    def waits(state: Any, path: Path) -> None:
+        assert held.release.wait(WITHIN)
+        write(state, path)
+
+    monkeypatch.setattr(state_files, "save_beside_training", waits)
+
+
+# -- the moment of the call ---------------------------------------------------------------------------
+
+
+def test_the_training_goes_on_while_its_state_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerator, model = small_training(tmp_path)
+    held = Held()
+    held.value = 7
+    accelerator.register_for_checkpointing(held)
+    hold_back(monkeypatch, held)
+    nn.init.constant_(model.weight, 1.0)
+    where = Path(accelerator.save_state(blocking=False))
+    assert not where.exists()
+    assert beside(where).exists()
+    nn.init.constant_(model.weight, 2.0)
+    held.value = 8
+    held.release.set()
+    accelerator.load_state()
+    assert (model.weight.item(), held.value) == (1.0, 7)
+    verify(where)
+
+
+def test_the_next_save_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator, _ = small_training(tmp_path, total_limit=1)
+    held = Held()
+    hold_back(monkeypatch, held)
+    first = Path(accelerator.save_state(blocking=False))
+    threading.Timer(0.2, held.release.set).start()
+    second = Path(accelerator.save_state())
+    assert held.release.is_set()
+    assert (first.name, second.name) == ("checkpoint_0", "checkpoint_1")
+    assert not first.exists()
+    verify(second)
+
+
+def sharded_or_whole(folder: str, kind: str | None) -> tuple[bool, list[bool]]:
+    """Save in the background, train on, load: whether weights and optimizer are those of the save."""
+    plugin = None if kind is None else FullyShardedDataParallelPlugin(state_dict_type=kind)
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 300), nn.BatchNorm1d(300), nn.Linear(300, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+
+    def step() -> None:
+        accelerator.backward(model(torch.rand(8, 4)).square().mean())
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def local(tensor: Tensor) -> Tensor:
+        return getattr(tensor, "_local_tensor", tensor).detach().clone()
+
+    def now() -> list[Tensor]:
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        return [local(value) for value in [*model.state_dict().values(), *states]]
+
+    step()
+    before = now()
+    accelerator.save_state(Path(folder) / "state", blocking=False)
+    step()
+    trained = now()
+    accelerator.load_state(Path(folder) / "state")
+    again = [torch.equal(a, b) for a, b in zip(before, now(), strict=True)]
+    accelerator.end_training()
+    return torch.equal(before[0], trained[0]), again
+
+
+@pytest.mark.parametrize("kind", [None, "FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+def test_whole_and_sharded_models_come_back_as_they_were_saved(kind: str | None, tmp_path: Path) -> None:
+    for same, again in run_ranks(sharded_or_whole, 2, str(tmp_path), kind):
+        assert not same
+        assert all(again)
+
+
+# -- errors and ends ----------------------------------------------------------------------------------
+
+
+def fails_on_one_rank(folder: str, ask: str) -> tuple[str, bool, bool]:
+    accelerator, _ = small_training(Path(folder))
+    write = state_files.save_beside_training
+
+    def fails(state: Any, path: Path) -> None:
+        if accelerator.process_index == 1:
+            raise OSError("the disk is gone")
+        write(state, path)
+
+    contents.state_files.save_beside_training = fails
+    where = Path(accelerator.save_state(blocking=False))
+    calls = {
+        "save": accelerator.save_state,
+        "load": lambda: accelerator.load_state(where),
+        "end": accelerator.end_training,
+    }
+    try:
+        calls[ask]()
+    except OSError as error:
+        return str(error), where.exists(), beside(where).exists()
+    return "nothing was raised", where.exists(), beside(where).exists()
+
+
+@pytest.mark.parametrize("ask", ["save", "load", "end"])
+def test_an_error_of_one_rank_is_raised_on_all_by_the_next_call(ask: str, tmp_path: Path) -> None:
+    for said, published, left in run_ranks(fails_on_one_rank, 2, str(tmp_path), ask):
+        assert "the disk is gone" in said
+        assert not published
+        assert not left
+
+
+def saves_again_after_an_error(folder: str) -> str:
+    accelerator, _ = small_training(Path(folder))
+    good = state_files.save_beside_training
+
+    def fails(state: Any, path: Path) -> None:
+        raise OSError("full")
+
+    contents.state_files.save_beside_training = fails
+    accelerator.save_state(blocking=False)
+    contents.state_files.save_beside_training = good
+    with pytest.raises(OSError, match="full"):
+        accelerator.save_state()
+    where = accelerator.save_state(blocking=False)
+    accelerator.end_training()
+    return where
+
+
+def test_a_training_goes_on_saving_after_an_error(tmp_path: Path) -> None:
+    names = run_ranks(saves_again_after_an_error, 2, str(tmp_path))
+    assert len(set(names)) == 1
+    verify(Path(names[0]))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from crosstrain import Accelerator
+from crosstrain.checkpoint import state_files
+accelerator = Accelerator(cpu=True)
+accelerator.prepare(torch.nn.Linear(500, 500))
+if "fail" in sys.argv:
+    def fails(state, path): raise OSError("the disk is gone")
+    state_files.save_beside_training = fails
+accelerator.save_state(sys.argv[1], blocking=False)
+if "raise" in sys.argv:
+    raise SystemError("of the script's own")
+"""
+
+
+def run_script(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", SCRIPT, str(folder), *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=WITHIN, check=False, env=os.environ
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("raise",)])
+def test_the_end_of_the_script_waits_for_the_checkpoint(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = run_script(tmp_path / "state", *words)
+    assert done.returncode == len(words), done.stderr
+    assert "crosstrain" not in done.stderr
+    verify(tmp_path / "state")
+
+
+def test_a_script_that_loses_its_last_checkpoint_has_failed(tmp_path: Path) -> None:
+    done = run_script(tmp_path / "state", "fail")
+    assert done.returncode == 1
+    assert f"the checkpoint {tmp_path / 'state'} was not saved: OSError: the disk is gone" in done.stderr
+    assert not (tmp_path / "state").exists()
+
+
+def test_reset_of_the_run_waits_and_says_what_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(state: Any, path: Path) -> None:
+        raise OSError("the disk is gone")
+
+    accelerator, _ = small_training(tmp_path)
+    monkeypatch.setattr(state_files, "save_beside_training", fails)
+    accelerator.save_state(blocking=False)
+    RUN.close()
+    assert "was not saved: OSError: the disk is gone" in capsys.readouterr().err
+
+
+def waits_for_a_dead_rank(folder: str) -> str:
+    accelerator, _ = small_training(Path(folder))
+    if accelerator.process_index == 1:
+        contents.state_files.save_beside_training = lambda state, path: os._exit(7)
+    background.BRIEFLY = background.timedelta(seconds=1)
+    where = Path(accelerator.save_state(blocking=False))
+    sys.last_value = RuntimeError("this process fails")  # type: ignore[attr-defined]
+    background._PENDING[0].join()
+    return f"{background._PENDING[0].error} {where.exists()}"
+
+
+def test_a_process_that_fails_waits_briefly_for_one_that_is_dead(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="rank 1 died with exit code 7"):
+        run_ranks(waits_for_a_dead_rank, 2, str(tmp_path), timeout=WITHIN)
+    assert not (tmp_path / "checkpoints" / "checkpoint_0").exists()
+
+
+# -- copies -------------------------------------------------------------------------------------------
+
+
+def test_copies_keep_what_is_one_and_use_their_memory_again() -> None:
+    copies = HostCopies()
+    big = torch.randn(64, 512)
+    state = {"a": big, "same": big.view(64, 512), "turned": big.t().clone().t(), "small": torch.ones(3)}
+    frozen = copies.freeze(state)
+    expected = {name: value.clone() for name, value in state.items()}
+    big.zero_()
+    thawed = frozen.thaw()
+    assert all(torch.equal(thawed[name], expected[name]) for name in state)
+    assert thawed["a"].data_ptr() == thawed["same"].data_ptr()
+    assert thawed["turned"].stride() == state["turned"].stride()
+    addresses = {thawed["a"].data_ptr(), thawed["turned"].data_ptr()}
+    copies.reuse()
+    again = copies.freeze(state).thaw()
+    assert {again["a"].data_ptr(), again["turned"].data_ptr()} == addresses
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(0, 5),
+        torch.tensor(3.5),
+        torch.randn(200, 200, dtype=torch.complex64).conj(),
+        torch.randn(100, 1).expand(100, 300),
+        torch.eye(200).to_sparse(),
+        torch.randn(8, 16, 20, 20).to(memory_format=torch.channels_last),
+        nn.Parameter(torch.randn(200, 200)),
+    ],
+    ids=["empty", "scalar", "conjugate", "expanded", "sparse", "channels_last", "parameter"],
+)
+def test_any_tensor_is_copied(tensor: Tensor) -> None:
+    copied = HostCopies().freeze([tensor]).thaw()[0]
+    assert type(copied) is type(tensor)
+    assert copied.dtype == tensor.dtype
+    assert torch.equal(copied.to_dense(), tensor.to_dense())
+
+
+def test_free_memory_gives_the_copies_back(tmp_path: Path) -> None:
+    accelerator, _ = small_training(tmp_path)
+    accelerator.prepare(nn.Linear(400, 400))
+    accelerator.save_state(blocking=False)
+    background.finish(RUN.comm)
+    assert contents.COPIES._taken
+    accelerator.free_memory()
+    assert not contents.COPIES._taken
+    assert not contents.COPIES._free
+
+
+@pytest.mark.slow
+def test_the_training_waits_for_at_most_a_third_of_what_torch_save_takes() -> None:
+    from tests.benchmarks.saving import measure
+
+    result = measure(4096, 9, 3)
+    assert result.ratio <= 0.3, result

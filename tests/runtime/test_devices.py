@@ -1,0 +1,312 @@
+"""What a run does on devices, tried out where there are none: with patched calls and stand-ins."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from crosstrain import Accelerator, PartialState
+from crosstrain.comm import hang_report, process_group
+from crosstrain.comm.frames import DistributedOperationException
+from crosstrain.comm.pending import PendingWork
+from crosstrain.comm.torch_backend import TorchComm
+from crosstrain.comm.visible_devices import device_index
+from crosstrain.config import Place
+from crosstrain.state import RUN
+from crosstrain.utils import reduce
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from tests.support.ranks import run_ranks
+
+GPU = torch.device("cuda", 0)
+
+
+# -- which device -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "count", "env", "expected"),
+    [
+        (1, 2, {}, 1),
+        (2, 2, {}, None),
+        (1, 1, {}, None),
+        (1, 1, {"SLURM_GPUS_PER_TASK": "1"}, 0),
+        (3, 1, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}, 0),
+        (3, 1, {"CUDA_VISIBLE_DEVICES": "3"}, 0),
+        (1, 1, {"CUDA_VISIBLE_DEVICES": "GPU-8a5c"}, 0),
+        (2, 2, {"CUDA_VISIBLE_DEVICES": "0,1"}, None),
+        (2, 2, {"SLURM_GPUS_PER_TASK": "2"}, None),
+        (1, 1, {"CROSSTRAIN_SHARE_DEVICES": "1"}, 0),
+        (3, 2, {"CROSSTRAIN_SHARE_DEVICES": "1"}, 1),
+        (0, 0, {"CROSSTRAIN_SHARE_DEVICES": "1"}, None),
+    ],
+)
+def test_each_process_takes_a_device_of_its_own(
+    local_rank: int, count: int, env: dict[str, str], expected: int | None
+) -> None:
+    assert device_index(local_rank, count, "cuda", env) == expected
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """torch believes in one GPU; the indices that are chosen."""
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: GPU)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
+    return chosen
+
+
+def started_with(monkeypatch: pytest.MonkeyPatch, place: Place, **options: Any) -> dict[str, Any]:
+    """The arguments with which a GPU's group would be started."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **rest: seen.update(rest, backend=backend)
+    )
+    options = {"backend": None, "init_method": None, "timeout": None} | options
+    process_group.start_group(GPU, place, **options)
+    return seen
+
+
+def test_srun_with_one_gpu_per_task(monkeypatch: pytest.MonkeyPatch, one_gpu: list[int]) -> None:
+    """Local rank 1 sees one device, as number 0."""
+    from crosstrain.comm.torch_backend import _pick_device
+
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
+    assert _pick_device(False, Place(1, 2, 1, 2)) == GPU
+    assert one_gpu == [0]
+
+
+PLACE = Place(1, 2, 1, 2, "localhost", 29500)
+
+
+def test_the_group_is_bound_to_the_device_and_has_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = timedelta(seconds=77)
+    seen = started_with(monkeypatch, PLACE, timeout=limit)
+    assert seen["backend"] == "cpu:gloo,cuda:nccl"
+    assert seen["device_id"] == GPU
+    assert seen["timeout"] == limit
+
+
+@pytest.mark.parametrize(("env", "backend"), [("1", None), (None, "gloo")])
+def test_a_group_without_nccl_is_bound_to_no_device(
+    env: str | None, backend: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if env is not None:
+        monkeypatch.setenv("CROSSTRAIN_SHARE_DEVICES", env)
+    seen = started_with(monkeypatch, PLACE, backend=backend)
+    assert seen["backend"] == (backend or "cpu:gloo,cuda:gloo")
+    assert "device_id" not in seen
+
+
+def test_two_processes_on_one_device_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise dist.DistBackendError(
+            "NCCL: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
+        )
+
+    monkeypatch.setattr(dist, "init_process_group", refuses)
+    with pytest.raises(RuntimeError, match="two processes of this machine use cuda:0"):
+        process_group.start_group(GPU, PLACE, None, None, None)
+
+
+def test_cpu_may_be_asked_for_after_a_partial_state(one_gpu: list[int]) -> None:
+    """A converted script makes a PartialState first, and reads `--device cpu` afterwards."""
+    assert PartialState().device == GPU
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.device == PartialState().device == torch.device("cpu")
+    assert accelerator.prepare(nn.Linear(1, 1)).weight.device.type == "cpu"
+
+
+def test_cpu_may_not_be_asked_for_after_an_accelerator(one_gpu: list[int]) -> None:
+    Accelerator()
+    with pytest.raises(ValueError, match="already runs on cuda:0; cpu=True must be given to the first"):
+        Accelerator(cpu=True)
+
+
+def _leaves_the_device() -> tuple[str, list[int], bool, float]:
+    RUN._comm = TorchComm.start(cpu=True)
+    RUN._comm.device = GPU  # as if it had one
+    before = RUN._comm
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(nn.Linear(1, 1, bias=False))
+    accelerator.backward(model(torch.full((1, 1), float(accelerator.process_index))).sum())
+    assert model.weight.grad is not None
+    found = accelerator.gather(torch.tensor([accelerator.process_index])).tolist()
+    accelerator.end_training()
+    return str(accelerator.device), found, RUN._comm is before, model.weight.grad.item()
+
+
+def test_several_processes_leave_their_devices_together() -> None:
+    assert run_ranks(_leaves_the_device, 2) == [("cpu", [0, 1], False, 0.5)] * 2
+
+
+def test_unknown_reduction_is_named_before_a_run() -> None:
+    with pytest.raises(ValueError, match="reduction 'median' is unknown; choose one of sum, mean"):
+        reduce(torch.ones(1), "median")
+    assert not RUN.started
+
+
+# -- pending work -------------------------------------------------------------------------------------
+
+
+class Work:
+    """A device's collective."""
+
+    def __init__(self, done: bool = False) -> None:
+        self.done = done
+
+    def is_completed(self) -> bool:
+        return self.done
+
+
+def test_the_oldest_work_that_is_not_done_is_known() -> None:
+    pending, first, second = PendingWork(), Work(), Work()
+    assert pending.oldest() == (0, "")
+    pending.add("all_gather", first)
+    pending.add("broadcast", second)
+    number, operation = pending.oldest()
+    assert (number < 0, operation) == (True, "all_gather")
+    assert pending.oldest() == (number, operation)
+    first.done = True
+    assert pending.oldest()[1] == "broadcast"
+    second.done = True
+    assert pending.oldest() == (0, "")
+
+
+def test_pending_work_holds_few() -> None:
+    pending = PendingWork()
+    for _ in range(10_000):
+        pending.add("the averaging of gradients", Work())
+    assert len(pending._remembered) < 50
+
+
+def _hangs_on_the_device() -> str:
+    hang_report.INTERVAL = 0.1
+    hang_report.REPORT_SECONDS = 1.0 if os.environ["RANK"] == "0" else 1000.0  # one of them asks
+    said, sys.stderr = sys.stderr, io.StringIO()
+    comm = TorchComm.start(cpu=True)
+    if comm.rank == 0:
+        comm._pending.add("the averaging of gradients", Work())
+    deadline = time.monotonic() + 20
+    while comm.rank == 0 and not sys.stderr.getvalue() and time.monotonic() < deadline:  # waits
+        time.sleep(0.1)
+    out, sys.stderr = sys.stderr.getvalue(), said
+    comm.barrier()
+    return out
+
+
+def test_work_that_hangs_on_a_device_is_reported() -> None:
+    text = run_ranks(_hangs_on_the_device, 2)[0]
+    assert re.search(r"rank 0 has waited \d+ s in the averaging of gradients \(missing: rank 1\)", text)
+    assert f"rank 0: waits in the averaging of gradients at {__file__}:" in text
+
+
+# -- tensors on a device that differ ------------------------------------------------------------------
+
+
+def _compares(debug: bool) -> list[str]:
+    """What is said of three gathers on a device: unequal shapes at first use, equal ones, and unequal ones later."""
+    comm = TorchComm.start(cpu=True)
+    comm.debug = debug
+    said = []
+    for rows in (2 + comm.rank, 2, 2 + comm.rank):
+        try:
+            comm.all_gather(torch.empty(rows, 3, device="meta"))
+        except DistributedOperationException as error:
+            said.append(str(error).splitlines()[0])
+        except Exception:  # no group can take the tensor there
+            said.append("")
+    return said
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_device_tensors_are_compared_at_first_use_and_under_debug(debug: bool) -> None:
+    problem = "the ranks disagree about the next collective:"
+    for said in run_ranks(_compares, 2, debug):
+        assert said == [problem, "", problem if debug else ""]
+
+
+# -- copies and waiting -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pinned", "expected"), [(True, True), (False, False)])
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator")
+def test_a_loader_that_pins_its_memory_copies_asynchronously(
+    pinned: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(TorchComm, "placer", lambda self, non_blocking, source: asked.append(non_blocking))
+    Accelerator(cpu=True).prepare(DataLoader(TensorDataset(torch.ones(4, 1)), pin_memory=pinned))
+    assert asked == [expected]
+
+
+class Stream(IterableDataset[Tensor]):
+    def __iter__(self) -> Any:
+        return iter(torch.arange(12.0).view(12, 1))
+
+
+def _dispatches() -> tuple[set[str], list[float]]:
+    """The devices through which a dispatched batch goes on a rank that has one."""
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(DataLoader(Stream(), batch_size=2))
+    comm: Any = accelerator._comm
+    scatter: Callable[..., Tensor] = comm.scatter
+    devices: set[str] = set()
+
+    def watched(tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+        devices.update(tensor.device.type for tensor in [*(tensors or []), out])
+        return scatter(tensors, out, src)
+
+    comm.scatter = watched
+    comm.device = torch.device("meta")  # where nothing can be read
+    return devices, [float(row) for batch in loader for row in batch]
+
+
+def test_dispatched_batches_do_not_pass_through_the_device() -> None:
+    for devices, rows in run_ranks(_dispatches, 2):
+        assert devices == {"cpu"}
+        assert len(rows) == 6
+
+
+class CountsReads:
+    """Found-infinity flags of a scaler that count how often they are read."""
+
+    def __init__(self, value: float) -> None:
+        self.value, self.reads = value, 0
+
+    def item(self) -> float:
+        self.reads += 1
+        return self.value
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_step_of_fp16_waits_for_the_device_once(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
+    model = nn.Linear(2, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    flag = CountsReads(value)
+
+    def unscaled(self: torch.amp.GradScaler, of: torch.optim.Optimizer) -> None:
+        self._per_optimizer_states[id(of)]["found_inf_per_device"] = {torch.device("cpu"): flag}
+
+    monkeypatch.setattr(torch.amp.GradScaler, "unscale_", unscaled)
+    monkeypatch.setattr(torch.amp.GradScaler, "update", lambda self: self._per_optimizer_states.clear())
+    before = model.weight.detach().clone()
+    accelerator.backward(model(torch.ones(1, 2)).sum())
+    optimizer.step()
+    assert flag.reads == 1
+    assert accelerator.optimizer_step_was_skipped == bool(value)
+    assert torch.equal(before, model.weight) == bool(value)

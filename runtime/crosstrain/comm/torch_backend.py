@@ -20,11 +20,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from crosstrain.comm import host_links
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
-from crosstrain.comm.outbox import Outbox, receive
+from crosstrain.comm.outbox import Outbox
 from crosstrain.comm.placement import Placer, host
-from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
+from crosstrain.comm.process_group import (
+    SecondStart,
+    group_device_types,
+    group_timeout,
+    joined_place,
+    no_group,
+    start_group,
+)
 from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
 from crosstrain.comm.types import DistributedType as DistributedType
@@ -37,6 +45,7 @@ ends_by_itself = True
 
 
 _AVERAGING = "the averaging of gradients"
+_SCATTER = "scatter from rank 0"
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 # torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
 _gather_single = cast(
@@ -77,7 +86,7 @@ class TorchComm:
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
-        self._outbox = Outbox()
+        self._outbox: Outbox | None = None
         self._watch: HangWatch | None = None
         self._second_start = SecondStart() if owns_group else None
         if grouped:
@@ -204,24 +213,31 @@ class TorchComm:
         self._waiting(f"broadcast from rank {src} {describe([source])}", work)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
-    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
-        if self.rank == src and tensors is None:
-            raise ValueError(f"rank {src} is the source of a scatter and brings no tensors")
-        tensors = [self._reachable(part) for part in tensors or [] if self.rank == src]
-        buffer = tensors[src] if tensors else self._reachable(out)
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor) -> Tensor:
+        if self.rank == 0 and tensors is None:
+            raise ValueError("rank 0 is the source of a scatter and brings no tensors")
+        tensors = [self._reachable(part) for part in tensors or [] if self.rank == 0]
+        buffer = tensors[0] if tensors else self._reachable(out)
         if buffer.device.type != "cpu":
             buffer = torch.empty_like(buffer)
-            work = partial(dist.scatter, buffer, tensors or None, src=src)
+            work = partial(dist.scatter, buffer, tensors or None, src=0)
         elif tensors:
-            work = partial(self._outbox.send, {r: part for r, part in enumerate(tensors) if r != src})
+            work = partial(self._mail().send, dict(enumerate(tensors[1:], 1)))
         else:
-            work = partial(receive, buffer, src)
-        self._waiting(f"scatter from rank {src}", work)
+            work = partial(self._mail().receive, buffer, 0)
+        self._waiting(_SCATTER, work)
         return out if _shares(buffer, out) else _overwrite(out, buffer)
 
     def flush(self, *, leaving: bool = False) -> None:
-        work = self._outbox.leave if leaving else self._outbox.flush
-        self._waiting(f"scatter from rank {self.rank}", work)
+        if self._outbox is not None:
+            self._waiting(_SCATTER, self._outbox.leave if leaving else self._outbox.flush)
+
+    def _mail(self) -> Outbox:
+        """Made by all ranks together in their first scatter."""
+        if self._outbox is None:
+            links = host_links.connect(self.rank, self.all_gather_object, group_timeout())
+            self._outbox = Outbox(links)
+        return self._outbox
 
     def all_gather_object(self, obj: object) -> list[Any]:
         if self.world == 1:
@@ -310,7 +326,10 @@ class TorchComm:
         return self.world == 1 or dist.is_initialized()
 
     def close(self) -> None:
-        self._outbox.leave()
+        if self._outbox is not None:
+            self._outbox.leave()
+            self._outbox.close()
+            self._outbox = None
         if self._watch is not None:
             self._watch.close()
         self.gradient_group = None  # or its threads would outlive it
@@ -331,7 +350,7 @@ class TorchComm:
         failed = getattr(sys, "last_value", None) is not None
         if ends_by_itself and not failed:
             self.close()
-        else:
+        elif self._outbox is not None:
             self._outbox.leave(BRIEFLY if failed else None)
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:

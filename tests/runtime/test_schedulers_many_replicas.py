@@ -57,6 +57,11 @@ def _counting() -> Callable[[int], float]:
     return factor
 
 
+def _over_an_iterator() -> Callable[[int], float]:
+    numbers = itertools.count(1)
+    return lambda step: 1 / next(numbers)
+
+
 def _through_a_helper() -> Callable[[int], float]:
     inner = _counting()
     return lambda step: inner(step) * 2
@@ -73,7 +78,10 @@ class Momentum(LambdaLR):
     """A script's own whose rate depends on the last one."""
 
     def get_lr(self) -> list[Any]:
-        return [0.5 * group["lr"] + 0.5 * new for group, new in zip(self.optimizer.param_groups, super().get_lr())]
+        return [
+            0.5 * group["lr"] + 0.5 * new
+            for group, new in zip(self.optimizer.param_groups, super().get_lr(), strict=True)
+        ]
 
 
 class Logged(LambdaLR):
@@ -90,12 +98,17 @@ class Square(LRScheduler):
 def _patched(optimizer: Optimizer) -> LRScheduler:
     scheduler: Any = LambdaLR(optimizer, lambda step: 0.999**step)
     plain = scheduler.get_lr
-    scheduler.get_lr = lambda: [group["lr"] * 0.5 + new * 0.5 for group, new in zip(optimizer.param_groups, plain())]
+    scheduler.get_lr = lambda: [
+        group["lr"] * 0.5 + new * 0.5 for group, new in zip(optimizer.param_groups, plain(), strict=True)
+    ]
     return scheduler  # type: ignore[no-any-return]
 
 
 def _sequential(optimizer: Optimizer) -> LRScheduler:
-    parts = [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=500), LambdaLR(optimizer, lambda step: 0.999**step)]
+    parts = [
+        lr_scheduler.LinearLR(optimizer, 0.1, total_iters=500),
+        LambdaLR(optimizer, lambda step: 0.999**step),
+    ]
     return lr_scheduler.SequentialLR(optimizer, parts, milestones=[500])
 
 
@@ -114,7 +127,7 @@ MAKERS: dict[str, Make] = {
     "lambda that uses up a list": lambda o: LambdaLR(o, _popping()),
     "lambda that draws": lambda o: LambdaLR(o, lambda step: random.random()),
     "lambda, an object with state": lambda o: LambdaLR(o, Counting()),
-    "lambda over an iterator": lambda o: LambdaLR(o, lambda step, n=itertools.count(1): 1 / next(n)),
+    "lambda over an iterator": lambda o: LambdaLR(o, _over_an_iterator()),
     "multiplicative": lambda o: lr_scheduler.MultiplicativeLR(o, lambda step: 0.999),
     "step": lambda o: lr_scheduler.StepLR(o, 300, 0.5),
     "multi step": lambda o: lr_scheduler.MultiStepLR(o, [100, 700, 900], 0.5),
@@ -153,7 +166,9 @@ def _optimizer(kind: str) -> Optimizer:
 
 def _seen(optimizer: Optimizer, scheduler: Any) -> dict[str, Any]:
     kept = {name: value for name, value in vars(scheduler).items() if isinstance(value, (int, float, list))}
-    groups = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    groups = [
+        {name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups
+    ]
     hidden = ("lr_lambdas", "_schedulers", "_is_initial")
     return {
         "groups": copy.deepcopy(groups),
@@ -194,6 +209,7 @@ def _calls(factor: Callable[[int], float], steps: int) -> list[int]:
     optimizer = _optimizer("sgd")
     scheduler = LambdaLR(optimizer, factor)
     prepare_scheduler(scheduler, Gradients(), times=REPLICAS, with_optimizer=True)
+
     def profile(frame: Any, event: str, _: Any) -> None:
         if event == "call" and frame.f_code is factor.__code__:
             asked.append(frame.f_locals["step"])

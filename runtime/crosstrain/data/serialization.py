@@ -130,7 +130,9 @@ def _join_bytes(leaves: list[Tensor], head: int) -> Tensor:
     at = head
     for leaf, length in zip(leaves, lengths, strict=True):
         if leaf.device.type == "cpu" and leaf.is_contiguous():
-            ctypes.memmove(joined.data_ptr() + at, leaf.data_ptr(), length)  # a fifth of what views of it take
+            ctypes.memmove(
+                joined.data_ptr() + at, leaf.data_ptr(), length
+            )  # a fifth of what views of it take
         else:
             joined[at : at + length].view(leaf.dtype).view(leaf.shape).copy_(leaf)
         at += aligned(length)

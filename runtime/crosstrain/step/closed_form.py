@@ -20,8 +20,38 @@ from crosstrain.step.dynamic_subclass import original_class
 _METHODS = ("step", "get_lr", "_update_lr", "scale_fn", "_anneal_func", "__setattr__")
 _STORES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "STORE_SUBSCR", "YIELD_VALUE")
 _CHANGING = frozenset(
-    "next send pop popleft popitem append appendleft extend insert add remove discard update setdefault setattr write "
-    "print random rand randn randint uniform normal gauss choice sample time perf_counter monotonic step".split()
+    [
+        "next",
+        "send",
+        "pop",
+        "popleft",
+        "popitem",
+        "append",
+        "appendleft",
+        "extend",
+        "insert",
+        "add",
+        "remove",
+        "discard",
+        "update",
+        "setdefault",
+        "setattr",
+        "write",
+        "print",
+        "random",
+        "rand",
+        "randn",
+        "randint",
+        "uniform",
+        "normal",
+        "gauss",
+        "choice",
+        "sample",
+        "time",
+        "perf_counter",
+        "monotonic",
+        "step",
+    ]
 )
 
 

@@ -14,7 +14,7 @@ import shutil
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -161,7 +161,7 @@ def _knock(path: str, rank: int) -> socket.socket | None:
 
 
 @contextmanager
-def _explained() -> Any:
+def _explained() -> Iterator[None]:
     try:
         yield
     except TimeoutError:

@@ -39,8 +39,7 @@ class HostLink:
 
     def __init__(self, connection: socket.socket, timeout: timedelta) -> None:
         self._socket = connection
-        self._timeout = timeout.total_seconds()
-        self._socket.settimeout(self._timeout)
+        self._socket.settimeout(timeout.total_seconds())
         self._memory = torch.empty(0, dtype=torch.uint8)
 
     def send(self, message: Tensor) -> None:
@@ -52,9 +51,11 @@ class HostLink:
                 return
             news = [self._new_memory(size)] if size > self._memory.numel() else []
             self._memory[:size].copy_(_flat(message))
-            socket.send_fds(self._socket, [_IN_MEMORY], news)
-            for handle in news:
-                os.close(handle)
+            try:
+                socket.send_fds(self._socket, [_IN_MEMORY], news)
+            finally:
+                for handle in news:
+                    os.close(handle)
 
     def wait(self, patience: timedelta | None = None) -> None:
         """Return when the other end has taken the message."""

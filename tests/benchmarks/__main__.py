@@ -17,7 +17,7 @@ from tests.benchmarks.peers import environment, say_versions
 from tests.benchmarks.workloads import MARK
 from tests.support.ranks import free_port
 
-ALONE = ("imports", "steps", "loaders", "checkpoints")
+ALONE = ("imports", "steps", "loaders", "schedulers", "checkpoints")
 TWO = ("steps", "loaders", "gathers", "floors")
 
 # What DESIGN.md promises: (processes, workload) -> (quantity, limit).
@@ -26,6 +26,8 @@ TARGETS = {
     (1, "tiny step"): ("ratio", 1.03),
     (1, "map loader"): ("ratio", 1.05),
     (1, "iterable loader"): ("ratio", 1.10),
+    (1, "LambdaLR of 256 replicas"): ("ratio", 0.1),
+    (1, "load"): ("ratio", 1.0),
     (2, "map loader"): ("ratio", 1.05),
     (2, "iterable loader"): ("seconds", 300e-6),  # process 0 reads and sends: the time of a batch counts
     (2, "iterable, every rank reads"): ("ratio", 1.10),

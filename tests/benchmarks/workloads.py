@@ -17,12 +17,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from crosstrain.comm.frames import FRAME
+from crosstrain.step.scheduler import prepare_scheduler
+from crosstrain.step.window import Gradients
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tests.benchmarks.measure import Result, compared, dump, interleaved, memory_now, memory_peak
 from tests.benchmarks.subjects import Crosstrain, gather_single, installed, task
 
 ROWS, BATCH, WIDTH = 16384, 32, 16
+REPLICAS = 256
 MARK = "RESULTS "
 
 
@@ -86,6 +90,25 @@ def floors() -> list[Result]:
         *interleaved("floor: a gloo scatter", {"torch": lambda: dist.scatter(batch, parts)}, inner=100),
         *interleaved("floor: a gloo all_gather", {"torch": lambda: gather_single(out, small)}, inner=100),
     ]
+
+
+def schedulers() -> list[Result]:
+    """What follows from one optimizer step of 256 replicas: plain torch steps the scheduler as often."""
+
+    def made(prepared: bool) -> LambdaLR:
+        scheduler = LambdaLR(torch.optim.SGD([torch.zeros(1, requires_grad=True)]), lambda step: 0.999**step)
+        scheduler.optimizer.step()
+        if prepared:
+            prepare_scheduler(scheduler, Gradients(), times=REPLICAS, with_optimizer=True)
+        return scheduler
+
+    plain, prepared = made(False), made(True)
+
+    def each() -> None:
+        for _ in range(REPLICAS):
+            plain.step()
+
+    return interleaved("LambdaLR of 256 replicas", {"torch": each, "crosstrain": prepared.step})
 
 
 def _pass(loader: Iterable[Any]) -> Callable[[], object]:
@@ -192,6 +215,7 @@ WORKLOADS: dict[str, Callable[[], list[Result]]] = {
     "loaders": loaders,
     "floors": floors,
     "gathers": gathers,
+    "schedulers": schedulers,
     "imports": imports,
     "checkpoints": checkpoints,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator
+from crosstrain.checkpoint.checksums import checksums
 from crosstrain.checkpoint.manifests import CorruptCheckpointError, Manifest
 from crosstrain.checkpoint.sharded_reader import check_indexes
 from crosstrain.checkpoint.weights import load_weights
@@ -141,7 +141,9 @@ def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
     assert manifest is not None
     evil = tmp_path / "state" / "custom_checkpoint_0.pkl"
     torch.save({"value": Evil()}, evil)
-    manifest.files[evil.name] = hashlib.sha256(evil.read_bytes()).hexdigest()
+    (checksum,) = checksums([evil])
+    assert checksum is not None
+    manifest.files[evil.name] = checksum
     manifest.write(tmp_path / "state")
     with pytest.raises(ValueError, match="only running code from the file could restore"):
         accelerator.load_state(tmp_path / "state")

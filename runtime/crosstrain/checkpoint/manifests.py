@@ -7,17 +7,16 @@ import json
 import re
 import shutil
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from crosstrain.checkpoint.checksums import THREADS, checksums
 from crosstrain.utils.files import sync_to_disk
 
 MANIFEST = "crosstrain.json"
 OURS_ONLY = ("loader*.bin", "gradients_*.pt", "sharded_*")  # no other library writes files of these names
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
-_CHUNK = 2**22  # bytes read at once
 
 
 class CorruptCheckpointError(RuntimeError):
@@ -28,7 +27,7 @@ class CorruptCheckpointError(RuntimeError):
 class Manifest:
     """What a complete checkpoint says about itself; its presence means that every file was there.
 
-    ``files`` maps each file's path, relative to the directory and with forward slashes, to its SHA-256.
+    ``files`` maps each file's path, relative to the directory and with forward slashes, to its checksum (`checksums`).
     """
 
     world: int
@@ -72,8 +71,7 @@ class Manifest:
 
     def verify(self, directory: Path) -> None:
         """Raise CorruptCheckpointError unless every file is there with the content that was saved."""
-        with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda name: _checksum(directory / name), self.files))
+        found = checksums(directory / name for name in self.files)
         wrong = [
             f"{name} is missing" if now is None else f"{name} is not what was saved"
             for (name, saved), now in zip(self.files.items(), found, strict=True)
@@ -90,18 +88,6 @@ def _corrupted(directory: Path, wrong: list[str]) -> CorruptCheckpointError:
 def _checksum_of(said: dict[str, Any]) -> str:
     """Of the manifest itself: a changed step or number of processes would go unnoticed otherwise."""
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def _checksum(path: Path) -> str | None:
-    """SHA-256 of a file's content, None where there is no such file."""
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except FileNotFoundError:
-        return None
-    return digest.hexdigest()
 
 
 def beside(directory: Path) -> Path:
@@ -127,7 +113,7 @@ def abandon(directory: Path) -> None:
     shutil.rmtree(beside(directory), ignore_errors=True)
 
 
-def publish(directory: Path, manifest: Manifest, threads: int = 4) -> None:
+def publish(directory: Path, manifest: Manifest, threads: int = THREADS) -> None:
     """Sync what was written, add the manifest, and let it take the place of ``directory``.
 
     Files of the former directory that belong to no checkpoint (a script's logs, say) move over. ``threads`` compute
@@ -135,14 +121,9 @@ def publish(directory: Path, manifest: Manifest, threads: int = 4) -> None:
     """
     fresh, former = beside(directory), _former(directory)
     written = sorted(path for path in fresh.rglob("*") if path.is_file())
-    if threads:
-        with ThreadPoolExecutor(threads) as pool:
-            sums = list(pool.map(_checksum, written))
-    else:
-        sums = list(map(_checksum, written))
     manifest.files = {
         path.relative_to(fresh).as_posix(): checksum
-        for path, checksum in zip(written, sums, strict=True)
+        for path, checksum in zip(written, checksums(written, threads), strict=True)
         if checksum is not None
     }
     for path in fresh.rglob("*"):

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from crosstrain.checkpoint import background, manifests
+from crosstrain.checkpoint.checksums import THREADS
 from crosstrain.checkpoint.contents import Part, collect, freeze, write
 from crosstrain.checkpoint.manifests import Manifest
 from crosstrain.checkpoint.training import Training, mains_choice, together
@@ -63,7 +64,7 @@ def save_state(
     return str(target)
 
 
-def _publish(training: Training, target: Path, manifest: Manifest, threads: int = 4) -> None:
+def _publish(training: Training, target: Path, manifest: Manifest, threads: int = THREADS) -> None:
     """On the process that writes: give the checkpoint its name, and remove those that are too old."""
     config = training.project_configuration
     manifests.publish(target, manifest, threads)

@@ -5,7 +5,7 @@ In: the launcher's variables (`crosstrain.config`), the script's tensors and obj
 
 - `torch_backend`, `xla`: the two implementations. `process_group`: torch's group, started or joined.
 - `frames`, `outbox`, `hang_report`: small messages, messages that nobody waits for, and where every rank is when one
-  has waited too long. `write_once`: a file that one process writes and all may read.
+  has waited too long. `host_links`: connections inside one host. `write_once`: a file that one process writes and all may read.
 - `collectives`: gathering and broadcasting of nested tensors. `double_reduction`: tensors that are global already.
 - `devices`, `visible_devices`, `device_mesh`, `placement`: devices by their type, before and in a run.
 - `random_streams`, `startup_seeds`: the processes' random streams.

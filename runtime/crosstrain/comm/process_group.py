@@ -108,6 +108,13 @@ def group_device_types() -> set[str]:
     return {pair[0] for pair in pairs}
 
 
+def group_timeout() -> timedelta:
+    """How long the default group's backend for CPU tensors waits."""
+    group: Any = dist.group.WORLD
+    timeout: timedelta = group._get_backend(torch.device("cpu")).options._timeout
+    return timeout
+
+
 class SecondStart:
     """While it stands, `init_process_group` of the script's own finds the group that is there already.
 

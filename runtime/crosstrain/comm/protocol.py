@@ -52,10 +52,10 @@ class Comm(Protocol):
         """In place; returns the tensor."""
         ...
 
-    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
-        """tensors[r] of rank src arrives in `out` of rank r; returns `out`.
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor) -> Tensor:
+        """tensors[r] of rank 0 arrives in `out` of rank r; returns `out`.
 
-        Rank src may return earlier: it does not change the tensors, and calls `flush` after the last scatter.
+        Rank 0 may return earlier: it does not change the tensors, and calls `flush` after the last scatter.
         """
         ...
 

@@ -20,12 +20,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from crosstrain.comm import host_links
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
-from crosstrain.comm.outbox import Outbox, receive
+from crosstrain.comm.outbox import Outbox
 from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.placement import Placer, host
-from crosstrain.comm.process_group import SecondStart, group_device_types, joined_place, no_group, start_group
+from crosstrain.comm.process_group import (
+    SecondStart,
+    group_device_types,
+    group_timeout,
+    joined_place,
+    no_group,
+    start_group,
+)
 from crosstrain.comm.protocol import Comm as Comm
 from crosstrain.comm.protocol import Pending as Pending
 from crosstrain.comm.types import HOST
@@ -40,6 +48,7 @@ ends_by_itself = True
 
 
 _AVERAGING = "the averaging of gradients"
+_SCATTER = "scatter from rank 0"
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 # torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
 _gather_single = cast(
@@ -81,7 +90,7 @@ class TorchComm:
         self._frames = Frames(self.rank, self.world, self._gather_bytes)
         self.debug = False
         self._compared: set[tuple[Any, ...]] = set()
-        self._outbox = Outbox()
+        self._outbox: Outbox | None = None
         self._pending = PendingWork()
         self._watch: HangWatch | None = None
         self._second_start = SecondStart() if owns_group else None
@@ -208,25 +217,30 @@ class TorchComm:
         self._collective(f"broadcast from rank {src} {describe([source])}", buffer, start)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
-    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
-        if self.rank == src and tensors is None:
-            raise ValueError(f"rank {src} is the source of a scatter and brings no tensors")
-        tensors = [self._reachable(part) for part in tensors or [] if self.rank == src]
-        buffer = tensors[src] if tensors else self._reachable(out)
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor) -> Tensor:
+        if self.rank == 0 and tensors is None:
+            raise ValueError("rank 0 is the source of a scatter and brings no tensors")
+        tensors = [self._reachable(part) for part in tensors or [] if self.rank == 0]
+        buffer = tensors[0] if tensors else self._reachable(out)
         if buffer.device.type != "cpu":
             buffer = torch.empty_like(buffer)
-            start = partial(dist.scatter, buffer, tensors or None, src=src)
-            self._collective(f"scatter from rank {src}", buffer, start)
+            self._collective(_SCATTER, buffer, partial(dist.scatter, buffer, tensors or None, src=0))
         elif tensors:
-            parts = {r: part for r, part in enumerate(tensors) if r != src}
-            self._waiting(f"scatter from rank {src}", partial(self._outbox.send, parts))
+            self._waiting(_SCATTER, partial(self._mail().send, dict(enumerate(tensors[1:], 1))))
         else:
-            self._waiting(f"scatter from rank {src}", partial(receive, buffer, src))
+            self._waiting(_SCATTER, partial(self._mail().receive, buffer, 0))
         return out if _shares(buffer, out) else _overwrite(out, buffer)
 
     def flush(self, *, leaving: bool = False) -> None:
-        work = self._outbox.leave if leaving else self._outbox.flush
-        self._waiting(f"scatter from rank {self.rank}", work)
+        if self._outbox is not None:
+            self._waiting(_SCATTER, self._outbox.leave if leaving else self._outbox.flush)
+
+    def _mail(self) -> Outbox:
+        """Made by all ranks together in their first scatter."""
+        if self._outbox is None:
+            links = host_links.connect(self.rank, self.all_gather_object, group_timeout())
+            self._outbox = Outbox(links)
+        return self._outbox
 
     def all_gather_object(self, obj: object) -> list[Any]:
         if self.world == 1:
@@ -342,7 +356,10 @@ class TorchComm:
         return TorchComm(HOST, place, owns_group=owns_group, grouped=grouped, timeout=self._timeout)
 
     def close(self) -> None:
-        self._outbox.leave()
+        if self._outbox is not None:
+            self._outbox.leave()
+            self._outbox.close()
+            self._outbox = None
         if self._watch is not None:
             self._watch.close()
         self.gradient_group = None  # or its threads would outlive it
@@ -363,7 +380,7 @@ class TorchComm:
         failed = getattr(sys, "last_value", None) is not None
         if ends_by_itself and not failed:
             self.close()
-        else:
+        elif self._outbox is not None:
             self._outbox.leave(BRIEFLY if failed else None)
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:

@@ -9,6 +9,7 @@ differ in shape from rank to rank, travel as pickled objects in the same buffers
 from __future__ import annotations
 
 import copy
+import ctypes
 import pickle
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -223,20 +224,22 @@ class Channel:
         self, kind: int, size: int = 0, values: Sequence[int] = (), buffers: Sequence[Tensor] = ()
     ) -> None:
         numbers = array("q", [self._serial, self._number, kind, size, *values])
-        head = torch.frombuffer(bytearray(numbers).ljust(self._head, b"\0"), dtype=torch.uint8)
+        head = numbers.tobytes().ljust(self._head, b"\0")
         self._number += 1
         if size > self._agreed.room:
             self._send(head, [])
             self._agreed.room = size
         self._send(head, buffers)
 
-    def _send(self, head: Tensor, buffers: Sequence[Tensor]) -> None:
+    def _send(self, head: bytes, buffers: Sequence[Tensor]) -> None:
         """The header and each rank's bytes behind it, all of one size because scatter wants that."""
         comm, size = self._comm, self._head + self._agreed.room
-        alike = [_lengthen(buffer.to(host()), size) for buffer in buffers]
-        alike = alike or [_lengthen(head, size)] * (comm.world - 1)
+        if buffers:
+            alike = [_lengthen(buffer.to(host()), size) for buffer in buffers]
+        else:
+            alike = [torch.empty(size, dtype=torch.uint8)] * (comm.world - 1)
         for buffer in alike:
-            buffer[: self._head] = head
+            ctypes.memmove(buffer.data_ptr(), head, self._head)
         comm.scatter([alike[0], *alike], alike[0])  # process 0 has its own part already
 
     def _empty(self, size: int) -> Tensor:

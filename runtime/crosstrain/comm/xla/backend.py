@@ -155,9 +155,9 @@ class XlaComm:
         with torch.no_grad():
             return tensor.copy_(self._hosts.broadcast(tensor.detach().cpu(), src))
 
-    def scatter(self, tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+    def scatter(self, tensors: list[Tensor] | None, out: Tensor) -> Tensor:
         parts = None if tensors is None else [part.cpu() for part in tensors]
-        return out.copy_(self._hosts.scatter(parts, torch.empty_like(out, device="cpu"), src))
+        return out.copy_(self._hosts.scatter(parts, torch.empty_like(out, device="cpu")))
 
     def flush(self, *, leaving: bool = False) -> None:
         self._hosts.flush(leaving=leaving)

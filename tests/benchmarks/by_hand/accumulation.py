@@ -1,0 +1,65 @@
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(8)
+
+# The effective batch is batch_size * accum_steps, in the memory of batch_size.
+batch_size = 20
+accum_steps = 4
+num_epochs = 2
+
+accelerator = Accelerator(gradient_accumulation_steps=accum_steps)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 10, 3)
+        self.norm = nn.GroupNorm(2, 10)
+        self.head = nn.Linear(10 * 9, 10)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.conv(x)))
+        x = F.max_pool2d(x, 2)
+        return self.head(x.flatten(start_dim=1))
+
+
+digits = load_digits()
+xs = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
+ys = torch.tensor(digits.target)
+# 191 images make 10 batches: two full windows of four and a short one of two
+train_dataset = TensorDataset(xs[:191], ys[:191])
+test_dataset = TensorDataset(xs[191:338], ys[191:338])
+train_dataloader = DataLoader(train_dataset, batch_size=batch_size, shuffle=True)
+test_dataloader = DataLoader(test_dataset, batch_size=32)
+
+model = Classifier()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+model, optimizer, train_dataloader, test_dataloader = accelerator.prepare(
+    model, optimizer, train_dataloader, test_dataloader
+)
+
+for epoch in range(num_epochs):
+    model.train()
+    train_loss = 0.0
+    for x, y in train_dataloader:
+        with accelerator.accumulate(model):
+            loss = F.cross_entropy(model(x), y)
+            accelerator.backward(loss)
+            train_loss += loss.detach()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    model.eval()
+    num_correct = 0
+    for x, y in test_dataloader:
+        with torch.inference_mode():
+            num_correct += accelerator.gather_for_metrics(model(x).argmax(-1) == y).sum().item()
+
+    train_loss = accelerator.reduce(train_loss, reduction='mean').item()
+    accelerator.print('epoch: {}, train loss: {:.4f}, test accuracy: {:.4f}'.format(
+        epoch, train_loss / len(train_dataloader), num_correct / len(test_dataset)))

@@ -1,0 +1,117 @@
+# One trunk, three tasks: which digit, odd or even, how much ink.
+from collections import defaultdict
+
+import torch
+import torch.nn as nn
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class MultiTaskNet(nn.Module):
+    def __init__(self, hidden=40):
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(64, hidden), nn.ELU(), nn.Linear(hidden, hidden), nn.ELU())
+        self.heads = nn.ModuleDict({
+            "digit": nn.Linear(hidden, 10),
+            "parity": nn.Linear(hidden, 1),
+            "ink": nn.Linear(hidden, 1),
+        })
+
+    def forward(self, x):
+        h = self.trunk(x)
+        return {name: head(h) for name, head in self.heads.items()}
+
+
+class MultiTaskLoss(nn.Module):
+    def __init__(self, weights, reduction="mean"):
+        super().__init__()
+        self.weights = weights
+        self.ce = nn.CrossEntropyLoss(reduction=reduction)
+        self.bce = nn.BCEWithLogitsLoss(reduction=reduction)
+        self.mse = nn.MSELoss(reduction=reduction)
+
+    def forward(self, out, targets):
+        losses = {
+            "digit": self.ce(out["digit"], targets["digit"]),
+            "parity": self.bce(out["parity"].squeeze(1), targets["parity"]),
+            "ink": self.mse(out["ink"].squeeze(1), targets["ink"]),
+        }
+        losses["total"] = sum(self.weights[k] * v for k, v in losses.items())
+        return losses
+
+
+def get_dataset():
+    digits = load_digits()
+    x = torch.from_numpy(digits.data).float() / 16
+    digit = torch.from_numpy(digits.target)
+    parity = (digit % 2).float()
+    ink = x.mean(dim=1)
+    return TensorDataset(x, digit, parity, ink)
+
+
+def unpack(batch):
+    x, digit, parity, ink = batch
+    return x, {"digit": digit, "parity": parity, "ink": ink}
+
+
+def run():
+    torch.manual_seed(31)
+    accelerator = Accelerator(step_scheduler_with_optimizer=False)
+    dataset = get_dataset()
+    train_loader = DataLoader(torch.utils.data.Subset(dataset, range(0, 189)), batch_size=50, shuffle=True)
+    val_loader = DataLoader(torch.utils.data.Subset(dataset, range(189, 336)), batch_size=32)
+
+    model = MultiTaskNet()
+    weights = {"digit": 1.0, "parity": 0.5, "ink": 2.0}
+    criterion, row_criterion = MultiTaskLoss(weights), MultiTaskLoss(weights, reduction="none")
+    # the heads learn faster than the trunk
+    optimizer = torch.optim.SGD([
+        {"params": model.trunk.parameters(), "lr": 0.1},
+        {"params": model.heads.parameters(), "lr": 0.2},
+    ], momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1], gamma=0.5)
+    model, optimizer, train_loader, val_loader, scheduler = accelerator.prepare(
+        model, optimizer, train_loader, val_loader, scheduler
+    )
+
+    for epoch in range(2):
+        model.train()
+        sums = defaultdict(float)
+        for batch in train_loader:
+            x, targets = unpack(batch)
+            losses = criterion(model(x), targets)
+            optimizer.zero_grad()
+            accelerator.backward(losses["total"])
+            optimizer.step()
+            for k, v in losses.items():
+                sums[k] += v.detach()
+        scheduler.step()
+        sums = accelerator.reduce(dict(sums), reduction="mean")
+        accelerator.print("epoch", epoch, "train", " ".join(f"{k}={v / len(train_loader):.4f}" for k, v in sums.items()))
+
+        model.eval()
+        sums = defaultdict(float)
+        hits = {"digit": 0, "parity": 0}
+        n = 0
+        with torch.no_grad():
+            for batch in val_loader:
+                x, targets = unpack(batch)
+                out = model(x)
+                losses = row_criterion(out, targets)
+                right = {
+                    "digit": out["digit"].argmax(1) == targets["digit"],
+                    "parity": (out["parity"].squeeze(1) > 0) == (targets["parity"] > 0.5),
+                }
+                losses, right = accelerator.gather_for_metrics((losses, right))
+                for k, v in losses.items():
+                    sums[k] += v.sum().item()
+                for k, v in right.items():
+                    hits[k] += v.sum().item()
+                n += len(right["digit"])
+        accelerator.print("epoch", epoch, "val  ", " ".join(f"{k}={v / n:.4f}" for k, v in sums.items()),
+              "acc digit=%.4f parity=%.4f" % (hits["digit"] / n, hits["parity"] / n))
+
+
+if __name__ == "__main__":
+    run()

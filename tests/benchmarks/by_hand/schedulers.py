@@ -1,0 +1,72 @@
+import argparse
+
+import torch
+import torch.nn as nn
+from crosstrain import Accelerator
+from sklearn.datasets import load_digits
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def get_args():
+    p = argparse.ArgumentParser()
+    p.add_argument("--epochs", type=int, default=10)
+    p.add_argument("--bs", type=int, default=64)
+    p.add_argument("--lr", type=float, default=0.2)
+    p.add_argument("--warmup-epochs", type=float, default=1.0)
+    p.add_argument("--patience", type=int, default=0)
+    return p.parse_args()
+
+
+def main(args):
+    torch.manual_seed(3)
+    accelerator = Accelerator()
+
+    data, target = load_digits(return_X_y=True)
+    data = torch.as_tensor(data, dtype=torch.float32) / 16
+    target = torch.as_tensor(target)
+    train_ds = TensorDataset(data[:1385], target[:1385])
+    valid_ds = TensorDataset(data[1385:], target[1385:])
+    train_dl = DataLoader(train_ds, args.bs, shuffle=True)
+    valid_dl = DataLoader(valid_ds, args.bs)
+
+    net = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10))
+    loss_fn = nn.CrossEntropyLoss()
+    row_loss_fn = nn.CrossEntropyLoss(reduction="none")
+    opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+
+    # the learning rate goes up linearly, batch by batch ...
+    warmup_steps = int(args.warmup_epochs * len(train_dl))
+    warmup = LambdaLR(opt, lambda step: min(1.0, (step + 1) / warmup_steps))
+    # ... and comes down when the validation loss stops improving by at least 80 %
+    plateau = ReduceLROnPlateau(opt, mode="min", factor=0.5, patience=args.patience, threshold=0.8)
+
+    net, opt, train_dl, valid_dl, warmup = accelerator.prepare(net, opt, train_dl, valid_dl, warmup)
+
+    global_step = 0
+    for epoch in range(args.epochs):
+        net.train()
+        for xb, yb in train_dl:
+            loss = loss_fn(net(xb), yb)
+            opt.zero_grad()
+            accelerator.backward(loss)
+            opt.step()
+            if global_step < warmup_steps:
+                warmup.step()
+            global_step += 1
+            loss = accelerator.reduce(loss, reduction="mean")
+            accelerator.print(f"step {global_step}: loss {loss.item():.4f} lr {opt.param_groups[0]['lr']:.5f}")
+
+        net.eval()
+        val_loss = 0.0
+        with torch.no_grad():
+            for xb, yb in valid_dl:
+                val_loss += accelerator.gather_for_metrics(row_loss_fn(net(xb), yb)).sum().item()
+        val_loss /= len(valid_ds)
+
+        plateau.step(val_loss)
+        accelerator.print(f"epoch {epoch}: val loss {val_loss:.5f}, next lr {opt.param_groups[0]['lr']:.5f}")
+
+
+if __name__ == "__main__":
+    main(get_args())

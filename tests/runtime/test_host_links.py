@@ -1,0 +1,144 @@
+"""Messages between processes of one host, past the process group."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain.comm import host_links
+from crosstrain.comm.host_links import SMALL, HostLink
+from crosstrain.comm.torch_backend import TorchComm
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tests.runtime.test_data_streams import Stream, prepare
+from tests.support.ranks import run_ranks
+
+GONE = r"closed by the other process|reset|Broken pipe"
+
+pytestmark = pytest.mark.skipif(not host_links.SUPPORTED, reason="no shared memory without a name here")
+
+
+def _pair(seconds: float = 20) -> tuple[HostLink, HostLink]:
+    ends = socket.socketpair()
+    return HostLink(ends[0], timedelta(seconds=seconds)), HostLink(ends[1], timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1], [SMALL], [SMALL + 1], [5, SMALL * 3, 7, SMALL * 2, SMALL * 9 + 1, 0, 3]]
+)
+def test_messages_arrive_as_they_were(sizes: list[int]) -> None:
+    sender, receiver = _pair()
+    for size in sizes:
+        message = torch.randint(0, 255, (size,), dtype=torch.uint8)
+        out = torch.zeros_like(message)
+        if size:
+            sender.send(message)
+            receiver.receive(out)
+            sender.wait()
+        assert torch.equal(out, message)
+
+
+def test_any_dtype_and_shape() -> None:
+    sender, receiver = _pair()
+    for message in (
+        torch.randn(3, 4),
+        torch.randn(200, 300, dtype=torch.float64),
+        torch.tensor([True, False]),
+    ):
+        out = torch.zeros_like(message)
+        sender.send(message)
+        receiver.receive(out)
+        sender.wait()
+        assert torch.equal(out, message)
+
+
+def test_what_was_received_stays_when_the_next_message_comes() -> None:
+    sender, receiver = _pair()
+    received = []
+    for value in range(3):
+        sender.send(torch.full((SMALL * 2,), value, dtype=torch.uint8))
+        received.append(torch.empty(SMALL * 2, dtype=torch.uint8))
+        receiver.receive(received[-1])
+        sender.wait()
+    assert [int(one.max()) for one in received] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [8, SMALL * 2])
+def test_an_end_that_is_closed_is_an_error_of_the_other(size: int) -> None:
+    sender, receiver = _pair()
+    sender.send(torch.zeros(size, dtype=torch.uint8))
+    receiver.close()
+    with pytest.raises(RuntimeError, match=GONE):
+        sender.wait()
+    with pytest.raises(RuntimeError, match=GONE):
+        sender.send(torch.zeros(size, dtype=torch.uint8))
+    gone, left = _pair()
+    gone.close()
+    with pytest.raises(RuntimeError, match="closed by the other process"):
+        left.receive(torch.zeros(size, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("wait", [HostLink.wait, lambda end: end.receive(torch.zeros(8, dtype=torch.uint8))])
+def test_waiting_ends_with_the_groups_timeout(wait: Callable[[HostLink], object]) -> None:
+    end, _other = _pair(seconds=0.1)
+    with pytest.raises(RuntimeError, match="Timed out"):
+        wait(end)
+
+
+# -- several processes --------------------------------------------------------------------------------
+
+
+def _scattered(far: list[int], folder: str) -> dict[str, Any]:
+    """Messages to every rank; those in `far` are on another host."""
+    tempfile.tempdir = folder
+    comm = TorchComm.start()
+    if comm.rank in far:
+        host_links.SUPPORTED = False
+    out = []
+    for size in (4, SMALL, 10, SMALL * 2):
+        parts: list[Tensor] | None = None
+        if comm.rank == 0:
+            parts = [torch.full((size,), size + rank) for rank in range(comm.world)]
+        out.append(comm.scatter(parts, torch.zeros(size, dtype=torch.int64)).unique().tolist())
+    comm.flush()
+    assert comm._outbox is not None
+    linked = sorted(comm._outbox._links)
+    comm.barrier()
+    comm.close()
+    return {"out": out, "linked": linked, "left": list(Path(folder).iterdir())}
+
+
+@pytest.mark.parametrize("far", [[], [1], [0], [0, 1, 2]])
+def test_each_rank_is_reached_as_it_can_be(far: list[int], tmp_path: Path) -> None:
+    results = run_ranks(_scattered, 3, far, str(tmp_path))
+    for rank, seen in enumerate(results):
+        assert seen["out"] == [[size + rank] for size in (4, SMALL, 10, SMALL * 2)]
+        assert seen["left"] == []
+    near = [rank for rank in (1, 2) if rank not in far] if 0 not in far else []
+    assert results[0]["linked"] == near
+    assert [rank for rank in (1, 2) if results[rank]["linked"] == [0]] == near
+
+
+def test_a_folder_with_too_long_a_name_is_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    one, two = run_ranks(_scattered, 2, [], str(folder))
+    assert one["linked"] == two["linked"] == []
+    assert two["out"] == [[5], [SMALL + 1], [11], [SMALL * 2 + 1]]
+
+
+def _batches(linked: bool) -> list[Any]:
+    host_links.SUPPORTED = linked
+    loader = prepare(DataLoader(Stream(23), batch_size=3), dispatch_batches=True)
+    return [[batch.tolist() for batch in loader] for _ in range(2)]
+
+
+def test_batches_do_not_depend_on_how_they_travel() -> None:
+    assert run_ranks(_batches, 2, True) == run_ranks(_batches, 2, False)

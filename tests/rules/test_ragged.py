@@ -38,6 +38,17 @@ def padding(collate: str = PAD, given: str = "collate", **more: str) -> Slots:
 POSITIVE = [
     converts(
         NUMBERS,
+        "labels beside padded rows, moved in one line",
+        padding(
+            batch="x, y = (t.to(device) for t in (x, y))",
+            after_step="print(len(y))",
+        ),
+        {"batch": "", "after_step": "accelerator.print(len(accelerator.gather_for_metrics(y)))"},
+        at="print(len(y))",
+        findings=SEEN,
+    ),
+    converts(
+        NUMBERS,
         "rows of a padded tensor are counted",
         padding(after_step="print(len(x))"),
         {"after_step": f"accelerator.print(len({HEADS}))"},

@@ -106,6 +106,7 @@ class _Origin:
             return _look_up(self._place_in_batch(target, statement), parts)
         if value is None:
             return {None}
+        value = _moved_together(value) or value
         if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(around.elts):
             return self.padded(value.elts[position], parts, seen)
         return self._part(value, position, parts, seen)
@@ -162,6 +163,17 @@ class _Origin:
         if isinstance(statement, ast.Assign):
             return [statement.value if statement.targets == [definition] else definition]
         return [statement]
+
+
+def _moved_together(value: ast.expr) -> ast.expr | None:
+    """`batch` of `[t.to(device) for t in batch]`"""
+    if not isinstance(value, ast.GeneratorExp | ast.ListComp) or len(value.generators) != 1:
+        return None
+    only, moved = value.generators[0], value.elt
+    if only.ifs or not isinstance(only.target, ast.Name) or not isinstance(moved, ast.Call):
+        return None
+    moves = isinstance(moved.func, ast.Attribute) and moved.func.attr in {"to", "cuda"}
+    return only.iter if moves and _names(moved.func, only.target.id, ast.Load) else None
 
 
 def _look_up(key: Key, parts: list[Parts]) -> set[bool | None]:

@@ -163,8 +163,22 @@ POSITIVE = [
         at="np.save(",
     ),
     converts(
-        FILE,
+        "CT501",
         "a model that saves itself",
+        {
+            "definitions": SAVES_ITSELF.format(save='torch.save(self.state_dict(), "net.pt")'),
+            "model": "model = Net().to(device)",
+            "end": "model.save()",
+        },
+        {
+            "definitions": SAVES_ITSELF.format(save='accelerator.save_model(self, "net.pt")'),
+            "model": "model = Net()",
+        },
+        at="torch.save",
+    ),
+    converts(
+        FILE,
+        "a model that saves itself, where no accelerator comes",
         {
             "definitions": SAVES_ITSELF.format(save='torch.save(self.state_dict(), "net.pt")'),
             "model": "model = Net().to(device)",
@@ -178,6 +192,7 @@ POSITIVE = [
             "model": "model = Net()",
         },
         at="torch.save",
+        main=True,
     ),
 ]
 

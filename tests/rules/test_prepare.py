@@ -511,6 +511,7 @@ NEGATIVE = [
         {"setup": "sizes = []\nfor p in model.parameters():\n    sizes.append(p.numel())"},
     ),
     leaves(RULE, "a registry that nobody asks", {"definitions": REGISTRY}),
+    leaves(RULE, "a function in a registry that nobody asks", {"definitions": REGISTERED_FUNCTION}),
     leaves(
         RULE,
         "a class in a dict that is only counted",

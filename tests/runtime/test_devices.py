@@ -266,9 +266,9 @@ def _dispatches() -> tuple[set[str], list[float]]:
     scatter: Callable[..., Tensor] = comm.scatter
     devices: set[str] = set()
 
-    def watched(tensors: list[Tensor] | None, out: Tensor, src: int = 0) -> Tensor:
+    def watched(tensors: list[Tensor] | None, out: Tensor) -> Tensor:
         devices.update(tensor.device.type for tensor in [*(tensors or []), out])
-        return scatter(tensors, out, src)
+        return scatter(tensors, out)
 
     comm.scatter = watched
     comm.device = torch.device("meta")  # where nothing can be read

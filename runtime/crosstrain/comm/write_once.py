@@ -20,6 +20,7 @@ from crosstrain.utils import checks
 logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(seconds=60)  # then a process that waits says what for
+CONNECT = timedelta(seconds=10)
 _KINDS = (
     OSError,
     ValueError,
@@ -77,12 +78,24 @@ def _wait(comm: Comm, path: str | os.PathLike[str], writer: int, key: str) -> No
         raise _kind(name)(f"process {writer} could not write {os.fspath(path)}: {name}: {text}")
 
 
+def _another_connection(store: Any, limit: timedelta) -> Any:
+    """Whoever waits holds the connection: this one has its own. To connect takes no time-out of the run's: where the
+    process that keeps the store has just ended, torch would go on trying."""
+    store.set_timeout(min(CONNECT, limit))
+    try:
+        patient = store.clone()
+    finally:
+        store.set_timeout(limit)
+    patient.set_timeout(limit)
+    return patient
+
+
 def _answer(path: str | os.PathLike[str], writer: int, key: str) -> list[str] | None:
     """What the writer says when it is done: None, or its error's name and text."""
     store = _store()
     if not store.check([key]):
-        patient = store.clone()  # whoever waits holds the connection: this one has its own
         limit: timedelta = store.timeout
+        patient = _another_connection(store, limit)
         try:
             patient.wait([key], min(PATIENCE, limit))
         except dist.DistStoreError:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from crosstrain.comm.types import HOST
 from crosstrain.utils.nested import map_leaves
 
 _ALIGN = 16
@@ -129,7 +130,7 @@ def _join_bytes(leaves: list[Tensor], head: int) -> Tensor:
     joined = torch.empty(head + sum(map(aligned, lengths)), dtype=torch.uint8)
     at = head
     for leaf, length in zip(leaves, lengths, strict=True):
-        if leaf.device.type == "cpu" and leaf.is_contiguous():
+        if leaf.device.type == HOST.type and leaf.is_contiguous():
             ctypes.memmove(
                 joined.data_ptr() + at, leaf.data_ptr(), length
             )  # a fifth of what views of it take

@@ -1,0 +1,50 @@
+"""Waiting for a file that another process writes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crosstrain.comm import write_once
+
+RUN = timedelta(minutes=30)
+
+
+class Store:
+    """A connection to a store, which remembers how long it may take to open another one."""
+
+    def __init__(self) -> None:
+        self.timeout = RUN
+        self.waited: list[timedelta] = []
+        self.connecting: list[timedelta] = []
+        self.others: list[Store] = []
+
+    def check(self, keys: list[str]) -> bool:
+        return False
+
+    def set_timeout(self, limit: timedelta) -> None:
+        self.timeout = limit
+
+    def clone(self) -> Store:
+        self.connecting.append(self.timeout)
+        self.others.append(Store())
+        return self.others[-1]
+
+    def wait(self, keys: list[str], limit: timedelta) -> None:
+        self.waited.append(limit)
+
+    def get(self, key: str) -> str:
+        return "null"
+
+
+def test_a_store_that_has_just_ended_is_not_tried_for_the_runs_time_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store: Any = Store()
+    monkeypatch.setattr(write_once, "_store", lambda: store)
+    assert write_once._answer(tmp_path / "weights", 0, "key") is None
+    assert store.connecting == [write_once.CONNECT]
+    assert store.timeout == store.others[0].timeout == RUN
+    assert store.others[0].waited == [write_once.PATIENCE]

@@ -40,7 +40,7 @@ from crosstrain.step.replica_consistency import Drift
 from crosstrain.step.scheduler import prepare_scheduler
 from crosstrain.step.unprepared import FirstStep, refuse_plain_backward, watch_steps
 from crosstrain.tracking.members import Trackers, Tracking
-from crosstrain.tracking.trackers import choose
+from crosstrain.tracking.registry import choose
 from crosstrain.utils import checks, operations
 from crosstrain.utils.dataclasses import (
     AutocastKwargs,

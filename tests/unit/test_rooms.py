@@ -42,7 +42,7 @@ RUNTIME = {
     "step": STEP,
     "utils.random": {"comm", "state"},  # seeds, which a checkpoint sets anew
     "checkpoint": {*STEP, "step", "utils.random", "version"},
-    "tracking": {"state", "utils"},
+    "tracking": {"config", "state", "utils"},
     "options": {"config", "comm", "data", "utils"},
     "compat": {*STEP, "step", "options", "compat.not_supported"},
     "utils.memory": {"comm"},

@@ -1,27 +1,46 @@
 """Experiment trackers: what `Accelerator(log_with=...)` knows, and what a tracker of your own derives from.
 
-In: names or objects, and what a script logs. Out: TensorBoard, Weights & Biases and JSON-lines files. `trackers` has
-the kinds; adding one means a class and a line in `LOGGER_TYPE_TO_CLASS`. `members` is the Accelerator's part.
+In: names or objects, and what a script logs. Out: TensorBoard, Weights & Biases, MLflow, Comet, ClearML, Aim, DVCLive,
+Trackio and JSON-lines files. `base` has what all derive from, `trackers` and `libraries` the kinds, `registry` their
+names; adding one means a class and a line in `LOGGER_TYPE_TO_CLASS`, or a script's call of `register_tracker`. `members`
+is the Accelerator's part.
 
-Imports the state and `utils`. Imported by the Accelerator.
+Imports the state, the configuration and `utils`. Imported by the Accelerator.
 """
 
-from crosstrain.tracking.trackers import (
-    LOGGER_TYPE_TO_CLASS,
-    GeneralTracker,
-    JSONLTracker,
-    TensorBoardTracker,
-    WandBTracker,
-    filter_trackers,
-    on_main_process,
+from crosstrain.tracking.base import GeneralTracker, on_main_process
+from crosstrain.tracking.libraries import (
+    AimTracker,
+    ClearMLTracker,
+    CometMLTracker,
+    DVCLiveTracker,
+    MLflowTracker,
+    TrackioTracker,
 )
+from crosstrain.tracking.registry import (
+    LOGGER_TYPE_TO_CLASS,
+    filter_trackers,
+    get_available_trackers,
+    register_tracker,
+    register_tracker_class,
+)
+from crosstrain.tracking.trackers import JSONLTracker, TensorBoardTracker, WandBTracker
 
 __all__ = [
     "LOGGER_TYPE_TO_CLASS",
+    "AimTracker",
+    "ClearMLTracker",
+    "CometMLTracker",
+    "DVCLiveTracker",
     "GeneralTracker",
     "JSONLTracker",
+    "MLflowTracker",
     "TensorBoardTracker",
+    "TrackioTracker",
     "WandBTracker",
     "filter_trackers",
+    "get_available_trackers",
     "on_main_process",
+    "register_tracker",
+    "register_tracker_class",
 ]

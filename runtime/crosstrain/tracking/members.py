@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crosstrain.state import RUN
-from crosstrain.tracking.trackers import LOGGER_TYPE_TO_CLASS, GeneralTracker
+from crosstrain.tracking.base import GeneralTracker
+from crosstrain.tracking.registry import LOGGER_TYPE_TO_CLASS
 from crosstrain.utils.dataclasses import ProjectConfiguration
 
 
@@ -38,10 +39,11 @@ class Trackers:
     def _make(self, one: str | GeneralTracker, name: str, options: dict[str, Any]) -> GeneralTracker | None:
         if isinstance(one, GeneralTracker):
             return one if self._speaks(one) else None
-        kind: Callable[..., GeneralTracker] = LOGGER_TYPE_TO_CLASS[one]
-        if RUN.comm.rank != 0:
+        registered = LOGGER_TYPE_TO_CLASS[one]
+        if not self._speaks(registered):
             return None
-        if not LOGGER_TYPE_TO_CLASS[one].requires_logging_directory:
+        kind: Callable[..., GeneralTracker] = registered
+        if not registered.requires_logging_directory:
             return kind(name, **options)
         folder = options.pop("logging_dir", None) or self._project.logging_dir
         if folder is None:
@@ -50,7 +52,7 @@ class Trackers:
             )
         return kind(name, folder, **options)
 
-    def _speaks(self, tracker: GeneralTracker) -> bool:
+    def _speaks(self, tracker: GeneralTracker | type[GeneralTracker]) -> bool:
         return RUN.comm.rank == 0 or not tracker.main_process_only
 
     def get(self, name: str, unwrap: bool = False) -> Any:

@@ -20,9 +20,15 @@ class LoggerType(Words):
     """Trackers that `Accelerator(log_with=...)` knows by name."""
 
     ALL = "all"
-    TENSORBOARD = "tensorboard"
-    WANDB = "wandb"
+    AIM = "aim"
+    CLEARML = "clearml"
+    COMETML = "comet_ml"
+    DVCLIVE = "dvclive"
     JSONL = "jsonl"
+    MLFLOW = "mlflow"
+    TENSORBOARD = "tensorboard"
+    TRACKIO = "trackio"
+    WANDB = "wandb"
 
 
 class PrecisionType(Words):

@@ -1,0 +1,314 @@
+"""MLflow, Comet, ClearML, Aim, DVCLive and Trackio: each library is imported when its tracker starts.
+
+The options in ``init_kwargs`` go to the call that starts the library's run. Numbers may be tensors; what a library
+cannot hold is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crosstrain.config import parse_flag
+from crosstrain.tracking.base import GeneralTracker, library, numbers, plain
+
+
+class _LibraryTracker(GeneralTracker):
+    """A tracker that holds a library's run."""
+
+    def __init__(self, run_name: str | None = None, **options: Any) -> None:
+        super().__init__()
+        self._run_name = run_name
+        self._options = options
+        self.run: Any = None
+        self._left_out: set[str] = set()
+
+    @property
+    def tracker(self) -> Any:
+        return self.run
+
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers among ``values``; warns once for each key that has none."""
+        found = numbers(values)
+        for key, value in values.items():
+            if key in found or key in self._left_out or isinstance(value, Mapping):
+                continue
+            self._left_out.add(key)
+            warnings.warn(
+                f"{self.name} records numbers: {key!r}, a {type(value).__name__}, is left out", stacklevel=4
+            )
+        return found
+
+
+class MLflowTracker(_LibraryTracker):
+    """An MLflow run in the experiment of the project's name, at the tracking URI that MLflow is set to.
+
+    ``init_kwargs`` may have ``run_id``, ``run_name``, ``tags`` (a dictionary, or its JSON), ``nested_run``,
+    ``description``, and ``logging_dir`` for the artifacts of a new experiment. The variables MLFLOW_EXPERIMENT_NAME,
+    MLFLOW_RUN_ID, MLFLOW_TAGS and MLFLOW_NESTED_RUN have priority.
+    """
+
+    name = "mlflow"
+
+    def __init__(
+        self,
+        experiment_name: str | None = None,
+        logging_dir: str | Path | None = None,
+        run_id: str | None = None,
+        tags: dict[str, Any] | str | None = None,
+        nested_run: bool | str = False,
+        run_name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        super().__init__(run_name, description=description)
+        said = os.environ.get
+        self._experiment = said("MLFLOW_EXPERIMENT_NAME", experiment_name)
+        self._artifacts = None if logging_dir is None else str(logging_dir)
+        self._run_id = said("MLFLOW_RUN_ID", run_id)
+        tags = said("MLFLOW_TAGS", tags)
+        self._tags = json.loads(tags) if isinstance(tags, str) else tags
+        nested = said("MLFLOW_NESTED_RUN", nested_run)
+        self._nested = parse_flag(nested, "MLFLOW_NESTED_RUN") if isinstance(nested, str) else nested
+
+    def start(self) -> None:
+        self._mlflow = mlflow = library("mlflow")
+        experiment = mlflow.get_experiment_by_name(self._experiment)
+        self.run = mlflow.start_run(
+            run_id=self._run_id,
+            experiment_id=self._create_experiment() if experiment is None else experiment.experiment_id,
+            run_name=self._run_name,
+            nested=self._nested,
+            tags=self._tags,
+            **self._options,
+        )
+
+    def _create_experiment(self) -> str:
+        created: str = self._mlflow.create_experiment(
+            self._experiment, artifact_location=self._artifacts, tags=self._tags
+        )
+        return created
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Parameters, as many at a time as MLflow takes; warns of those whose text is too long for it."""
+        limits = library("mlflow.utils.validation")
+        fitting = {}
+        for key, value in values.items():
+            if len(str(value)) <= limits.MAX_PARAM_VAL_LENGTH:
+                fitting[key] = value
+            else:
+                warnings.warn(
+                    f"mlflow takes {limits.MAX_PARAM_VAL_LENGTH} characters a parameter: {key!r} is left out",
+                    stacklevel=4,
+                )
+        items, most = list(fitting.items()), limits.MAX_PARAMS_TAGS_PER_BATCH
+        for first in range(0, len(items), most):
+            self._mlflow.log_params(dict(items[first : first + most]))
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        self._mlflow.log_metrics(self._numbers(values), step=step, **kwargs)
+
+    def log_figure(self, figure: Any, artifact_file: str, **kwargs: Any) -> None:
+        """A matplotlib or plotly figure."""
+        self._mlflow.log_figure(figure, artifact_file, **kwargs)
+
+    def log_artifact(self, local_path: str, artifact_path: str | None = None) -> None:
+        """A file."""
+        self._mlflow.log_artifact(local_path, artifact_path)
+
+    def log_artifacts(self, local_dir: str, artifact_path: str | None = None) -> None:
+        """All files of a directory."""
+        self._mlflow.log_artifacts(local_dir, artifact_path)
+
+    def finish(self) -> None:
+        self._mlflow.end_run()
+
+
+class CometMLTracker(_LibraryTracker):
+    """A Comet experiment in the project of that name; ``init_kwargs`` go to `comet_ml.start`, such as ``online=False``."""
+
+    name = "comet_ml"
+
+    def start(self) -> None:
+        self.run = library("comet_ml").start(project_name=self._run_name, **self._options)
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.run.log_parameters(values)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        if step is not None:
+            self.run.set_step(step)
+        for key, value in values.items():
+            if isinstance(value, Mapping):
+                self.run.log_metrics(numbers(value), step=step, **kwargs)
+            elif isinstance(value, str):
+                self.run.log_other(key, value, **kwargs)
+            else:
+                for name, number in self._numbers({key: value}).items():
+                    self.run.log_metric(name, number, step=step, **kwargs)
+
+    def finish(self) -> None:
+        self.run.end()
+
+
+class ClearMLTracker(_LibraryTracker):
+    """A ClearML task; one that the script has initialised is used, and stays open.
+
+    The project and the task have the project's name, unless ``init_kwargs`` or CLEARML_PROJECT and CLEARML_TASK name
+    them. A key that starts with ``train_``, ``eval_`` or ``test_`` is that series of the rest of the key.
+    """
+
+    name = "clearml"
+
+    def start(self) -> None:
+        task = library("clearml").Task
+        self.run = task.current_task()
+        self._is_own = not self.run
+        if self._is_own:
+            project, name = (
+                os.environ.get(f"CLEARML_{word}", self._run_name) for word in ("PROJECT", "TASK")
+            )
+            self.run = task.init(**{"project_name": project, "task_name": name, **self._options})
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.run.connect_configuration(values)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        report = self.run.get_logger()
+        for key, number in self._numbers(values).items():
+            if step is None:
+                report.report_single_value(name=key, value=number, **kwargs)
+            else:
+                title, series = _title_and_series(key)
+                report.report_scalar(title=title, series=series, value=number, iteration=step, **kwargs)
+
+    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Images, each an array or of PIL."""
+        report = self.run.get_logger()
+        for key, image in values.items():
+            title, series = _title_and_series(key)
+            report.report_image(title=title, series=series, iteration=step, image=image, **kwargs)
+
+    def log_table(
+        self, table_name: str, columns: list[str] | None = None, data: Any = None, dataframe: Any = None,
+        step: int | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """A table from rows or a data frame."""
+        if dataframe is None and data is None:
+            raise ValueError("log_table needs data or a dataframe")
+        table = dataframe if dataframe is not None else [columns, *data] if columns else data
+        title, series = _title_and_series(table_name)
+        self.run.get_logger().report_table(
+            title=title, series=series, table_plot=table, iteration=step, **kwargs
+        )
+
+    def finish(self) -> None:
+        if self._is_own:
+            self.run.close()
+
+
+class AimTracker(_LibraryTracker):
+    """An Aim run of the project's name, in the repository in the logging directory."""
+
+    name = "aim"
+    requires_logging_directory = True
+
+    def __init__(self, run_name: str, logging_dir: str | Path = ".", **options: Any) -> None:
+        super().__init__(run_name, **options)
+        self._repository = str(logging_dir)
+
+    def start(self) -> None:
+        self._aim = library("aim")
+        self.run = self._aim.Run(repo=self._repository, **self._options)
+        self.run.name = self._run_name
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.run["hparams"] = values
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        for key, number in self._numbers(values).items():
+            self.run.track(number, name=key, step=step, **kwargs)
+
+    def log_images(
+        self, values: dict[str, Any], step: int | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Images, or pairs of an image and its caption.
+
+        ``kwargs``: options of aim.Image under "aim_image", of Run.track under "track".
+        """
+        options = kwargs or {}
+        for key, value in values.items():
+            image, caption = value if isinstance(value, tuple) else (value, "")
+            picture = self._aim.Image(image, caption=caption, **options.get("aim_image", {}))
+            self.run.track(picture, name=key, step=step, **options.get("track", {}))
+
+    def finish(self) -> None:
+        self.run.close()
+
+
+class DVCLiveTracker(_LibraryTracker):
+    """A `dvclive.Live`: one given as ``live``, or one made with ``init_kwargs``. The project's name is not used."""
+
+    name = "dvclive"
+
+    def __init__(self, run_name: str | None = None, live: Any = None, **options: Any) -> None:
+        super().__init__(run_name, **options)
+        self.run = live
+
+    def start(self) -> None:
+        if self.run is None:
+            self.run = library("dvclive").Live(**self._options)
+
+    @property
+    def live(self) -> Any:
+        """The Live object."""
+        return self.run
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.run.log_params(values)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Numbers and texts; then the step ends."""
+        if step is not None:
+            self.run.step = step
+        texts = {key: value for key, value in values.items() if isinstance(value, str)}
+        others = {key: value for key, value in values.items() if key not in texts}
+        for key, value in {**self._numbers(others), **texts}.items():
+            self.run.log_metric(key, value, **kwargs)
+        self.run.next_step()
+
+    def finish(self) -> None:
+        self.run.end()
+
+
+class TrackioTracker(_LibraryTracker):
+    """A Trackio run in the project of that name; ``init_kwargs`` go to `trackio.init`."""
+
+    name = "trackio"
+
+    def start(self) -> None:
+        self.run = library("trackio").init(project=self._run_name, **self._options)
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.run.config.update(values)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        self.run.log({key: _loggable(value) for key, value in values.items()}, step=step, **kwargs)
+
+    def finish(self) -> None:
+        self.run.finish()
+
+
+def _loggable(value: Any) -> Any:
+    """Numbers out of tensors, in dictionaries too; what the library has types for stays."""
+    if isinstance(value, Mapping):
+        return {key: _loggable(inner) for key, inner in value.items()}
+    return plain(value) if getattr(value, "ndim", None) == 0 else value
+
+
+def _title_and_series(key: str) -> tuple[str, str]:
+    series, _, rest = key.partition("_")
+    return (rest, series) if rest and series in ("eval", "test", "train") else (key, "train")

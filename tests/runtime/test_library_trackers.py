@@ -1,0 +1,119 @@
+"""MLflow, Comet, ClearML, Aim, DVCLive and Trackio without a network, on two processes: what was written is read back.
+
+A test skips where its library is not installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+
+from tests.support.ranks import run_ranks
+
+CONFIG = {"lr": 0.1, "epochs": 3, "name": "digits"}
+LOSSES = [(0, 1.0), (1, 3.0), (2, 5.0)]  # the sums over the two processes
+
+
+def _train(name: str, folder: str, init: dict[str, Any]) -> str:
+    os.chdir(folder)
+    accelerator = Accelerator(cpu=True, log_with=name, project_dir=folder)
+    accelerator.init_trackers("digits", CONFIG, init_kwargs={name: init})
+    for step in range(3):
+        mine = torch.tensor(float(step + accelerator.process_index))
+        accelerator.log({"loss": accelerator.reduce(mine), "train_lr": 0.1 / (step + 1)}, step=step)
+    run = accelerator.get_tracker(name, unwrap=True)
+    accelerator.end_training()
+    return type(run).__name__
+
+
+def _run(name: str, folder: Path, init: dict[str, Any] | None = None, **env: str) -> None:
+    seen = run_ranks(_train, 2, name, str(folder), init or {}, env=env)
+    assert seen[1] == "GeneralTracker" != seen[0]  # one process writes, the other has a tracker that does nothing
+
+
+def test_mlflow(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    _run("mlflow", tmp_path, {"run_name": "first", "tags": '{"team": "vision"}'}, MLFLOW_TRACKING_URI=uri)
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    assert run.info.run_name == "first"
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["team"] == "vision"
+    assert run.data.params == {key: str(value) for key, value in CONFIG.items()}
+    assert [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, "loss")] == LOSSES
+
+
+def test_comet(tmp_path: Path) -> None:
+    pytest.importorskip("comet_ml")
+    _run("comet_ml", tmp_path, {"online": False}, COMET_OFFLINE_DIRECTORY=str(tmp_path), COMET_API_KEY="none")
+    (archive,) = tmp_path.glob("*.zip")
+    with zipfile.ZipFile(archive) as files:
+        told = [json.loads(line) for line in files.read("messages.json").decode().splitlines()]
+    metrics = [one["payload"]["metric"] for one in told if one["type"] == "metric_msg"]
+    mine = [(one["step"], one["metricValue"]) for one in metrics if one["metricName"] == "loss"]
+    assert mine == LOSSES
+    assert '"digits"' in json.dumps(told)
+
+
+def test_clearml(tmp_path: Path) -> None:
+    pytest.importorskip("clearml")
+    options = {
+        "auto_connect_frameworks": False,
+        "auto_resource_monitoring": False,
+        "auto_connect_arg_parser": False,
+    }
+    _run("clearml", tmp_path, options, CLEARML_OFFLINE_MODE="1", CLEARML_CACHE_DIR=str(tmp_path))
+    (archive,) = tmp_path.rglob("offline-*.zip")
+    with zipfile.ZipFile(archive) as files:
+        task = json.loads(files.read("task.json"))
+        told = [json.loads(line) for line in files.read("metrics.jsonl").decode().splitlines()]
+    assert (task["name"], task["project_name"]) == ("digits", "digits")
+    events = [event for batch in told for event in batch]
+    mine = [(one["iter"], one["value"]) for one in events if one["metric"] == "loss"]
+    assert sorted(mine) == LOSSES
+    assert {(one["metric"], one["variant"]) for one in events} == {("loss", "train"), ("lr", "train")}
+
+
+def test_aim(tmp_path: Path) -> None:
+    aim = pytest.importorskip("aim")
+    _run("aim", tmp_path, {"system_tracking_interval": None, "capture_terminal_logs": False})
+    (run,) = aim.Repo.from_path(str(tmp_path)).iter_runs()
+    assert run.name == "digits"
+    assert run["hparams"] == CONFIG
+    (loss,) = (metric for metric in run.metrics() if metric.name == "loss")
+    steps, (values, *_) = loss.values.sparse_numpy()
+    assert list(zip(steps.tolist(), values.tolist(), strict=True)) == LOSSES
+
+
+def test_dvclive(tmp_path: Path) -> None:
+    pytest.importorskip("dvclive")
+    options = {"dir": "live", "save_dvc_exp": False, "dvcyaml": None, "monitor_system": False}
+    _run("dvclive", tmp_path, options, DVC_NO_ANALYTICS="1")
+    live = tmp_path / "live"
+    rows = (live / "plots" / "metrics" / "loss.tsv").read_text().splitlines()
+    assert [tuple(float(cell) for cell in row.split("\t")) for row in rows[1:]] == LOSSES
+    assert json.loads((live / "metrics.json").read_text())["loss"] == 5.0
+    assert "name: digits" in (live / "params.yaml").read_text()
+
+
+def test_trackio(tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    _run(
+        "trackio", tmp_path, {"name": "first", "embed": False}, TRACKIO_DIR=str(tmp_path), HF_HUB_OFFLINE="1"
+    )
+    with sqlite3.connect(tmp_path / "digits.db") as database:
+        told = database.execute(
+            "select step, metrics from metrics where run_name = 'first' order by step"
+        ).fetchall()
+        ((config,),) = database.execute("select config from configs").fetchall()
+    assert [(step, json.loads(metrics)["loss"]) for step, metrics in told] == LOSSES
+    assert json.loads(config).items() >= CONFIG.items()

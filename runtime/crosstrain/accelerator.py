@@ -34,6 +34,7 @@ from crosstrain.step import prepare_checks
 from crosstrain.step.accumulation import Accumulation, AccumulationMembers
 from crosstrain.step.announcement import announce_setup
 from crosstrain.step.clipping import Clipping, ClippingMembers
+from crosstrain.step.compilation import compile_prepared
 from crosstrain.step.optimizer import Gate, gate_of
 from crosstrain.step.precision import Precision
 from crosstrain.step.replica_consistency import Drift
@@ -245,7 +246,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
                 plain_backward=partial(refuse_plain_backward, self.loss_reduction),
             )
             if self.dynamo_plugin is not None:
-                model.compile(**self.dynamo_plugin.to_kwargs())
+                compile_prepared(model, self.dynamo_plugin)
         if sync is not None and sync not in self._syncs:
             self._syncs.append(sync)
         return model

@@ -210,17 +210,11 @@ def _fsdp_options(env: Mapping[str, str]) -> dict[str, Any]:
 def _dynamo_options(env: Mapping[str, str]) -> dict[str, Any]:
     """The ACCELERATE_DYNAMO_* variables as options of TorchDynamoPlugin."""
     prefix = "ACCELERATE_DYNAMO_"
-    regional = f"{prefix}USE_REGIONAL_COMPILATION"
-    if parse_flag(_said(env, regional), regional):
-        raise NotImplementedError(
-            f"{regional}={env[regional]} asks for what is not part of crosstrain: compile the blocks of the model in "
-            f"the script (block.compile()) before `prepare`, or leave the variable out."
-        )
     options: dict[str, Any] = {"backend": env[f"{prefix}BACKEND"].lower()}
     if mode := _said(env, f"{prefix}MODE"):
         options["mode"] = mode
-    for option in ("fullgraph", "dynamic"):
-        name = f"{prefix}USE_{option.upper()}"
+    for option in ("fullgraph", "dynamic", "use_regional_compilation"):
+        name = f"{prefix}USE_{option.upper().removeprefix('USE_')}"
         if text := _said(env, name):
             options[option] = parse_flag(text, name)
     return options

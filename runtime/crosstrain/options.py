@@ -182,6 +182,8 @@ def _check_one_program(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> No
             "sharding a model over the devices of several hosts",
             "leave the plugin out (every chip holds the whole model), or train on one host",
         )
+    if plugin.is_hybrid:
+        not_ours("hybrid sharding where XLA shards the model", "choose FULL_SHARD")
     for name in ("cpu_offload", "activation_checkpointing", "mixed_precision_policy"):
         if getattr(plugin, name):
             not_ours(f"{name} where XLA shards the model", f"leave {name} out of the FSDP plugin")

@@ -219,7 +219,8 @@ def test_a_collective_save_under_a_guard_is_reported() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sharding_strategy": "HYBRID_SHARD"}, "choose FULL_SHARD or SHARD_GRAD_OP"),
+        ({"sharding_strategy": "NO_SHARD"}, "choose one of FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD"),
+        ({"hybrid_shard_size": 2}, "needs sharding_strategy='HYBRID_SHARD'"),
         ({"state_dict_type": "LOCAL_STATE_DICT"}, "choose SHARDED_STATE_DICT or FULL_STATE_DICT"),
     ],
 )

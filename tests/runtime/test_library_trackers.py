@@ -36,7 +36,9 @@ def _train(name: str, folder: str, init: dict[str, Any]) -> str:
 
 def _run(name: str, folder: Path, init: dict[str, Any] | None = None, **env: str) -> None:
     seen = run_ranks(_train, 2, name, str(folder), init or {}, env=env)
-    assert seen[1] == "GeneralTracker" != seen[0]  # one process writes, the other has a tracker that does nothing
+    assert (
+        seen[1] == "GeneralTracker" != seen[0]
+    )  # one process writes, the other has a tracker that does nothing
 
 
 def test_mlflow(tmp_path: Path) -> None:
@@ -86,7 +88,9 @@ def test_clearml(tmp_path: Path) -> None:
 def test_aim(tmp_path: Path) -> None:
     aim = pytest.importorskip("aim")
     _run("aim", tmp_path, {"system_tracking_interval": None, "capture_terminal_logs": False})
-    (run,) = aim.Repo.from_path(str(tmp_path)).iter_runs()
+    repository = aim.Repo.from_path(str(tmp_path))
+    (run_hash,) = repository.list_all_runs()
+    run = repository.get_run(run_hash)
     assert run.name == "digits"
     assert run["hparams"] == CONFIG
     (loss,) = (metric for metric in run.metrics() if metric.name == "loss")

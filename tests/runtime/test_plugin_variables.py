@@ -143,13 +143,12 @@ def test_the_scripts_own_backend_wins(backend: dict[str, str], monkeypatch: pyte
     assert (plugin.backend if plugin else "no") == backend["dynamo_backend"]
 
 
-def test_compiling_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_compiled_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {
         "ACCELERATE_DYNAMO_BACKEND": "INDUCTOR",
         "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": "true",
     }
-    with pytest.raises(NotImplementedError, match=r"USE_REGIONAL_COMPILATION=true .*block\.compile"):
-        read_launch_config(environment)
+    assert read_launch_config(environment).dynamo == {"backend": "inductor", "use_regional_compilation": True}
     assert read_launch_config(environment | {"ACCELERATE_DYNAMO_BACKEND": "NO"}).dynamo is None
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NO")
     assert Accelerator(cpu=True).dynamo_plugin is None

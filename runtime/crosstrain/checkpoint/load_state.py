@@ -11,6 +11,7 @@ from torch import nn
 
 from crosstrain.checkpoint import background, manifests, state_files
 from crosstrain.checkpoint.manifests import Manifest
+from crosstrain.checkpoint.state_files import SAFE, Reading
 from crosstrain.checkpoint.training import Position, Training, mains_choice, numbered, single_states, together
 from crosstrain.checkpoint.weights import load_into, load_weights
 from crosstrain.step import model as models
@@ -22,7 +23,7 @@ def load_state(
     training: Training,
     input_dir: str | Path | None = None,
     strict: bool = True,
-    allow_pickle: bool = False,
+    reading: Reading = SAFE,
 ) -> None:
     """See `Accelerator.load_state`."""
     background.finish(training._comm)
@@ -36,8 +37,8 @@ def load_state(
     for name, suffix, objects in single_states(training):
         for index, obj in enumerate(objects):
             path = source / numbered(name, index, suffix)
-            _load_part(training, obj, path, required=name == "optimizer", allow_pickle=allow_pickle)
-    _load_custom(training, source, allow_pickle)
+            _load_part(training, obj, path, required=name == "optimizer", reading=reading)
+    _load_custom(training, source, reading)
     _continue(training, source, manifest)
     if training._comm.rank == 0:
         announce_resume(training._dataloaders)
@@ -84,16 +85,16 @@ def _check_source(source: Path) -> None:
     manifests.verify(source)
 
 
-def _load_part(training: Training, obj: Any, path: Path, required: bool, allow_pickle: bool) -> None:
+def _load_part(training: Training, obj: Any, path: Path, required: bool, reading: Reading) -> None:
     if path.is_file():
-        obj.load_state_dict(state_files.load(path, allow_pickle))
+        obj.load_state_dict(state_files.load(path, reading))
     elif required:
         raise FileNotFoundError(f"{path} is missing: the checkpoint was saved with fewer objects prepared")
     else:
         warnings.warn(f"{path.name} is not in the checkpoint: {_describe(obj)} starts anew", stacklevel=4)
 
 
-def _load_custom(training: Training, source: Path, allow_pickle: bool) -> None:
+def _load_custom(training: Training, source: Path, reading: Reading) -> None:
     there = len(list(source.glob("custom_checkpoint_*.pkl")))
     if there != len(training._custom_objects):
         raise RuntimeError(
@@ -101,7 +102,7 @@ def _load_custom(training: Training, source: Path, allow_pickle: bool) -> None:
             f"register the same objects, in the same order, before load_state"
         )
     for index, obj in enumerate(training._custom_objects):
-        obj.load_state_dict(state_files.load(source / f"custom_checkpoint_{index}.pkl", allow_pickle))
+        obj.load_state_dict(state_files.load(source / f"custom_checkpoint_{index}.pkl", reading))
 
 
 def _continue(training: Training, source: Path, manifest: Manifest | None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from crosstrain.checkpoint import load_state, save_state
+from crosstrain.checkpoint.state_files import Reading
 from crosstrain.checkpoint.training import LoadHook, SaveHook, Training
 
 
@@ -69,7 +71,13 @@ class Checkpoints:
         return save_state.save_state(self, output_dir, safe_serialization, blocking)
 
     def load_state(
-        self: Training, input_dir: str | Path | None = None, strict: bool = True, allow_pickle: bool = False
+        self: Training,
+        input_dir: str | Path | None = None,
+        load_kwargs: Mapping[str, Any] | None = None,
+        *,
+        strict: bool = True,
+        allow_pickle: bool = False,
+        map_location: Any = None,
     ) -> None:
         """Continue what `save_state` (or accelerate) saved: next batches, random numbers, rates and weights are
         those of the training that was not interrupted, with the same number of processes.
@@ -84,5 +92,13 @@ class Checkpoints:
 
         Nothing in the files is run, unless ``allow_pickle`` says that whoever wrote them is trusted: then states
         of registered objects may hold any object.
+
+        ``load_kwargs`` are options of torch.load for the states of optimizers, schedulers, loaders and registered
+        objects, such as ``mmap=True``; ``weights_only=False`` is ``allow_pickle=True``. ``map_location`` and
+        ``load_kwargs["map_location"]`` say where states are read to, before each object takes them where it is.
         """
-        load_state.load_state(self, input_dir, strict, allow_pickle)
+        options = dict(load_kwargs or {})
+        if map_location is not None:
+            options.setdefault("map_location", self.device if map_location == "on_device" else map_location)
+        allow_pickle = allow_pickle or options.pop("weights_only", True) is False
+        load_state.load_state(self, input_dir, strict, Reading(allow_pickle, options))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import IO, Any, NamedTuple
 
 import torch
 
@@ -49,15 +51,23 @@ class _InPieces:
         self._file.flush()
 
 
-def load(path: Path, allow_pickle: bool = False) -> Any:
-    """Read tensors and plain values; ValueError for anything that would have to be unpickled.
+class Reading(NamedTuple):
+    """How states are read. ``allow_pickle``: run whatever code a file names. ``options``: torch.load's."""
 
-    ``allow_pickle``: read that too, which runs whatever code the file names.
-    """
-    if allow_pickle:
-        return torch.load(path, map_location=HOST, weights_only=False)
+    allow_pickle: bool = False
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+SAFE = Reading()
+
+
+def load(path: Path, reading: Reading = SAFE) -> Any:
+    """Read tensors and plain values; ValueError for anything that would have to be unpickled, unless it is allowed."""
+    options = {"map_location": HOST, **reading.options}
+    if reading.allow_pickle:
+        return torch.load(path, weights_only=False, **options)
     try:
-        return torch.load(path, map_location=HOST, weights_only=True)
+        return torch.load(path, weights_only=True, **options)
     except Exception as error:
         if "weights_only" not in str(error) and "WeightsUnpickler" not in str(error):
             raise

@@ -1,4 +1,4 @@
-"""The mesh of all processes, over which models are sharded."""
+"""The meshes of all processes, over which models are sharded."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from crosstrain.comm.protocol import Comm
 
-_MESHES: dict[tuple[str, int], DeviceMesh] = {}
+_MESHES: dict[tuple[str, int, int], DeviceMesh] = {}
 
 
-def device_mesh(comm: Comm) -> DeviceMesh:
-    """All processes in one dimension."""
-    key = (comm.device.type, comm.world)
+def device_mesh(comm: Comm, copy_size: int | None = None) -> DeviceMesh:
+    """All processes in one dimension, or in two: groups of ``copy_size`` neighbours share one copy of the model."""
+    size = comm.world if copy_size is None else copy_size
+    if comm.world % size:
+        raise ValueError(
+            f"{comm.world} processes cannot form groups of {size}: hybrid sharding keeps a copy of the model in each "
+            f"group, so start a multiple of {size} processes, as many on every machine, or choose FULL_SHARD."
+        )
+    key = (comm.device.type, comm.world, size)
     if key not in _MESHES:
-        _MESHES[key] = init_device_mesh(comm.device.type, (comm.world,), mesh_dim_names=("shard",))
+        shape, names = (comm.world // size, size), ("replicate", "shard")
+        dims = 1 if size == comm.world else 2
+        _MESHES[key] = init_device_mesh(comm.device.type, shape[-dims:], mesh_dim_names=names[-dims:])
     return _MESHES[key]

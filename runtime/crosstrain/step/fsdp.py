@@ -113,7 +113,7 @@ def shard(
     At most one unit is whole on the device at any time: see `fsdp_weights`.
     """
     before = dict(model.named_parameters(remove_duplicate=False))
-    mesh = device_mesh(comm)
+    mesh = device_mesh(comm, copy_size(plugin, comm))
     inner, outer = _policies(plugin, precision)
     options: dict[str, Any] = {
         "mesh": mesh,
@@ -143,6 +143,24 @@ def shard(
         if old is not after[name]:
             _REPLACED[old] = after[name]
     return ShardedSync(cast("FSDPModule", model), comm)
+
+
+def copy_size(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> int | None:
+    """The processes that share one copy of the model: by default those of a machine; None: all of them.
+
+    ValueError where the machines have different numbers of processes (collective).
+    """
+    if not plugin.is_hybrid:
+        return None
+    if plugin.hybrid_shard_size is not None:
+        return plugin.hybrid_shard_size
+    sizes = sorted(set(comm.all_gather_object(comm.local_world)))
+    if len(sizes) > 1:
+        raise ValueError(
+            f"hybrid sharding keeps a copy of the model on every machine, and the machines have "
+            f"{' and '.join(map(str, sizes))} processes: start as many on each, or set hybrid_shard_size."
+        )
+    return int(sizes[0])
 
 
 def _sharded_by(module: nn.Module) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from crosstrain.compat.lazy import homes, resolver
 if TYPE_CHECKING:
     from crosstrain.comm.frames import DistributedOperationException
     from crosstrain.comm.types import DistributedType
+    from crosstrain.step.compilation import compile_regions, has_compiled_regions
     from crosstrain.utils.dataclasses import (
         AutocastKwargs,
         DataLoaderConfiguration,
@@ -56,7 +57,13 @@ if TYPE_CHECKING:
         release_memory,
         should_reduce_batch_size,
     )
-    from crosstrain.utils.modeling import load_checkpoint_in_model
+    from crosstrain.utils.modeling import (
+        find_tied_parameters,
+        is_peft_model,
+        load_checkpoint_in_model,
+        retie_parameters,
+        set_module_tensor_to_device,
+    )
     from crosstrain.utils.nested import (
         concatenate,
         convert_to_fp32,
@@ -116,6 +123,7 @@ __all__ = [
     "clear_device_cache",
     "clear_environment",
     "compare_versions",
+    "compile_regions",
     "concatenate",
     "convert_bytes",
     "convert_to_fp32",
@@ -124,13 +132,16 @@ __all__ = [
     "find_batch_size",
     "find_device",
     "find_executable_batch_size",
+    "find_tied_parameters",
     "gather",
     "gather_object",
     "get_int_from_env",
+    "has_compiled_regions",
     "is_bf16_available",
     "is_compiled_module",
     "is_fp8_available",
     "is_fp16_available",
+    "is_peft_model",
     "is_torch_version",
     "is_weights_only_available",
     "load",
@@ -146,8 +157,10 @@ __all__ = [
     "recursively_apply",
     "reduce",
     "release_memory",
+    "retie_parameters",
     "save",
     "send_to_device",
+    "set_module_tensor_to_device",
     "set_seed",
     "should_reduce_batch_size",
     "slice_tensors",
@@ -164,6 +177,7 @@ __getattr__ = resolver(
         {
             "comm.frames": "DistributedOperationException",
             "comm.types": "DistributedType",
+            "step.compilation": "compile_regions has_compiled_regions",
             "utils.memory": "clear_device_cache find_executable_batch_size release_memory should_reduce_batch_size",
             "utils.operations": """broadcast broadcast_object_list concatenate convert_to_fp32 copy_tensor_to_devices
                 find_batch_size find_device gather gather_object pad_across_processes recursively_apply
@@ -177,7 +191,8 @@ __getattr__ = resolver(
             "utils.environment": """clear_environment get_int_from_env parse_choice_from_env parse_flag_from_env
                 patch_environment str_to_bool""",
             "utils.imports": "is_bf16_available is_fp16_available is_fp8_available is_weights_only_available",
-            "utils.modeling": "load_checkpoint_in_model",
+            "utils.modeling": """find_tied_parameters is_peft_model load_checkpoint_in_model retie_parameters
+                set_module_tensor_to_device""",
             "utils.other": """compare_versions convert_bytes extract_model_from_parallel is_compiled_module
                 is_torch_version load merge_dicts model_has_dtensor recursive_getattr save
                 wait_for_everyone""",

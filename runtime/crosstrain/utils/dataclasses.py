@@ -202,7 +202,11 @@ class ProjectConfiguration:
 
 @dataclass
 class TorchDynamoPlugin(KwargsHandler):
-    """torch.compile's options for prepared models; ``backend`` None or "no" compiles nothing."""
+    """torch.compile's options for prepared models; ``backend`` None or "no" compiles nothing.
+
+    ``use_regional_compilation``: compile the repeated blocks of a model (the modules of one class in a ModuleList) one by
+    one, and what is beside them. Blocks of one class share the compiled code, so the first step begins much sooner.
+    """
 
     backend: str | None = None
     mode: str | None = None
@@ -210,6 +214,13 @@ class TorchDynamoPlugin(KwargsHandler):
     dynamic: bool | None = None
     options: dict[str, Any] | None = None
     disable: bool = False
+    use_regional_compilation: bool = False
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """What torch.compile takes."""
+        options = super().to_kwargs()
+        options.pop("use_regional_compilation", None)
+        return options
 
 
 def flag(value: str | bool) -> bool:
@@ -238,8 +249,10 @@ class FullyShardedDataParallelPlugin(KwargsHandler):
     on the main process only (``cpu_ram_efficient_loading`` has transformers load it so); the main process's weights are
     sent to the others, unless ``sync_module_states`` is False.
 
-    ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. The remaining options are
-    Accelerate's and have no meaning in FSDP2; they are accepted.
+    ``sharding_strategy`` FULL_SHARD and SHARD_GRAD_OP set ``reshard_after_forward``. HYBRID_SHARD and
+    HYBRID_SHARD_ZERO2 do so too, and shard within groups of processes that each hold a copy of the model: gradients are
+    averaged between the groups. A group has the processes of a machine, or ``hybrid_shard_size`` neighbouring ones.
+    The remaining options are Accelerate's and have no meaning in FSDP2; they are accepted.
     """
 
     fsdp_version: int = 2
@@ -261,17 +274,36 @@ class FullyShardedDataParallelPlugin(KwargsHandler):
     sync_module_states: bool | None = None
     cpu_ram_efficient_loading: bool | None = None
     param_init_fn: Any = None
+    hybrid_shard_size: int | None = None
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether groups of processes hold a copy of the model each."""
+        return self.sharding_strategy is not None and "HYBRID" in self.sharding_strategy
+
+    def _set_strategy(self, strategy: object) -> None:
+        reshards = {
+            "FULL_SHARD": True,
+            "SHARD_GRAD_OP": False,
+            "HYBRID_SHARD": True,
+            "HYBRID_SHARD_ZERO2": False,
+        }
+        name = str(strategy).rpartition(".")[2].upper().removeprefix("_")  # torch has a _HYBRID_SHARD_ZERO2
+        if name not in reshards:
+            raise ValueError(
+                f"sharding_strategy={name!r} is not part of FSDP2; choose one of {', '.join(reshards)}, or leave the "
+                f"plugin out to train without sharding"
+            )
+        self.sharding_strategy, self.reshard_after_forward = name, reshards[name]
 
     def __post_init__(self) -> None:
-        strategies = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
         if self.sharding_strategy is not None:
-            name = str(self.sharding_strategy).rpartition(".")[2].upper()
-            if name not in strategies:
-                raise ValueError(
-                    f"sharding_strategy={name!r} is not part of FSDP2; choose FULL_SHARD or SHARD_GRAD_OP, or "
-                    f"leave the plugin out to train without sharding"
-                )
-            self.reshard_after_forward = strategies[name]
+            self._set_strategy(self.sharding_strategy)
+        if self.hybrid_shard_size is not None and (self.hybrid_shard_size < 1 or not self.is_hybrid):
+            raise ValueError(
+                f"hybrid_shard_size={self.hybrid_shard_size} must be 1 or more, and needs "
+                f"sharding_strategy='HYBRID_SHARD'"
+            )
         if isinstance(self.reshard_after_forward, str):
             self.reshard_after_forward = parse_flag(self.reshard_after_forward, "reshard_after_forward")
         self.state_dict_type = str(self.state_dict_type).rpartition(".")[2].upper()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -43,7 +45,7 @@ def load_checkpoint_in_model(
             refuse(f"load_checkpoint_in_model({name}=...)", _BIG)
     target = unwrap(model, keep_torch_compile=False)
     if dtype is not None:
-        target.to(getattr(torch, dtype.removeprefix("torch.")) if isinstance(dtype, str) else dtype)
+        target.to(_dtype_named(dtype))
     if device_map is None:
         load_into(target, Path(checkpoint), strict)
     else:
@@ -110,3 +112,76 @@ def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def find_tied_parameters(model: nn.Module, **kwargs: Any) -> list[list[str]]:
+    """The names of each parameter that has several: ``[["embedding.weight", "head.weight"]]``."""
+    groups: dict[int, list[str]] = {}
+    for name, param in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(param), []).append(name)
+    return [sorted(names) for names in groups.values() if len(names) > 1]
+
+
+def retie_parameters(model: nn.Module, tied_params: list[list[str]]) -> None:
+    """Tie parameters again, as `find_tied_parameters` named them; one that has memory is taken for all."""
+    for names in tied_params:
+        tensors = [operator.attrgetter(name)(model) for name in names]
+        kept = next((tensor for tensor in tensors if not tensor.is_meta), None)
+        if kept is not None:
+            for name in names:
+                _put(model, name, kept)
+
+
+def is_peft_model(model: nn.Module) -> bool:
+    """Whether the model, without what `prepare` or torch wrapped around it, is one of PEFT's."""
+    peft = sys.modules.get("peft")  # a model of PEFT's cannot be there without it
+    return peft is not None and isinstance(unwrap(model, keep_torch_compile=False), peft.PeftModel)
+
+
+def set_module_tensor_to_device(
+    module: nn.Module,
+    tensor_name: str,
+    device: int | str | torch.device,
+    value: Tensor | None = None,
+    dtype: torch.dtype | str | None = None,
+    **options: Any,
+) -> None:
+    """Put a parameter or buffer of the module on a device, with ``value`` in it where one is given.
+
+    A parameter that has memory stays the same object. ``dtype``: of the tensor from now on, unless ``value`` holds whole
+    numbers; by default it keeps its own. Raises ValueError for an unknown name, a value of another shape, and a tensor
+    without memory that gets no value.
+    """
+    if options.get("fp16_statistics") is not None or options.get("tied_params_map"):
+        refuse("set_module_tensor_to_device(fp16_statistics=..., tied_params_map=...)", _BIG)
+    old = _tensors(module).get(tensor_name)
+    if old is None:
+        raise ValueError(f"{type(module).__name__} has no parameter or buffer {tensor_name!r}")
+    target = torch.device(device)
+    if value is None and old.is_meta and target.type != "meta":
+        raise ValueError(f"{tensor_name} is on the meta device: a value is needed to put it on {target}")
+    if value is not None and value.shape != old.shape:
+        raise ValueError(
+            f"{tensor_name} has the shape {tuple(old.shape)}, and the value {tuple(value.shape)}: they must be the same"
+        )
+    new = (old if value is None else value).detach()
+    new = new.to(target, _dtype_for(new, old, dtype))
+    if not isinstance(old, nn.Parameter):
+        _put(module, tensor_name, new)
+    elif old.is_meta or new.is_meta:
+        _put(module, tensor_name, nn.Parameter(new, old.requires_grad))
+    else:
+        old.data = new
+
+
+def _dtype_for(new: Tensor, old: Tensor, dtype: torch.dtype | str | None) -> torch.dtype:
+    if dtype is None:
+        return old.dtype
+    if not (new.is_floating_point() or new.is_complex()):
+        return new.dtype
+    return _dtype_named(dtype)
+
+
+def _dtype_named(dtype: torch.dtype | str) -> torch.dtype:
+    named: torch.dtype = getattr(torch, dtype.removeprefix("torch.")) if isinstance(dtype, str) else dtype
+    return named

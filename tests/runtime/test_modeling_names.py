@@ -1,0 +1,187 @@
+"""Helpers for models under Accelerate's names, compared with Accelerate's own where that is installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator, utils
+from crosstrain.utils import TorchDynamoPlugin
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+
+class Net(nn.Module):
+    """Repeated blocks beside other layers; the first and the last layer share a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(4, 4)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3))
+        self.outside = nn.Linear(4, 4)
+        self.outside.weight = self.inside.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inside(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.outside(x)
+
+
+def _accelerates() -> Any:
+    return pytest.importorskip("accelerate.utils")
+
+
+@pytest.fixture(params=["crosstrain", "accelerate"])
+def library(request: pytest.FixtureRequest) -> Iterator[Any]:
+    yield utils if request.param == "crosstrain" else _accelerates()
+
+
+def test_tied_parameters_are_found_and_tied_again(library: Any) -> None:
+    net = Net()
+    tied = library.find_tied_parameters(net)
+    assert tied == [["inside.weight", "outside.weight"]]
+    assert library.find_tied_parameters(nn.Linear(1, 1)) == []
+    net.outside.weight = nn.Parameter(net.inside.weight.detach().to("meta"))
+    library.retie_parameters(net, tied)
+    assert net.outside.weight is net.inside.weight
+
+
+def test_a_tensor_of_a_module_gets_a_value(library: Any) -> None:
+    put = library.set_module_tensor_to_device
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    put(net, "0.weight", "cpu", value=torch.ones(2, 2, dtype=torch.float64))
+    assert torch.equal(net[0].weight, torch.ones(2, 2))  # its own dtype
+    assert isinstance(net[0].weight, nn.Parameter)
+    assert net[0].weight.requires_grad
+    put(net, "0.weight", "cpu", value=torch.zeros(2, 2), dtype=torch.bfloat16)
+    assert net[0].weight.dtype == torch.bfloat16
+    put(net, "1.num_batches_tracked", "cpu", value=torch.tensor(3), dtype=torch.float16)
+    assert net[1].num_batches_tracked.dtype == torch.int64
+    put(net, "0.weight", "meta")
+    assert net[0].weight.is_meta
+    for name, options in {"0.bias": {}, "0.weigh": {}, "1.weight": {"value": torch.ones(3)}}.items():
+        with pytest.raises(ValueError, match=name.partition(".")[2] if not options else "shape"):
+            put(net, name, "cpu", **options)
+
+
+def test_a_parameter_that_has_memory_stays_the_optimizers() -> None:
+    net = nn.Linear(2, 2)
+    weight = net.weight
+    utils.set_module_tensor_to_device(net, "weight", "cpu", value=torch.ones(2, 2))
+    assert net.weight is weight
+    assert torch.equal(weight, torch.ones(2, 2))
+
+
+def test_a_model_of_pefts_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not utils.is_peft_model(Net())
+    fake: Any = ModuleType("peft")
+    fake.PeftModel = Net
+    monkeypatch.setitem(sys.modules, "peft", fake)
+    accelerator = Accelerator(cpu=True)
+    assert utils.is_peft_model(accelerator.prepare(Net()))
+    assert not utils.is_peft_model(nn.Linear(1, 1))
+
+
+def test_repeated_blocks_are_compiled_one_by_one(library: Any) -> None:
+    net, x = Net(), torch.randn(2, 4)
+    expected = net(x)
+    compiled = library.compile_regions(net, backend="eager")
+    assert torch.equal(compiled(x), expected)
+    assert library.has_compiled_regions(compiled) or library is not utils
+    assert not utils.has_compiled_regions(Net())
+
+
+@pytest.mark.parametrize("regional", [True, False])
+def test_the_plugin_says_what_is_compiled(regional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: compiled.append(self))
+    plugin = TorchDynamoPlugin(backend="eager", use_regional_compilation=regional)
+    net = Net()
+    Accelerator(cpu=True, dynamo_plugin=plugin).prepare(net)
+    assert compiled == ([net.inside, *net.blocks, net.outside] if regional else [net])
+
+
+def test_a_model_compiled_by_blocks_trains_and_is_saved_under_its_own_names(tmp_path: Path) -> None:
+    plugin = TorchDynamoPlugin(backend="aot_eager", use_regional_compilation=True)
+    accelerator = Accelerator(cpu=True, dynamo_plugin=plugin)
+    torch.manual_seed(0)
+    plain, net = Net(), Net()
+    net.load_state_dict(plain.state_dict())
+    net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    accelerator.backward(net(torch.ones(2, 4)).sum())
+    optimizer.step()
+    other = torch.optim.SGD(plain.parameters(), lr=0.1)
+    plain(torch.ones(2, 4)).sum().backward()
+    other.step()
+    accelerator.save_state(tmp_path / "state")
+    assert list(accelerator.get_state_dict(net)) == list(plain.state_dict())
+    assert all(torch.allclose(a, b) for a, b in zip(net.parameters(), plain.parameters(), strict=True))
+
+
+class Pickled:
+    """A registered object whose state is an object of its own."""
+
+    def __init__(self) -> None:
+        self.kept: Any = Path("a")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"path": self.kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.kept = state["path"]
+
+
+def test_load_kwargs_reach_torch_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = Accelerator(cpu=True)
+    net = nn.Linear(2, 2)
+    accelerator.prepare(net, torch.optim.AdamW(net.parameters()))
+    held = Pickled()
+    accelerator.register_for_checkpointing(held)
+    accelerator.save_state(tmp_path / "state")
+    held.kept = None
+    with pytest.raises(ValueError, match="allow_pickle=True"):
+        accelerator.load_state(tmp_path / "state")
+    seen: list[dict[str, Any]] = []
+    real = torch.load
+    monkeypatch.setattr(torch, "load", lambda f, **options: seen.append(options) or real(f, **options))
+    accelerator.load_state(tmp_path / "state", {"weights_only": False, "mmap": True}, map_location="cpu")
+    assert held.kept == Path("a")
+    states = [options for options in seen if "mmap" in options]
+    assert len(states) >= 2  # the optimizer's and the registered object's
+    assert all(one == {"weights_only": False, "mmap": True, "map_location": "cpu"} for one in states)
+
+
+@pytest.mark.parametrize("name", ["crosstrain", "accelerate"])
+def test_a_stateful_loader_goes_on_where_the_checkpoint_was_saved(name: str, tmp_path: Path) -> None:
+    """The loop skips nothing by hand, as Accelerate's users write it with use_stateful_dataloader."""
+    package = pytest.importorskip(name)
+    if name == "accelerate":
+        pytest.importorskip("torchdata.stateful_dataloader")
+
+    def fresh() -> tuple[Any, Any]:
+        config = importlib.import_module(f"{name}.utils").DataLoaderConfiguration(
+            use_stateful_dataloader=True
+        )
+        accelerator = package.Accelerator(cpu=True, dataloader_config=config)
+        return accelerator, accelerator.prepare(DataLoader(range(10), batch_size=2))  # type: ignore[arg-type]
+
+    accelerator, loader = fresh()
+    seen = []
+    for index, batch in enumerate(loader):
+        seen.append(batch.tolist())
+        if index == 1:
+            accelerator.save_state(str(tmp_path / "state"))
+            break
+    accelerator, loader = fresh()
+    accelerator.load_state(str(tmp_path / "state"))
+    seen += [batch.tolist() for batch in loader]
+    assert seen == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert len(list(loader)) == 5  # a whole epoch again

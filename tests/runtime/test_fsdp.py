@@ -152,6 +152,79 @@ def test_a_sharded_training_continues_with_any_number_of_processes(kind: str, tm
     _same(expected, run_ranks(_train, 4, options, 0, "", where)[0]["state"])
 
 
+HYBRID = {"sharding_strategy": "HYBRID_SHARD", "hybrid_shard_size": 2}
+
+
+@pytest.mark.parametrize("kind", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
+def test_hybrid_sharding_equals_one_process_and_continues_elsewhere(kind: str, tmp_path: Path) -> None:
+    where = str(tmp_path / "state")
+    (alone,) = run_ranks(_train, 1, {})
+    for rank in run_ranks(_train, 4, HYBRID | {"state_dict_type": kind}, 0, where):
+        _same(alone["state"], rank["state"] or alone["state"])
+        assert rank["norms"] == pytest.approx(alone["norms"], rel=1e-4)
+    expected = run_ranks(_train, 2, {"state_dict_type": kind}, 0, "", where)[0]["state"]
+    _same(expected, run_ranks(_train, 4, HYBRID | {"state_dict_type": kind}, 0, "", where)[0]["state"])
+
+
+def _hybrid_parts() -> tuple[list[int], str, tuple[int, ...], int, int]:
+    accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(**HYBRID))
+    model = accelerator.prepare(nn.Linear(3, 8, bias=False))
+    mesh = model.weight.device_mesh
+    rows = model.weight.to_local().shape[0]
+    return (
+        mesh.mesh.flatten().tolist(),
+        ",".join(mesh.mesh_dim_names),
+        tuple(mesh.shape),
+        rows,
+        accelerator.data_parallel_shard_rank,
+    )
+
+
+def test_hybrid_sharding_keeps_a_copy_in_every_group() -> None:
+    for rank, parts in enumerate(run_ranks(_hybrid_parts, 4)):
+        assert parts == ([0, 1, 2, 3], "replicate,shard", (2, 2), 4, rank % 2)
+
+
+class Machines:
+    """The processes of several machines."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.local_world, self.world = sizes[0], sum(sizes)
+        self._sizes = [size for size in sizes for _ in range(size)]
+        self.device = torch.device("cpu")
+
+    def all_gather_object(self, obj: object) -> list[int]:
+        return self._sizes
+
+
+def test_a_copy_is_on_each_machine_unless_the_script_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from crosstrain.comm.device_mesh import device_mesh
+    from crosstrain.step import fsdp
+
+    def size(plugin: FullyShardedDataParallelPlugin, machines: Any) -> int | None:
+        fsdp.check_machines(plugin, machines)
+        sizes: list[int | None] = []
+        monkeypatch.setattr(fsdp, "device_mesh", lambda comm, size=None: sizes.append(size))
+        fsdp.mesh_of(plugin, machines)
+        return sizes[0]
+
+    machines: Any = Machines(4, 4)
+    hybrid = FullyShardedDataParallelPlugin(sharding_strategy="HYBRID_SHARD")
+    assert hybrid.reshard_after_forward is True
+    assert size(hybrid, machines) == 4
+    assert size(FullyShardedDataParallelPlugin(**HYBRID), machines) == 2
+    assert size(FullyShardedDataParallelPlugin(), machines) is None
+    strategy = torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2
+    assert FullyShardedDataParallelPlugin(sharding_strategy=strategy).reshard_after_forward is False
+    uneven: Any = Machines(4, 2)
+    with pytest.raises(ValueError, match="the machines have 2 and 4 processes"):
+        size(hybrid, uneven)
+    with pytest.raises(ValueError, match="8 processes cannot form groups of 3"):
+        device_mesh(machines, 3)
+
+
 def _half(name: str) -> list[Any]:
     accelerator = Accelerator(cpu=True, mixed_precision=name, fsdp_plugin=_plugin({}))
     model = Stack()

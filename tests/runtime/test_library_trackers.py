@@ -35,7 +35,7 @@ def _train(name: str, folder: str, init: dict[str, Any]) -> str:
 
 
 def _run(name: str, folder: Path, init: dict[str, Any] | None = None, **env: str) -> None:
-    seen = run_ranks(_train, 2, name, str(folder), init or {}, env=env)
+    seen = run_ranks(_train, 2, name, str(folder), init or {}, env=env, forks=True)  # git, pip
     assert (
         seen[1] == "GeneralTracker" != seen[0]
     )  # one process writes, the other has a tracker that does nothing

@@ -124,9 +124,10 @@ class Extras:
         """The mesh that models are sharded over; None without sharding."""
         if not RUN.sharded:
             return None
-        from crosstrain.comm.device_mesh import device_mesh
+        from crosstrain.step.fsdp import mesh_of
 
-        return device_mesh(self._comm)
+        plugin = self.fsdp_plugin or RUN.fsdp_plugin
+        return mesh_of(plugin, self._comm) if plugin is not None else None
 
     @property
     def parallelism_config(self) -> None:
@@ -142,7 +143,13 @@ class Extras:
 
     @property
     def data_parallel_shard_rank(self) -> int:
-        return self._comm.rank if self.is_fsdp2 else 0
+        return int(self.torch_device_mesh["shard"].get_local_rank()) if self.is_fsdp2 else 0
+
+    @property
+    def data_parallel_replicate_rank(self) -> int:
+        """Which copy of a sharded model this process has a part of."""
+        hybrid = self.is_fsdp2 and "replicate" in self.torch_device_mesh.mesh_dim_names
+        return int(self.torch_device_mesh["replicate"].get_local_rank()) if hybrid else 0
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickled Accelerator keeps its options; what was prepared stays behind."""

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as dcp_state
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -113,7 +114,8 @@ def shard(
     At most one unit is whole on the device at any time: see `fsdp_weights`.
     """
     before = dict(model.named_parameters(remove_duplicate=False))
-    mesh = device_mesh(comm, copy_size(plugin, comm))
+    check_machines(plugin, comm)
+    mesh = mesh_of(plugin, comm)
     inner, outer = _policies(plugin, precision)
     options: dict[str, Any] = {
         "mesh": mesh,
@@ -145,22 +147,23 @@ def shard(
     return ShardedSync(cast("FSDPModule", model), comm)
 
 
-def copy_size(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> int | None:
-    """The processes that share one copy of the model: by default those of a machine; None: all of them.
-
-    ValueError where the machines have different numbers of processes (collective).
-    """
+def mesh_of(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> DeviceMesh:
+    """The mesh that the plugin's models are sharded over."""
     if not plugin.is_hybrid:
-        return None
-    if plugin.hybrid_shard_size is not None:
-        return plugin.hybrid_shard_size
+        return device_mesh(comm)
+    return device_mesh(comm, plugin.hybrid_shard_size or comm.local_world)
+
+
+def check_machines(plugin: FullyShardedDataParallelPlugin, comm: Comm) -> None:
+    """ValueError where each machine shall hold a copy of the model, and they have different numbers of processes."""
+    if not plugin.is_hybrid or plugin.hybrid_shard_size is not None:
+        return
     sizes = sorted(set(comm.all_gather_object(comm.local_world)))
     if len(sizes) > 1:
         raise ValueError(
             f"hybrid sharding keeps a copy of the model on every machine, and the machines have "
             f"{' and '.join(map(str, sizes))} processes: start as many on each, or set hybrid_shard_size."
         )
-    return int(sizes[0])
 
 
 def _sharded_by(module: nn.Module) -> Iterator[Any]:

@@ -1,0 +1,251 @@
+"""What trackers ask of their libraries, which are recorders here; and trackers of the user's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock, call
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.tracking import (
+    LOGGER_TYPE_TO_CLASS,
+    GeneralTracker,
+    get_available_trackers,
+    on_main_process,
+    register_tracker,
+    register_tracker_class,
+    registry,
+)
+from crosstrain.tracking.libraries import MLflowTracker
+from crosstrain.utils import LoggerType
+
+from tests.support.ranks import run_ranks
+
+CONFIG = {"lr": 0.1}
+LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "trackio"]
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """A module of that name that records what is called."""
+    name = request.param
+    fake = MagicMock(spec_set=None)
+    fake.__spec__ = ModuleSpec(name, None)
+    fake.__path__ = []
+    monkeypatch.setitem(sys.modules, name, fake)
+    if name == "mlflow":
+        limits = ModuleType("mlflow.utils.validation")
+        vars(limits).update(MAX_PARAM_VAL_LENGTH=20, MAX_PARAMS_TAGS_PER_BATCH=2)
+        monkeypatch.setitem(sys.modules, "mlflow.utils.validation", limits)
+    for variable in [key for key in os.environ if key.startswith(("MLFLOW_", "CLEARML_"))]:
+        monkeypatch.delenv(variable)
+    return fake
+
+
+def _log(kind: str, folder: Path, values: dict[str, Any], **options: Any) -> Any:
+    """Log at step 3 as a script would; the library's run."""
+    accelerator = Accelerator(cpu=True, log_with=kind, project_dir=folder)
+    accelerator.init_trackers("digits", CONFIG, init_kwargs={kind: options})
+    accelerator.log(values, step=3)
+    run = accelerator.get_tracker(kind, unwrap=True)
+    accelerator.end_training()
+    return run
+
+
+VALUES = {"loss": torch.tensor(0.5), "eval_acc": 1, "note": "a line"}
+
+
+@pytest.mark.parametrize("library", ["mlflow"], indirect=True)
+def test_mlflow_runs_in_the_projects_experiment(library: MagicMock, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="mlflow records numbers: 'note', a str, is left out"):
+        _log("mlflow", tmp_path, VALUES, run_name="first", tags='{"a": "b"}')
+    library.get_experiment_by_name.assert_called_once_with("digits")
+    library.start_run.assert_called_once_with(
+        run_id=None,
+        experiment_id=library.get_experiment_by_name().experiment_id,
+        run_name="first",
+        nested=False,
+        tags={"a": "b"},
+        description=None,
+    )
+    library.log_params.assert_called_once_with(CONFIG)
+    library.log_metrics.assert_called_once_with({"loss": 0.5, "eval_acc": 1}, step=3)
+    library.end_run.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["mlflow"], indirect=True)
+def test_mlflow_follows_its_variables_and_limits(library: MagicMock, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"EXPERIMENT_NAME": "other", "RUN_ID": "7", "TAGS": '{"c": "d"}', "NESTED_RUN": "false"}
+    for name, text in said.items():
+        monkeypatch.setenv(f"MLFLOW_{name}", text)
+    library.get_experiment_by_name.return_value = None
+    tracker = MLflowTracker("digits", logging_dir=Path("files"), nested_run=True)
+    tracker.start()
+    library.create_experiment.assert_called_once_with("other", artifact_location="files", tags={"c": "d"})
+    options = library.start_run.call_args.kwargs
+    assert (options["run_id"], options["nested"]) == ("7", False)
+    with pytest.warns(UserWarning, match="20 characters a parameter: 'long' is left out"):
+        tracker.store_init_configuration({"a": 1, "b": 2, "long": "x" * 21, "c": 3})
+    assert library.log_params.call_args_list == [call({"a": 1, "b": 2}), call({"c": 3})]
+
+
+@pytest.mark.parametrize("library", ["comet_ml"], indirect=True)
+def test_comet(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("comet_ml", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, online=False)
+    library.start.assert_called_once_with(project_name="digits", online=False)
+    assert run.method_calls == [
+        call.log_parameters(CONFIG),
+        call.set_step(3),
+        call.log_metric("loss", 0.5, step=3),
+        call.log_metric("eval_acc", 1, step=3),
+        call.log_other("note", "a line"),
+        call.log_metrics({"x": 1}, step=3),
+        call.end(),
+    ]
+
+
+@pytest.mark.parametrize("library", ["clearml"], indirect=True)
+def test_clearml(library: MagicMock, tmp_path: Path) -> None:
+    library.Task.current_task.return_value = None
+    with pytest.warns(UserWarning, match="'note', a str, is left out"):
+        run = _log("clearml", tmp_path, VALUES, task_name="first")
+    library.Task.init.assert_called_once_with(project_name="digits", task_name="first")
+    run.connect_configuration.assert_called_once_with(CONFIG)
+    assert run.get_logger().report_scalar.call_args_list == [
+        call(title="loss", series="train", value=0.5, iteration=3),
+        call(title="acc", series="eval", value=1, iteration=3),
+    ]
+    run.close.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["clearml"], indirect=True)
+def test_a_clearml_task_of_the_scripts_own_stays_open(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("clearml", tmp_path, {"loss": 1.0})
+    assert run is library.Task.current_task()
+    library.Task.init.assert_not_called()
+    run.close.assert_not_called()
+
+
+@pytest.mark.parametrize("library", ["aim"], indirect=True)
+def test_aim(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("aim", tmp_path, {"loss": torch.tensor(0.5), "both": {"x": 1}}, capture_terminal_logs=False)
+    library.Run.assert_called_once_with(repo=str(tmp_path), capture_terminal_logs=False)
+    assert run.name == "digits"
+    run.__setitem__.assert_called_once_with("hparams", CONFIG)
+    assert run.track.call_args_list == [
+        call(0.5, name="loss", step=3),
+        call(1, name="both/x", step=3),
+    ]
+    run.close.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["dvclive"], indirect=True)
+def test_dvclive(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("dvclive", tmp_path, VALUES, dir="live")
+    library.Live.assert_called_once_with(dir="live")
+    assert run.step == 3
+    assert run.method_calls == [
+        call.log_params(CONFIG),
+        call.log_metric("loss", 0.5),
+        call.log_metric("eval_acc", 1),
+        call.log_metric("note", "a line"),
+        call.next_step(),
+        call.end(),
+    ]
+
+
+@pytest.mark.parametrize("library", ["dvclive"], indirect=True)
+def test_dvclive_takes_an_object_of_the_scripts_own(library: MagicMock, tmp_path: Path) -> None:
+    mine = MagicMock()
+    assert _log("dvclive", tmp_path, {}, live=mine) is mine
+    library.Live.assert_not_called()
+
+
+@pytest.mark.parametrize("library", ["trackio"], indirect=True)
+def test_trackio(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("trackio", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, name="first")
+    library.init.assert_called_once_with(project="digits", name="first")
+    run.config.update.assert_called_once_with(CONFIG)
+    run.log.assert_called_once_with({"loss": 0.5, "eval_acc": 1, "note": "a line", "both": {"x": 1}}, step=3)
+    run.finish.assert_called_once_with()
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_that_is_missing_is_named_in_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=f"log_with='{name}' needs its library: pip install {name}"):
+        Accelerator(cpu=True, log_with=LoggerType(name))
+    monkeypatch.setitem(sys.modules, name, None)  # import raises ModuleNotFoundError
+    with pytest.raises(ImportError, match=f"^{name} is not installed: pip install {name}$"):
+        LOGGER_TYPE_TO_CLASS[name]("digits").start()
+
+
+class Lines(GeneralTracker):
+    """A tracker of the user's own, made by name."""
+
+    name = "lines"
+    requires_logging_directory = True
+    main_process_only = False
+
+    @on_main_process
+    def __init__(self, run_name: str, logging_dir: str, ending: str = "txt") -> None:
+        super().__init__()
+        rank = Accelerator(cpu=True).process_index
+        self.path = Path(logging_dir) / f"{run_name}-{rank}.{ending}"
+
+    @property
+    def tracker(self) -> Path:
+        return self.path
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        self.path.write_text(f"{step} {values}")
+
+
+class Main(Lines):
+    name = "main"
+    main_process_only = True
+
+
+@pytest.fixture
+def _registry() -> Iterator[None]:
+    before = dict(LOGGER_TYPE_TO_CLASS)
+    yield
+    LOGGER_TYPE_TO_CLASS.clear()
+    LOGGER_TYPE_TO_CLASS.update(before)
+
+
+def _own(folder: str) -> list[str]:
+    register_tracker("Lines", Lines)
+    register_tracker_class(Main)
+    accelerator = Accelerator(cpu=True, log_with=["lines", "main", "lines"], project_dir=folder)
+    accelerator.init_trackers("digits", init_kwargs={"lines": {"ending": "log"}})
+    accelerator.log({"loss": 1}, step=2)
+    return [tracker.name for tracker in accelerator.trackers]
+
+
+def test_a_registered_tracker_is_started_by_its_name(tmp_path: Path) -> None:
+    assert run_ranks(_own, 2, str(tmp_path)) == [["lines", "main"], ["lines"]]
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == dict.fromkeys(["digits-0.log", "digits-1.log", "digits-0.txt"], "2 {'loss': 1}")
+
+
+@pytest.mark.usefixtures("_registry")
+def test_what_cannot_be_registered_is_said() -> None:
+    with pytest.raises(TypeError, match="a subclass of GeneralTracker, not <class 'dict'>"):
+        register_tracker("mine", dict)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot have the name 'all'"):
+        register_tracker("all", Lines)
+    register_tracker("mine", Lines)
+    register_tracker("mine", Lines)  # a notebook's cell runs twice
+    with pytest.warns(UserWarning, match="'mine' is registered already; Main replaces it"):
+        register_tracker("mine", Main)
+    assert "mine" in get_available_trackers()
+    instance = Lines("digits", ".")
+    assert registry.choose([LoggerType.ALL, instance, "mine"]) == [*get_available_trackers(), instance]

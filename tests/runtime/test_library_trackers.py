@@ -90,7 +90,9 @@ def test_aim(tmp_path: Path) -> None:
     _run("aim", tmp_path, {"system_tracking_interval": None, "capture_terminal_logs": False})
     repository = aim.Repo.from_path(str(tmp_path))
     (run_hash,) = repository.list_all_runs()
-    run = repository.get_run(run_hash)
+    index = pytest.importorskip("aim.sdk.index_manager").RepoIndexManager.get_index_manager(repository)
+    assert index.index(run_hash)  # as `aim up` does
+    run = aim.Run(run_hash, repo=str(tmp_path), read_only=True)
     assert run.name == "digits"
     assert run["hparams"] == CONFIG
     (loss,) = (metric for metric in run.metrics() if metric.name == "loss")

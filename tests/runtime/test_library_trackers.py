@@ -96,7 +96,7 @@ def test_aim(tmp_path: Path) -> None:
     assert run.name == "digits"
     assert run["hparams"] == CONFIG
     (loss,) = (metric for metric in run.metrics() if metric.name == "loss")
-    steps, (values, *_) = loss.values.sparse_numpy()
+    steps, (values, *_) = loss.data.numpy()
     assert list(zip(steps.tolist(), values.tolist(), strict=True)) == LOSSES
 
 

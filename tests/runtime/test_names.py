@@ -50,7 +50,10 @@ NAMES = {
     "crosstrain.state": "PartialState AcceleratorState GradientState is_initialized",
     "crosstrain.data_loader": "prepare_data_loader skip_first_batches SeedableRandomSampler DataLoaderShard",
     "crosstrain.logging": "get_logger",
-    "crosstrain.tracking": "GeneralTracker TensorBoardTracker WandBTracker on_main_process filter_trackers",
+    "crosstrain.tracking": """GeneralTracker TensorBoardTracker WandBTracker MLflowTracker CometMLTracker ClearMLTracker
+        AimTracker DVCLiveTracker TrackioTracker on_main_process filter_trackers get_available_trackers
+        register_tracker_class""",
+    "crosstrain.utils.modeling": "find_tied_parameters is_peft_model retie_parameters set_module_tensor_to_device",
     "crosstrain.local_sgd": "LocalSGD",
     "crosstrain.launchers": "notebook_launcher debug_launcher",
     "crosstrain.big_modeling": "load_checkpoint_in_model",

@@ -152,7 +152,7 @@ def test_a_sharded_training_continues_with_any_number_of_processes(kind: str, tm
     _same(expected, run_ranks(_train, 4, options, 0, "", where)[0]["state"])
 
 
-HYBRID = {"sharding_strategy": "HYBRID_SHARD", "hybrid_shard_size": 2}
+HYBRID: dict[str, Any] = {"sharding_strategy": "HYBRID_SHARD", "hybrid_shard_size": 2}
 
 
 @pytest.mark.parametrize("kind", ["SHARDED_STATE_DICT", "FULL_STATE_DICT"])
@@ -216,7 +216,7 @@ def test_a_copy_is_on_each_machine_unless_the_script_says_otherwise(
     assert size(hybrid, machines) == 4
     assert size(FullyShardedDataParallelPlugin(**HYBRID), machines) == 2
     assert size(FullyShardedDataParallelPlugin(), machines) is None
-    strategy = torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2
+    strategy: Any = torch.distributed.fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2
     assert FullyShardedDataParallelPlugin(sharding_strategy=strategy).reshard_after_forward is False
     uneven: Any = Machines(4, 2)
     with pytest.raises(ValueError, match="the machines have 2 and 4 processes"):

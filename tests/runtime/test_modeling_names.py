@@ -149,6 +149,7 @@ def test_load_kwargs_reach_torch_load(tmp_path: Path, monkeypatch: pytest.Monkey
     held.kept = None
     with pytest.raises(ValueError, match="allow_pickle=True"):
         accelerator.load_state(tmp_path / "state")
+    accelerator.load_state(tmp_path / "state", {"weights_only": False}, allow_pickle=True)
     seen: list[dict[str, Any]] = []
     real = torch.load
     monkeypatch.setattr(torch, "load", lambda f, **options: seen.append(options) or real(f, **options))

@@ -99,6 +99,8 @@ class Checkpoints:
         """
         options = dict(load_kwargs or {})
         if map_location is not None:
-            options.setdefault("map_location", self._comm.device if map_location == "on_device" else map_location)
+            options.setdefault(
+                "map_location", self._comm.device if map_location == "on_device" else map_location
+            )
         runs_code = options.pop("weights_only", None) is False or allow_pickle
         load_state.load_state(self, input_dir, strict, Reading(runs_code, options))

@@ -7,7 +7,7 @@
 * `agent`: the process that starts the ranks, waits for them and ends them;
 * `cores`: which processor cores a rank is bound to;
 * `failure`: which rank failed first, and what the user is told about it;
-* `slurm`: a launch as a job file; `network`, `loopback`: how processes reach each other;
+* `jobs`: a launch as a job file for SLURM, Kubernetes or a TPU; `network`, `loopback`: how processes reach each other;
 * `unconverted`: a script that would be several unrelated trainings;
 * `notebook`: launching from a cell; `selftest`: `crosstrain test`; `env`: `crosstrain env`.
 

@@ -33,6 +33,7 @@ from crosstrain.utils import run_summary
 from crosstrain.utils.messages import quiet as quiet_run
 
 LOCAL_BACKEND = "crosstrain-local"
+JOIN_SECONDS = 600  # torch's own default for machines that join
 
 
 def launch(resolved: Resolved, target: Target) -> int:
@@ -167,7 +168,10 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
         common.rdzv_configs |= {"timeout": int(options.timeout), "join_timeout": int(options.timeout)}
     if common.rdzv_backend == "static":
         common.rdzv_configs["rank"] = options.machine_rank
-    elif options.machine_rank is not None:  # else the machine with that address is found by its names
+        return common
+    # Machine 0 may come up last, where a cluster starts machines in any order; torch would wait 60 seconds for it.
+    common.rdzv_configs["read_timeout"] = int(options.timeout or JOIN_SECONDS)
+    if options.machine_rank is not None:  # else the machine with that address is found by its names
         common.rdzv_configs["is_host"] = options.machine_rank == 0
     return common
 

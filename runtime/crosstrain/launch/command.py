@@ -43,6 +43,8 @@ class Scheduler(Choice):
     """Values of `--emit`."""
 
     SLURM = "slurm"
+    KUBERNETES = "kubernetes"
+    TPU_VM = "tpu-vm"
 
 
 # What `launch` and `test` share. None: not said here, so the environment and the files are asked.
@@ -140,7 +142,7 @@ JobOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="With --emit, an option of the scheduler, such as time=04:00:00; may be repeated.",
+        help="With --emit, an option of the cluster, such as time=04:00:00 or image=NAME; may be repeated.",
     ),
 ]
 Output = Annotated[
@@ -206,7 +208,7 @@ def launch(
     except TargetNotFoundError as error:
         usage_error("launch", error)
     if emit is not None:
-        _write_job(_layered(context), run, job_option or [], output)
+        _write_job(emit, _layered(context), run, job_option or [], output)
         return
     resolved = _resolve(context)
     if print_config:
@@ -278,13 +280,17 @@ def _resolve(context: typer.Context) -> Resolved:
 
 
 def _write_job(
-    layers: tuple[LaunchOptions, dict[str, str]], target: Target, job_options: list[str], output: Path | None
+    kind: Scheduler,
+    layers: tuple[LaunchOptions, dict[str, str]],
+    target: Target,
+    job_options: list[str],
+    output: Path | None,
 ) -> None:
+    from crosstrain.launch.jobs import WRITERS
     from crosstrain.launch.options import UsageError
-    from crosstrain.launch.slurm import slurm
 
     try:
-        text = slurm(*layers, target, job_options)
+        text = WRITERS[kind.value](*layers, target, job_options)
         if output is None:
             typer.echo(text, nl=False)
         else:

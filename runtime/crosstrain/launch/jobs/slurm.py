@@ -1,0 +1,58 @@
+"""An sbatch file (`--emit slurm`)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from crosstrain.launch.jobs.job_file import (
+    OPTION,
+    job_name,
+    launcher_options,
+    processes_of_a_machine,
+    target_words,
+    template,
+)
+from crosstrain.launch.options import LaunchOptions, UsageError
+from crosstrain.launch.target import Target
+
+NOTICE = 120  # seconds before the time limit that the job is told, to be queued again
+
+
+def slurm(
+    options: LaunchOptions, origin: Mapping[str, str], target: Target, job_options: Sequence[str] = ()
+) -> str:
+    """The text of an sbatch file. Raises UsageError for what it cannot say.
+
+    job_options: options of sbatch without dashes, such as `time=04:00:00` or `partition=a100`.
+    """
+    processes = processes_of_a_machine("slurm", options)
+    for option in job_options:
+        if not OPTION.fullmatch(option):
+            raise UsageError(
+                f"--job-option {option}: write an option of sbatch as name=value, without dashes"
+            )
+    return template("slurm.sbatch.j2").render(
+        name=job_name(target),
+        machines=options.num_machines,
+        processes=options.num_processes,
+        gpus=0 if options.cpu else processes,
+        notice=NOTICE,
+        job_options=list(job_options),
+        command=_command(options, origin, target),
+    )
+
+
+def _command(options: LaunchOptions, origin: Mapping[str, str], target: Target) -> list[str]:
+    """The launcher's command line in lines: the job's own options, the given ones, the target."""
+    lines = [f"crosstrain launch --num-processes {options.num_processes}"]
+    if options.num_machines > 1:
+        lines.append(
+            f'--num-machines {options.num_machines} --main-process-ip "${{hosts[0]}}" --main-process-port "$port"'
+        )
+    given = launcher_options(options, origin)
+    words = [flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in given.items()]
+    if words:
+        lines.append(" ".join(words))
+    lines.append(shlex.join(target_words(target)))
+    return lines

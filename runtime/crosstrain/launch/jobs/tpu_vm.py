@@ -1,0 +1,65 @@
+"""A script that trains on every host of a TPU slice (`--emit tpu-vm`).
+
+Experimental: written to the documentation of Google Cloud and torch_xla, never run on a TPU.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from crosstrain.launch.jobs.job_file import host_name, job_options, launcher_options, target_words, template
+from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, UsageError
+from crosstrain.launch.target import Target
+
+FORMS = {
+    "tpu": r"[a-z][a-z0-9-]*",
+    "zone": r"[a-z][a-z0-9-]*",
+    "project": r"[a-z][a-z0-9.:-]*",
+    "name": r"[a-z][a-z0-9-]*",
+    "folder": r"[\w./-]+",
+    "retries": r"\d{1,4}",
+}
+REQUIRED = {"tpu": "NAME, the name of the TPU", "zone": "ZONE, where it is"}
+DEFAULTS = {"project": "", "folder": "", "retries": "3"}
+USAGE_ERROR = 2  # the launcher's exit code for options that it cannot carry out: another try is of no use
+
+
+def tpu_vm(
+    options: LaunchOptions, origin: Mapping[str, str], target: Target, given: Sequence[str] = ()
+) -> str:
+    """The text of a bash script. Raises UsageError for what it cannot say.
+
+    given: values of `--job-option`, the names of FORMS.
+    """
+    if options.cpu or options.gpu_ids is not None:
+        raise UsageError(f"--emit tpu-vm and {'--cpu' if options.cpu else '--gpu-ids'} exclude each other")
+    if options.num_processes not in (None, options.num_machines):
+        raise UsageError(
+            f"--num-processes {options.num_processes}: on a TPU one process of each host drives all its chips; "
+            "leave the option out, and say with --num-machines how many hosts the TPU has"
+        )
+    values = DEFAULTS | {"name": host_name(target)} | job_options("tpu-vm", given, FORMS, REQUIRED)
+    return template("tpu-vm.sh.j2").render(
+        values,
+        machines=options.num_machines,
+        usage_error=USAGE_ERROR,
+        command=_command(options, origin, target),
+    )
+
+
+def _command(options: LaunchOptions, origin: Mapping[str, str], target: Target) -> list[str]:
+    """The launcher's command line in lines: the job's own options, the given ones, the target."""
+    lines = ["crosstrain launch --tpu"]
+    if options.num_machines > 1:
+        port = options.main_process_port or DEFAULT_PORT
+        lines.append(
+            f'--num-machines {options.num_machines} --machine-rank "$worker" '
+            f'--main-process-ip "${{addresses[0]}}" --main-process-port {port}'
+        )
+    given = launcher_options(options, origin, without=("tpu",))
+    words = [flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in given.items()]
+    if words:
+        lines.append(" ".join(words))
+    lines.append(shlex.join(target_words(target)))
+    return lines

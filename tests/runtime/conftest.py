@@ -13,3 +13,11 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     return home
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A script with a space in its name, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train it.py").write_text("")
+    return "train it.py"

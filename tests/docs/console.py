@@ -26,7 +26,19 @@ _TOKEN = re.compile(
 )
 _PROMPT = "$ "
 # Commands that a dry run may show without being able to look at their options.
-FOREIGN = ("git clone", "pip install", "python -m venv", "source", "sbatch", "code", "chmod", "cd", "uv")
+FOREIGN = (
+    "git clone",
+    "pip install",
+    "python -m venv",
+    "source",
+    "sbatch",
+    "kubectl",
+    "bash",
+    "code",
+    "chmod",
+    "cd",
+    "uv",
+)
 # What differs from run to run and from machine to machine; numbers with a fraction are compared by their form.
 _VARIES = (
     (re.compile(r"\b[\d,]+ samples/s"), "N samples/s"),

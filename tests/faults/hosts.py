@@ -6,38 +6,47 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 ADDRESSES = ("10.86.77.1", "10.86.77.2")
+CABLE = "cable"
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Two machines and the cable between them."""
+
+    names: tuple[str, str]
+
+    def on(self, rank: int) -> list[str]:
+        """The words that a command on a host begins with."""
+        return ["ip", "netns", "exec", self.names[rank]]
+
+    def cut(self) -> None:
+        """Nothing gets through any more, and no end is told: connections are neither closed nor reset."""
+        _ip("-n", self.names[1], "link", "set", CABLE, "down")
+
+    def heal(self) -> None:
+        """The cable is whole again."""
+        _ip("-n", self.names[1], "link", "set", CABLE, "up")
 
 
 @contextmanager
-def two_hosts() -> Iterator[list[list[str]]]:
-    """For each host the words that a command on it begins with. Raises PermissionError where this is not allowed."""
-    names = [f"crosstrain{os.getpid()}{letter}" for letter in "ab"]
+def two_hosts() -> Iterator[Hosts]:
+    """Raises PermissionError where this is not allowed."""
+    first, second = (f"crosstrain{os.getpid()}{letter}" for letter in "ab")
     try:
-        for name in names:
+        for name in (first, second):
             _ip("netns", "add", name)
-        _ip(
-            "link",
-            "add",
-            "cable",
-            "netns",
-            names[0],
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "cable",
-            "netns",
-            names[1],
-        )
-        for name, address in zip(names, ADDRESSES, strict=True):
-            _ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
-            for device in ("lo", "cable"):
+        ends = ("netns", first, "type", "veth", "peer", "name", CABLE, "netns", second)
+        _ip("link", "add", CABLE, *ends)
+        for name, address in zip((first, second), ADDRESSES, strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", CABLE)
+            for device in ("lo", CABLE):
                 _ip("-n", name, "link", "set", device, "up")
-        yield [["ip", "netns", "exec", name] for name in names]
+        yield Hosts((first, second))
     finally:
-        for name in names:
+        for name in (first, second):
             subprocess.run(["ip", "netns", "delete", name], check=False, stderr=subprocess.DEVNULL)
 
 

@@ -1,20 +1,23 @@
-"""A training over two machines, one of which fails: it ends or starts again, and goes on exactly."""
+"""A training over two machines, one of which fails, or whose link is cut: it ends or goes on, and goes on exactly."""
 
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults import journal
-from tests.faults.hosts import ADDRESSES, two_hosts
+from tests.faults.hosts import ADDRESSES, Hosts, two_hosts
 from tests.faults.journal import Reference
 from tests.faults.place import Place, kill, wait_for
 from tests.faults.rounds import judge_survivors, make_reference
 
 WITHIN = 300  # seconds; far more than it takes, on a machine that does other things too
+PATIENCE = 200  # seconds that ranks and machines wait for each other
+SHORT = 30  # the same, where it is to run out
 
 
 @pytest.fixture(scope="module")
@@ -23,22 +26,25 @@ def reference() -> Reference:
 
 
 @pytest.fixture(scope="module")
-def hosts() -> Iterator[list[list[str]]]:
+def hosts() -> Iterator[Hosts]:
     try:
-        with two_hosts() as commands:
-            yield commands
+        with two_hosts() as made:
+            yield made
     except PermissionError as error:
         pytest.skip(f"needs network namespaces: {error}")
 
 
-def launch(place: Place, hosts: list[list[str]], rank: int, *options: str) -> subprocess.Popen[str]:
+def launch(
+    place: Place, hosts: Hosts, rank: int, *options: str, timeout: int = PATIENCE
+) -> subprocess.Popen[str]:
     machines = ["--num-machines", "2", "--machine-rank", str(rank), "--main-process-ip", ADDRESSES[0]]
-    return place.launch(*machines, "--timeout", "200", *options, on=hosts[rank])
+    return place.launch(*machines, "--timeout", str(timeout), *options, on=hosts.on(rank))
 
 
-def start(place: Place, hosts: list[list[str]], *options: str) -> list[subprocess.Popen[str]]:
+def start(place: Place, hosts: Hosts, *options: str, timeout: int = PATIENCE) -> list[subprocess.Popen[str]]:
+    """Both launchers, when the first batch has been trained."""
     trains = place.trains()
-    agents = [launch(place, hosts, rank, *options) for rank in (0, 1)]
+    agents = [launch(place, hosts, rank, *options, timeout=timeout) for rank in (0, 1)]
     assert wait_for(lambda: trains() or any(agent.poll() is not None for agent in agents))
     return agents
 
@@ -57,7 +63,7 @@ def judge(place: Place, reference: Reference) -> None:
 
 
 def test_lost_machine_ends_the_job_and_the_next_one_goes_on(
-    hosts: list[list[str]], reference: Reference, tmp_path: Path
+    hosts: Hosts, reference: Reference, tmp_path: Path
 ) -> None:
     place = Place(tmp_path)
     agents = start(place, hosts)
@@ -70,13 +76,79 @@ def test_lost_machine_ends_the_job_and_the_next_one_goes_on(
     judge(place, reference)
 
 
-def test_machine_that_comes_back_is_waited_for(
-    hosts: list[list[str]], reference: Reference, tmp_path: Path
-) -> None:
+def test_machine_that_comes_back_is_waited_for(hosts: Hosts, reference: Reference, tmp_path: Path) -> None:
     place = Place(tmp_path)
     agents = start(place, hosts, "--max-restarts", "3")
     assert kill(agents[1].pid)
     agents[1].communicate(timeout=WITHIN)
     agents[1] = launch(place, hosts, 1, "--max-restarts", "3")
+    finish(agents)
+    judge(place, reference)
+
+
+@pytest.fixture
+def link(hosts: Hosts) -> Iterator[Hosts]:
+    """Hosts whose cable is whole afterwards, whatever happened."""
+    try:
+        yield hosts
+    finally:
+        hosts.heal()
+
+
+def cut(place: Place, hosts: Hosts, seconds: float = 0) -> None:
+    """Cut the link, wait, and see that the training stands still since, and was not over."""
+    hosts.cut()
+    time.sleep(1)
+    before = journal.steps_written(place.folder)
+    time.sleep(seconds)
+    assert journal.steps_written(place.folder) == before
+    assert journal.digest(place.folder, 0) == ""
+
+
+def attempts(place: Place) -> int:
+    return sum("loaded" in entry for entry in journal.entries(place.folder, 0))
+
+
+def test_a_link_that_is_soon_back_is_only_waited_for(
+    link: Hosts, reference: Reference, tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    agents = start(place, link)
+    cut(place, link, seconds=4)
+    link.heal()
+    finish(agents)
+    assert attempts(place) == 1
+    judge(place, reference)
+
+
+def test_a_link_that_stays_cut_ends_the_job_and_the_next_one_goes_on(
+    link: Hosts, reference: Reference, tmp_path: Path
+) -> None:
+    """Both machines end within the time-out, each with one message that says what it waited for."""
+    place = Place(tmp_path)
+    agents = start(place, link, timeout=SHORT)
+    began = time.monotonic()
+    cut(place, link)
+    said = [agent.communicate(timeout=WITHIN)[1] for agent in agents]
+    assert time.monotonic() - began < 3 * SHORT
+    assert [agent.returncode for agent in agents] == [1, 1], said
+    for rank, text in enumerate(said):
+        assert text.count("crosstrain launch: ") == 1, text
+        assert f"rank {rank} of 2 failed with the error above" in text
+        assert "Timed out" in text
+    link.heal()
+    finish(start(place, link))
+    judge(place, reference)
+
+
+def test_a_link_that_is_back_after_the_time_out_lets_a_job_with_restarts_go_on(
+    link: Hosts, reference: Reference, tmp_path: Path
+) -> None:
+    """Where the machines lost each other for good, the cluster starts the one that ended again."""
+    place = Place(tmp_path)
+    options = ("--max-restarts", "3")
+    agents = start(place, link, *options, timeout=SHORT)
+    cut(place, link, seconds=SHORT + 10)
+    link.heal()
     finish(agents)
     judge(place, reference)

@@ -32,8 +32,8 @@ FORMS = {
     "gpu": r"[a-z0-9.-]+/[\w.-]+",
     "retries": r"\d{1,4}",
 }
-REQUIRED = {"image": "REGISTRY/NAME:TAG, an image that holds Crosstrain and the script"}
-DEFAULTS = {"mount": "/workspace", "shm": "8Gi", "gpu": "nvidia.com/gpu", "retries": "3"}
+REQUIRED = {"image": "REGISTRY/NAME:TAG, an image that holds Crosstrain"}
+DEFAULTS = {"mount": "/work", "shm": "8Gi", "gpu": "nvidia.com/gpu", "retries": "3"}
 RESTARTS = 3  # of the ranks, by the launchers that are left when a pod is replaced
 USAGE_ERROR = 2  # the launcher's exit code for options that it cannot carry out: another try is of no use
 PLAIN = re.compile(r"--[a-z][\w./=$()-]*")

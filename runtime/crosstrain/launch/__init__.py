@@ -7,11 +7,12 @@
 * `agent`: the process that starts the ranks, waits for them and ends them;
 * `cores`: which processor cores a rank is bound to;
 * `failure`: which rank failed first, and what the user is told about it;
-* `jobs`: a launch as a job file for SLURM, Kubernetes or a TPU; `network`, `loopback`: how processes reach each other;
+* `jobs`: a launch as a job file for SLURM, Kubernetes or a TPU; `rendezvous`, `network`,
+  `loopback`: how launchers and processes reach each other;
 * `unconverted`: a script that would be several unrelated trainings;
 * `notebook`: launching from a cell; `selftest`: `crosstrain test`; `env`: `crosstrain env`.
 
 In: a command line, configuration files, a function of a notebook. Out: processes with their variables, and an exit
-code. Imports `comm`, `utils` and the configuration; imported by the command line. Only `agent`, `notebook` and
-`selftest` import torch.
+code. Imports `comm`, `utils` and the configuration; imported by the command line. Only `agent`, `rendezvous`,
+`notebook` and `selftest` import torch.
 """

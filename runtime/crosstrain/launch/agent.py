@@ -14,26 +14,16 @@ from tempfile import TemporaryDirectory
 from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import (
-    RendezvousError,
-    RendezvousHandler,
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStoreInfo,
-    rendezvous_handler_registry,
-)
+from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from crosstrain.comm.visible_devices import prepare_torch_tpu
-from crosstrain.launch import failure, loopback, network, worker
+from crosstrain.launch import failure, loopback, network, rendezvous, worker
 from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, Resolved, UsageError
 from crosstrain.launch.target import Target
 from crosstrain.launch.unconverted import trains_alone
 from crosstrain.utils import run_summary
 from crosstrain.utils.messages import quiet as quiet_run
-
-LOCAL_BACKEND = "crosstrain-local"
-JOIN_SECONDS = 600  # torch's own default for machines that join
 
 
 def launch(resolved: Resolved, target: Target) -> int:
@@ -154,9 +144,9 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
         log_line_prefix_template="[${role_name} ${rank}] " if options.tee else None,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=redirect, tee=tee),
     )
+    rendezvous.register()
     if options.num_machines == 1:
-        rendezvous_handler_registry.register(LOCAL_BACKEND, LocalRendezvous)
-        common.rdzv_backend = LOCAL_BACKEND
+        common.rdzv_backend = rendezvous.LOCAL_BACKEND
         common.rdzv_configs["port"] = options.main_process_port or 0
         common.local_addr = loopback.ADDRESS
         return common
@@ -169,47 +159,13 @@ def launch_config(resolved: Resolved, logs: Path) -> LaunchConfig:
     if common.rdzv_backend == "static":
         common.rdzv_configs["rank"] = options.machine_rank
         return common
+    common.rdzv_backend = rendezvous.BOUNDED_BACKEND
+    patience = int(options.timeout or rendezvous.JOIN_SECONDS)
     # Machine 0 may come up last, where a cluster starts machines in any order; torch would wait 60 seconds for it.
-    common.rdzv_configs["read_timeout"] = int(options.timeout or JOIN_SECONDS)
+    common.rdzv_configs |= {"read_timeout": patience, rendezvous.PATIENCE: patience}
     if options.machine_rank is not None:  # else the machine with that address is found by its names
         common.rdzv_configs["is_host"] = options.machine_rank == 0
     return common
-
-
-class LocalRendezvous(RendezvousHandler):
-    """A rendezvous of one machine with itself: a fresh store on a loopback port for every (re)start."""
-
-    def __init__(self, parameters: RendezvousParameters) -> None:
-        self._parameters = parameters
-        self._closed = False
-
-    def get_backend(self) -> str:
-        return LOCAL_BACKEND
-
-    @property
-    def use_agent_store(self) -> bool:
-        return True
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        listener, port = loopback.listen(int(self._parameters.config["port"]))
-        store = loopback.serve(listener)
-        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(loopback.ADDRESS, port))
-
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def set_closed(self) -> None:
-        self._closed = True
-
-    def num_nodes_waiting(self) -> int:
-        return 0
-
-    def get_run_id(self) -> str:
-        return self._parameters.run_id
-
-    def shutdown(self) -> bool:
-        self._closed = True
-        return True
 
 
 def check_port(options: LaunchOptions) -> None:

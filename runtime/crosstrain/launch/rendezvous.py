@@ -1,0 +1,137 @@
+"""How launchers meet, as torch's agent asks for it: one machine with itself, or several over a link that may be cut."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    RendezvousTimeoutError,
+    rendezvous_handler_registry,
+)
+
+from crosstrain.launch import loopback
+
+T = TypeVar("T")
+
+LOCAL_BACKEND = "crosstrain-local"
+BOUNDED_BACKEND = "crosstrain-c10d"
+PATIENCE = "patience"  # seconds without an answer, in the parameters of BOUNDED_BACKEND
+JOIN_SECONDS = 600  # how long machines wait for each other unless somebody says
+
+
+def register() -> None:
+    """Make both known to torch."""
+    rendezvous_handler_registry.register(LOCAL_BACKEND, LocalRendezvous)
+    rendezvous_handler_registry.register(BOUNDED_BACKEND, BoundedRendezvous)
+
+
+class LocalRendezvous(RendezvousHandler):
+    """A rendezvous of one machine with itself: a fresh store on a loopback port for every (re)start."""
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._parameters = parameters
+        self._closed = False
+
+    def get_backend(self) -> str:
+        return LOCAL_BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        listener, port = loopback.listen(int(self._parameters.config["port"]))
+        store = loopback.serve(listener)
+        return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(loopback.ADDRESS, port))
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def set_closed(self) -> None:
+        self._closed = True
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._parameters.run_id
+
+    def shutdown(self) -> bool:
+        self._closed = True
+        return True
+
+
+class BoundedRendezvous(RendezvousHandler):
+    """torch's c10d rendezvous, whose questions end.
+
+    Where nothing comes back over a link that is cut, a question to the store of machine 0 lasts until the kernel gives
+    up, a quarter of an hour: until then the agent would not even see that its ranks have failed. Each question has a
+    thread of its own, which is left behind where there is no answer.
+    """
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._patience = float(parameters.config[PATIENCE])
+        torchs = RendezvousParameters(
+            backend="c10d",
+            endpoint=parameters.endpoint,
+            run_id=parameters.run_id,
+            min_nodes=parameters.min_nodes,
+            max_nodes=parameters.max_nodes,
+            local_addr=parameters.local_addr,
+            **{name: value for name, value in parameters.config.items() if name != PATIENCE},
+        )
+        self._inner = rendezvous_handler_registry.create_handler(torchs)
+        self._lost = False
+
+    def get_backend(self) -> str:
+        return BOUNDED_BACKEND
+
+    @property
+    def use_agent_store(self) -> bool:
+        return self._inner.use_agent_store
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        # Joining has a limit of its own, which it looks at between its questions.
+        return self._answer(self._inner.next_rendezvous, 2 * self._patience)
+
+    def is_closed(self) -> bool:
+        return self._answer(self._inner.is_closed, self._patience)
+
+    def set_closed(self) -> None:
+        self._answer(self._inner.set_closed, self._patience)
+
+    def num_nodes_waiting(self) -> int:
+        return self._answer(self._inner.num_nodes_waiting, self._patience)
+
+    def get_run_id(self) -> str:
+        return self._inner.get_run_id()
+
+    def shutdown(self) -> bool:
+        return not self._lost and self._answer(self._inner.shutdown, self._patience)
+
+    def _answer(self, question: Callable[[], T], seconds: float) -> T:
+        answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put((question(), None))
+            except BaseException as error:  # the asking thread raises it
+                answers.put((None, error))
+
+        threading.Thread(target=ask, name="crosstrain-rendezvous", daemon=True).start()
+        try:
+            answer, error = answers.get(timeout=seconds)
+        except queue.Empty:
+            self._lost = True
+            raise RendezvousTimeoutError(f"machine 0 has not answered for {seconds:.0f} s") from None
+        if error is not None:
+            raise error
+        value: T = answer
+        return value

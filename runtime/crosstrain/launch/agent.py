@@ -30,12 +30,12 @@ def launch(resolved: Resolved, target: Target) -> int:
     """Run the target on every rank of this machine and return the exit code for the shell.
 
     0: every rank succeeded. A failure is told on stderr once and gives the code of the rank that failed
-    first; a signal n gives 128 + n; 2 if there is no place for the logs. No rank is left when this returns, nor
+    first; a signal n gives 128 + n; 2 if there is no place for the logs, 75 if the machines do not meet. No rank is left when this returns, nor
     when this process is killed.
     """
     if problem := _no_log_dir(resolved.options):
         print(f"crosstrain launch: {problem}", file=sys.stderr)
-        return 2
+        return failure.USAGE_ERROR
     _warn_of_plain_script(resolved, target)
     if not resolved.options.debug:
         quiet()
@@ -65,7 +65,7 @@ def launch(resolved: Resolved, target: Target) -> int:
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no more is known'})",
             file=sys.stderr,
         )
-        return 1
+        return failure.MACHINES_APART
     except (SignalException, KeyboardInterrupt) as error:
         number = int(error.sigval) if isinstance(error, SignalException) else 2
         print("crosstrain launch: stopped; every rank was ended.", file=sys.stderr)

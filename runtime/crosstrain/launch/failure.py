@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+# Exit codes of the launcher's own.
+USAGE_ERROR = 2  # the options cannot be carried out: another try is of no use
+MACHINES_APART = 75  # sysexits' EX_TEMPFAIL: machines did not meet, or one was lost; another try may succeed
 LINE_LIMIT = 100  # characters of another rank's error: usually only that its peer is gone
 
 

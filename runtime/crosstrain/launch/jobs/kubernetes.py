@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from crosstrain.launch.failure import MACHINES_APART, USAGE_ERROR
 from crosstrain.launch.jobs.job_file import (
     host_name,
     job_options,
@@ -35,7 +36,6 @@ FORMS = {
 REQUIRED = {"image": "REGISTRY/NAME:TAG, an image that holds Crosstrain"}
 DEFAULTS = {"mount": "/work", "shm": "8Gi", "gpu": "nvidia.com/gpu", "retries": "3"}
 RESTARTS = 3  # of the ranks, by the launchers that are left when a pod is replaced
-USAGE_ERROR = 2  # the launcher's exit code for options that it cannot carry out: another try is of no use
 PLAIN = re.compile(r"--[a-z][\w./=$()-]*")
 
 
@@ -62,6 +62,7 @@ def kubernetes(
         gpus=0 if options.cpu else processes,
         failures=int(values["retries"]) * options.num_machines,
         usage_error=USAGE_ERROR,
+        machines_apart=MACHINES_APART,
         port=port,
         words=[_scalar(word) for word in _words(options, origin, target, values["name"], port)],
     )

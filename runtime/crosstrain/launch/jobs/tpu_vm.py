@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from crosstrain.launch.failure import USAGE_ERROR
 from crosstrain.launch.jobs.job_file import host_name, job_options, launcher_options, target_words, template
 from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, UsageError
 from crosstrain.launch.target import Target
@@ -22,7 +23,6 @@ FORMS = {
 }
 REQUIRED = {"tpu": "NAME, the name of the TPU", "zone": "ZONE, where it is"}
 DEFAULTS = {"project": "", "folder": "", "retries": "3"}
-USAGE_ERROR = 2  # the launcher's exit code for options that it cannot carry out: another try is of no use
 
 
 def tpu_vm(

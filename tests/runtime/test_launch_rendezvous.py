@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from crosstrain.launch import agent, rendezvous
 from crosstrain.launch.options import Devices, LaunchOptions, resolve
+from crosstrain.launch.rendezvous import BoundedRendezvous
 from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
     RendezvousParameters,
     RendezvousTimeoutError,
     rendezvous_handler_registry,
 )
 
+from tests.support.proxy import Proxy
 from tests.support.ranks import free_port
+
+PATIENCE = 4.0  # seconds
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(None, 600), (45, 45)])
@@ -35,40 +39,80 @@ def test_machine_0_may_come_up_last(timeout: float | None, seconds: int, tmp_pat
     assert config.rdzv_configs["is_host"] is False
 
 
-@pytest.fixture
-def handler() -> RendezvousHandler:
-    """Of a machine that is alone."""
+def handler(port: int, *, machines: int = 1, is_host: bool = True, patience: float) -> BoundedRendezvous:
     rendezvous.register()
-    endpoint = f"127.0.0.1:{free_port()}"
-    config = {"is_host": True, "read_timeout": 20, rendezvous.PATIENCE: 0.5}
-    parameters = RendezvousParameters(rendezvous.BOUNDED_BACKEND, endpoint, "run", 1, 1, **config)
-    return rendezvous_handler_registry.create_handler(parameters)
+    config = {"is_host": is_host, "read_timeout": 20, rendezvous.PATIENCE: patience}
+    endpoint = f"127.0.0.1:{port}"
+    parameters = RendezvousParameters(
+        rendezvous.BOUNDED_BACKEND, endpoint, "run", machines, machines, **config
+    )
+    made = rendezvous_handler_registry.create_handler(parameters)
+    assert isinstance(made, BoundedRendezvous)
+    return made
 
 
-def test_answers_and_errors_come_through(handler: RendezvousHandler, monkeypatch: pytest.MonkeyPatch) -> None:
-    met = handler.next_rendezvous()
+def test_answers_and_errors_come_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = handler(free_port(), patience=20)
+    met = alone.next_rendezvous()
     assert (met.rank, met.world_size) == (0, 1)
-    assert (handler.get_run_id(), handler.num_nodes_waiting(), handler.is_closed()) == ("run", 0, False)
+    assert (alone.get_run_id(), alone.num_nodes_waiting(), alone.is_closed()) == ("run", 0, False)
 
     def refuse() -> int:
         raise ValueError("no")
 
-    monkeypatch.setattr(handler._inner, "num_nodes_waiting", refuse)  # type: ignore[attr-defined]
+    monkeypatch.setattr(alone._inner, "num_nodes_waiting", refuse)
     with pytest.raises(ValueError, match="no"):
-        handler.num_nodes_waiting()
-    assert handler.shutdown()
+        alone.num_nodes_waiting()
+    assert alone.shutdown()
 
 
-def test_a_machine_0_that_does_not_answer_is_given_up(
-    handler: RendezvousHandler, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def linked() -> Iterator[tuple[Proxy, BoundedRendezvous]]:
+    """A machine that has met machine 0, and the link between them."""
+    port = free_port()
+    first = handler(port, machines=2, patience=PATIENCE)
+    link = Proxy(port)
+    second = handler(link.port, machines=2, is_host=False, patience=PATIENCE)
+    meeting = threading.Thread(target=first.next_rendezvous)
+    meeting.start()
+    second.next_rendezvous()
+    meeting.join()
+    try:
+        yield link, second
+    finally:
+        link.heal()
+        second.shutdown()
+        first.shutdown()
+        link.close()
+
+
+def ask_for(machine: BoundedRendezvous, seconds: float) -> None:
+    """As the agent does; for a second after an answer torch gives it again without asking."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert machine.num_nodes_waiting() == 0
+        time.sleep(0.1)
+
+
+def test_an_answer_over_a_link_that_is_soon_back_is_waited_for(
+    linked: tuple[Proxy, BoundedRendezvous],
 ) -> None:
-    """As over a link that is cut: the question is under way and nothing comes back."""
-    forever = threading.Event()
-    monkeypatch.setattr(handler._inner, "num_nodes_waiting", forever.wait)  # type: ignore[attr-defined]
-    monkeypatch.setattr(handler._inner, "shutdown", forever.wait)  # type: ignore[attr-defined]
+    link, machine = linked
+    link.cut()
+    healing = threading.Timer(PATIENCE / 4, link.heal)
+    healing.start()
+    ask_for(machine, PATIENCE)
+    healing.join()
+
+
+def test_a_machine_0_behind_a_link_that_stays_cut_is_given_up(
+    linked: tuple[Proxy, BoundedRendezvous],
+) -> None:
+    link, machine = linked
+    link.cut()
     began = time.monotonic()
-    with pytest.raises(RendezvousTimeoutError, match="machine 0 has not answered"):
-        handler.num_nodes_waiting()
-    assert not handler.shutdown()
-    assert time.monotonic() - began < 10
-    forever.set()
+    with pytest.raises(RendezvousTimeoutError, match="machine 0 has not answered for 4 s"):
+        ask_for(machine, 10 * PATIENCE)
+    assert PATIENCE <= time.monotonic() - began < 10 * PATIENCE
+    assert not machine.shutdown()  # at once
+    assert time.monotonic() - began < 10 * PATIENCE

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crosstrain.launch.failure import MACHINES_APART
 
 from tests.faults import journal
 from tests.faults.hosts import ADDRESSES, Hosts, two_hosts
@@ -18,6 +19,7 @@ from tests.faults.rounds import judge_survivors, make_reference
 WITHIN = 300  # seconds; far more than it takes, on a machine that does other things too
 PATIENCE = 200  # seconds that ranks and machines wait for each other
 SHORT = 30  # the same, where it is to run out
+LONGER = 45  # the same, where a machine also has to start again in it
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +143,21 @@ def test_a_link_that_stays_cut_ends_the_job_and_the_next_one_goes_on(
     judge(place, reference)
 
 
-def test_a_link_that_is_back_after_the_time_out_lets_a_job_with_restarts_go_on(
+def test_a_machine_cut_off_is_started_again_by_its_cluster_and_waited_for(
     link: Hosts, reference: Reference, tmp_path: Path
 ) -> None:
-    """Where the machines lost each other for good, the cluster starts the one that ended again."""
+    """With restarts the machine that cannot reach machine 0 ends, and machine 0 waits for it to come back."""
     place = Place(tmp_path)
-    options = ("--max-restarts", "3")
-    agents = start(place, link, *options, timeout=SHORT)
-    cut(place, link, seconds=SHORT + 10)
+    restarts = ("--max-restarts", "3")
+    agents = start(place, link, *restarts, timeout=LONGER)
+    began = time.monotonic()
+    cut(place, link)
+    _, stderr = agents[1].communicate(timeout=WITHIN)
+    assert time.monotonic() - began < 2 * LONGER
+    assert agents[1].returncode == MACHINES_APART
+    assert stderr.count("crosstrain launch: ") == 1, stderr
+    assert f"machine 0 has not answered for {LONGER} s" in stderr
     link.heal()
+    agents[1] = launch(place, link, 1, *restarts, timeout=LONGER)
     finish(agents)
     judge(place, reference)

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch.distributed.distributed_c10d import _get_default_store
 
+from crosstrain.utils.bounded import within
 from crosstrain.utils.script_frames import caller
 
 INTERVAL = 1.0  # seconds
@@ -64,7 +65,7 @@ class HangWatch:
     def close(self) -> None:
         """Stop answering."""
         self._over.set()
-        self._thread.join()
+        self._thread.join(PATIENCE.total_seconds())  # over a link that is cut it waits for the store
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -129,11 +130,18 @@ class HangWatch:
         """The error of a collective, with what every rank is doing and which ones did not come."""
         _, mine = self._activity()
         return RuntimeError(
-            f"rank {self._rank} waited in vain in {_table(mine, self._ask())}\nEvery rank must reach the same "
+            f"rank {self._rank} waited in vain in {_table(mine, self._places())}\nEvery rank must reach the same "
             f"collective calls: look at the lines above for a branch that only some ranks take, a loop with "
             f"different numbers of batches, or work that takes longer than the time-out "
             f"(InitProcessGroupKwargs(timeout=...), `crosstrain launch --timeout`).\nThe backend said: {error}"
         )
+
+    def _places(self) -> list[str]:
+        """Where all ranks are. The store's own time-outs do not end a wait over a link that is cut."""
+        try:
+            return within((self._world + 1) * PATIENCE.total_seconds(), self._ask)
+        except TimeoutError:
+            return ["cannot be asked: the process that keeps the ranks' store does not answer"] * self._world
 
     def _ask(self) -> list[str]:
         number = self._round

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
@@ -17,6 +15,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from crosstrain.launch import loopback
+from crosstrain.utils.bounded import within
 
 T = TypeVar("T")
 
@@ -117,21 +116,8 @@ class BoundedRendezvous(RendezvousHandler):
         return not self._lost and self._answer(self._inner.shutdown, self._patience)
 
     def _answer(self, question: Callable[[], T], seconds: float) -> T:
-        answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
-
-        def ask() -> None:
-            try:
-                answers.put((question(), None))
-            except BaseException as error:  # the asking thread raises it
-                answers.put((None, error))
-
-        threading.Thread(target=ask, name="crosstrain-rendezvous", daemon=True).start()
         try:
-            answer, error = answers.get(timeout=seconds)
-        except queue.Empty:
+            return within(seconds, question)
+        except TimeoutError:
             self._lost = True
             raise RendezvousTimeoutError(f"machine 0 has not answered for {seconds:.0f} s") from None
-        if error is not None:
-            raise error
-        value: T = answer
-        return value

@@ -20,6 +20,7 @@ CHECKS = {
     "group": "the run's process group exists under every launch",
     "alike": "learning rates and weights are compared at the end of each training pass",
 }
+CONTRADICTED = "contradicted"
 UNCHECKED = "not checked at run time with --runtime accelerate; run `migrate --verify` once"
 
 
@@ -31,6 +32,14 @@ def how_checked(kind: str, runtime: str) -> str:
 def refused_instead(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """``--strict``: what would be assumed is refused."""
     return tuple(_refused(one) if one.severity is Severity.ASSUMED else one for one in findings)
+
+
+def contradicted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What an observed run has shown to be otherwise is refused: reason and remedy say both sides."""
+    return tuple(
+        replace(one, severity=Severity.REFUSED, kind="", status="") if one.status == CONTRADICTED else one
+        for one in findings
+    )
 
 
 def _refused(assumption: Finding) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import warnings
 from collections.abc import Callable
@@ -9,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crosstrain_migrate.assumptions import refused_instead
+from crosstrain_migrate.assumptions import CONTRADICTED, contradicted, refused_instead
 from crosstrain_migrate.facts.facts import Facts, understand
 from crosstrain_migrate.facts.launching import launch_facts
 from crosstrain_migrate.facts.may_train import may_train
-from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.facts.observed import Sightings, sightings
+from crosstrain_migrate.files.notebooks import MARK, is_linked
+from crosstrain_migrate.files.notebooks.linked import Cells
 from crosstrain_migrate.results import Change, FileResult, Finding, Options, RoleFact, Severity
 from crosstrain_migrate.rules.base import Refusal
 from crosstrain_migrate.rules.distribution.wish import Wish
@@ -23,7 +26,7 @@ from crosstrain_migrate.rules.policy import ALWAYS, Policy
 from crosstrain_migrate.rules.xla import advise, one_of_each
 from crosstrain_migrate.syntax.layout import wrapped
 from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
-from crosstrain_migrate.syntax.program import parse
+from crosstrain_migrate.syntax.program import parse, parts
 from crosstrain_migrate.syntax.suppress import TODO, remaining_todo, skips_file, suppressions
 
 if TYPE_CHECKING:
@@ -55,16 +58,18 @@ def _with_todo(result: FileResult, options: Options) -> FileResult:
 
 def _settled(result: FileResult, options: Options) -> FileResult:
     """Nothing is assumed where nothing is converted, and with `strict` nothing is converted where something is assumed."""
-    if not result.assumptions:
+    taken = (Severity.ASSUMED, Severity.OBSERVED)
+    if not any(one.severity in taken for one in result.findings):
         return result
     if result.refused or not result.changed:
-        known = tuple(one for one in result.findings if one not in result.assumptions)
+        known = tuple(one for one in result.findings if one.severity not in taken)
         return replace(result, findings=known)
-    if not options.strict:
+    wrong = any(one.status == CONTRADICTED for one in result.findings)
+    if not wrong and not (options.strict and result.assumptions):
         return result
-    return replace(
-        result, after=result.before, changes=(), findings=refused_instead(result.findings), extras={}
-    )
+    refused = contradicted(result.findings) if wrong else refused_instead(result.findings)
+    findings = tuple(one for one in refused if one.severity not in taken)
+    return replace(result, after=result.before, changes=(), findings=findings, extras={})
 
 
 def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
@@ -81,7 +86,7 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         return FileResult(path, text, text)
     if remaining := remaining_todo(text):
         return FileResult(path, text, text, findings=remaining, trains=True)
-    facts = understand(tree)
+    facts = understand(tree, _seen(path, text, options))
     policy = Policy(comments, options.select, options.ignore)
     # Before the conversion, which reports the comments that kept nothing away.
     advice = _advice(facts, policy)
@@ -91,6 +96,28 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
         advice = one_of_each(advice) if options.advice and result.changed else []
     findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
     return replace(result, findings=tuple(findings)) if advice else result
+
+
+def _seen(path: Path, text: str, options: Options) -> Sightings | None:
+    """What was seen of this text when its script ran."""
+    if options.observed is None or path.resolve() != options.observed.script:
+        return None
+    return sightings(options.observed.document, text, _first_lines(text, path.name))
+
+
+def _first_lines(text: str, name: str) -> dict[str, int]:
+    """The first line of each file, by its path from the script's folder; of a notebook, of each cell."""
+    own = parts(text)
+    folder = posixpath.dirname(own[-1].path)
+    found: dict[str, int] = {}
+    for part in own:
+        file = posixpath.relpath(part.path, folder or ".") if part.path else name
+        if part.text.startswith(MARK):
+            cells = Cells(part.text)
+            found |= {f"{file}:cell {cell}": cells.first(cell) + part.first - 1 for cell in cells.numbers}
+        else:
+            found[file] = part.first
+    return found
 
 
 def _advice(facts: Facts, policy: Policy) -> list[Finding]:

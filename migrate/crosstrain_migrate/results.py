@@ -8,6 +8,14 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What was seen when `script` ran: the text of its facts file (see `facts.observed`)."""
+
+    script: Path
+    document: str
+
+
+@dataclass(frozen=True)
 class Options:
     """What the command line or the configuration asks for."""
 
@@ -19,6 +27,7 @@ class Options:
     todo: bool = (
         False  # where a script is refused: what stands alone, and a line for each thing left to a person
     )
+    observed: Observed | None = None
     advice: bool = False  # with a conversion, one note of each rule of XLA_ADVICE that is not ignored
 
 
@@ -27,11 +36,12 @@ class Severity(str, Enum):
 
     REFUSED = "refused"  # the conversion was not made because of this
     ASSUMED = "assumed"  # converted on the assumption that this is so; the runtime checks it
+    OBSERVED = "observed"  # so it was in a run of the script; the cheap checks at run time stay
     NOTE = "note"  # worth knowing
 
 
 # What needs a person first.
-URGENCY = (Severity.REFUSED, Severity.ASSUMED, Severity.NOTE)
+URGENCY = (Severity.REFUSED, Severity.ASSUMED, Severity.OBSERVED, Severity.NOTE)
 
 
 class Confidence(str, Enum):
@@ -45,7 +55,7 @@ class Finding:
 
     `line` and `column` are 1-based (column counts characters); `remedy` is one imperative sentence, for an
     assumption how it is checked. `kind`: of an assumption (see `assumptions`), else "". `status`: what --verify found
-    out about it: "proven", "not reached" or "failed".
+    out about it: "proven", "not reached" or "failed"; "contradicted" where an observed run has shown that it is not so.
     """
 
     rule: str

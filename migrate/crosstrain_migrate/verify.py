@@ -63,7 +63,7 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
     """
     chosen = _migrated(outcome, script)
     path = chosen.source.target.resolve()
-    folder = _folder(path)
+    folder = folder_of(path)
     with tempfile.TemporaryDirectory(prefix="crosstrain-migrated-") as place:
         overlay = Path(place).resolve() / "overlay"
         overlay.mkdir()
@@ -78,7 +78,7 @@ def prove(outcome: Outcome, script: Path, settings: Settings, *, quiet: bool) ->
     return Proof(code, report, outcome)
 
 
-def _folder(path: Path) -> Path:
+def folder_of(path: Path) -> Path:
     """The project: the working directory, or the script's own folder where that lies elsewhere."""
     folder = Path.cwd().resolve()
     return folder if path.is_relative_to(folder) else path.parent

@@ -98,7 +98,7 @@ def verify(
     _check(request, paths, processes)
     if backend == "xla":
         xla.check_installed()
-    request = replace(request, devices=devices or _devices(request, paths))
+    request = replace(request, devices=devices or devices_for(request, paths))
     patterns = _patterns(ignore)
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
         runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
@@ -199,8 +199,8 @@ def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) ->
             raise VerifyInputError(f"link: no {name!r} in {request.folder or 'an empty working directory'}")
 
 
-def _devices(request: Request, paths: Sequence[Path]) -> Devices:
-    """Emulate CUDA only for scripts, or local modules, that say its name: replacing functions has a price."""
+def devices_for(request: Request, paths: Sequence[Path]) -> Devices:
+    """What torch.cuda says in a run: emulate CUDA only for scripts, or local modules, that say its name: replacing functions has a price."""
     named = (b"cuda" in text or b"nccl" in text for text in _texts(request, paths))
     return "absent" if any(named) else "real"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crosstrain_migrate.cli.run import Request, run
-from crosstrain_migrate.results import Options
+from crosstrain_migrate.results import Observed, Options
 from crosstrain_migrate.engine import migrate_text
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Outcome
@@ -41,7 +41,18 @@ class Tree:
     def migrate(self, folder: Path) -> Outcome:
         """Migrates a copy of before/ at `folder`, in place."""
         shutil.copytree(self.before, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        return run(Request((folder,), Options(), Mode.WRITE, cache=False), migrate_text)
+        return run(Request((folder,), self._options(folder), Mode.WRITE, cache=False), migrate_text)
+
+    def _options(self, folder: Path) -> Options:
+        """With facts.json beside before/, as `--facts` gives it."""
+        facts = self.facts
+        if not facts.exists():
+            return Options()
+        return Options(observed=Observed((folder / self.entry).resolve(), facts.read_text(encoding="utf-8")))
+
+    @property
+    def facts(self) -> Path:
+        return self.case.folder / "facts.json"
 
     def report(self, outcome: Outcome, folder: Path) -> str:
         """What report.json holds: changes and findings, file by file."""

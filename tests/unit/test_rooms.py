@@ -86,6 +86,7 @@ VERIFY = {
     "judging": {"records", "report", "running"},
     "render": {"records", "report", "running"},
     "engine": {"records", "report", "emulation", "running", "judging"},
+    "observing": {"records", "report", "emulation", "running", "judging", "engine", "render"},
     "__init__": {"report", "running", "engine"},
     "command": {"report", "running", "engine", "render"},
     "__main__": (),
@@ -116,6 +117,7 @@ TOOL = {
     "engine": {"results", "assumptions", "syntax", "facts.may_train", "facts", "files.notebooks", "rules"},
     "report": {"__init__", "results", "choices", "outcome", "syntax", "rules"},
     "verify": {"results", "outcome", "assumption_checks", "files.sources", "files.notebooks"},
+    "observe": {"results", "files.sources", "verify"},
     "cli": {
         "__init__",
         "results",
@@ -130,6 +132,7 @@ TOOL = {
         "engine",
         "report",
         "verify",
+        "observe",
     },
     "__main__": {"cli"},
 }

@@ -83,12 +83,27 @@ Verify = Annotated[
         "--verify",
     ),
 ]
+Observe = Annotated[
+    bool,
+    _option(
+        "RUN the script for a few steps on the CPU, in a copy, and convert with what is seen; its arguments after --.",
+        "--observe",
+    ),
+]
+FactsFile = Annotated[
+    Path | None,
+    _option("With --observe, keep here what was seen; without, convert with it.", "--facts", metavar="FILE"),
+]
 VerifySteps = Annotated[int, typer.Option(min=1, metavar="N", help="Compare so many optimizer steps.")]
 VerifyProcesses = Annotated[str, typer.Option(help="Numbers of processes to try.", metavar="N,N")]
-VerifyTimeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run.")]
+VerifyTimeout = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="Time limit of each run, also with --observe.")
+]
 VerifyData = Annotated[
     Data,
-    typer.Option(help="synthetic: torchvision data sets whose files are missing become small stand-ins."),
+    typer.Option(
+        help="synthetic: torchvision data sets whose files are missing become small stand-ins, also with --observe."
+    ),
 ]
 VerifyBackend = Annotated[
     Backend, typer.Option(help="xla: train once more on XLA's CPU client, and count what is compiled.")
@@ -110,7 +125,7 @@ def _as_given(read: Callable[[Any, Any], Any], parameter: Any, context: Any, val
 
 
 class _Command(Command):
-    """With --verify, what follows -- are the script's arguments and not paths."""
+    """With --verify or --observe, what follows -- are the script's arguments and not paths."""
 
     speaker = "error"
 
@@ -123,7 +138,7 @@ class _Command(Command):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         own, rest = args, []
-        if "--" in args and "--verify" in args[: args.index("--")]:
+        if "--" in args and {"--verify", "--observe"} & set(args[: args.index("--")]):
             place = args.index("--")
             own, rest = args[:place], args[place + 1 :]
         ctx.obj = tuple(rest)
@@ -160,6 +175,8 @@ def migrate(
     emit: Emit = None,
     emit_from: EmitFrom = None,
     undo: Undo = False,
+    observe: Observe = False,
+    facts: FactsFile = None,
     verify: Verify = False,
     verify_steps: VerifySteps = 20,
     verify_processes: VerifyProcesses = "1,2",
@@ -201,6 +218,9 @@ def migrate(
         cache=not no_cache,
     )
     request, showing = console.configured(asked, output_format, output, diff, fail_on)
+    if observe or facts is not None:
+        arguments = tuple(context.obj or ())
+        request = console.observed(request, facts, observe, verify_timeout, verify_data.value, arguments)
     if verify:
         from crosstrain_migrate.verify import Settings
 

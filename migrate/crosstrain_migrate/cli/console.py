@@ -67,11 +67,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
             f"{settings.processes}: write numbers separated by commas, such as 1,2",
             param_hint="--verify-processes",
         )
-    from crosstrain.requirements import missing
-
-    if reason := missing():
-        _say(f"error: --verify trains with PyTorch, and {reason}")
-        return 2
+    _check_torch("--verify")
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
     text = showing.format is Format.TEXT and showing.output is None
     if text:
@@ -90,6 +86,39 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     if proof.code == 0 and request.mode is Mode.WRITE:
         return _migrate_files(request, replace(showing, diff=False, format=Format.TEXT, output=None))
     return max(code, proof.code)
+
+
+def observed(
+    request: Request, file: Path | None, runs: bool, timeout: float, data: str, arguments: tuple[str, ...]
+) -> Request:
+    """The request with what was seen of its script: now, or in the run that a facts file is about. Ends with what is wrong."""
+    from crosstrain_migrate import observe
+
+    asked = "--observe runs" if runs else "--facts is about"
+    if len(request.paths) != 1 or not request.paths[0].is_file():
+        raise typer.BadParameter(f"{asked} one script: name one file")
+    script = request.paths[0]
+    try:
+        if runs:
+            _check_torch("--observe")
+            seen = observe.observe(script, observe.Settings(timeout, data, arguments))
+            if file is not None:
+                observe.keep(seen, file)
+                _say(f"{file}: what was seen; --facts {file} converts with it, without a run")
+        else:
+            assert file is not None
+            seen = observe.read(file, script)
+    except Unusable as problem:
+        raise typer.Exit(_failed(problem)) from None
+    return replace(request, options=replace(request.options, observed=seen))
+
+
+def _check_torch(option: str) -> None:
+    from crosstrain.requirements import missing
+
+    if reason := missing():
+        _say(f"error: {option} trains with PyTorch, and {reason}")
+        raise typer.Exit(2)
 
 
 def _say_what_is_proven(outcome: Outcome, *, hints: bool) -> None:

@@ -15,7 +15,7 @@ def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]
         values = frozenset(
             replace(v, kind="rows") if isinstance(v, Shard) and v.kind == "batch" else v for v in values
         )
-    values = interp.supposed(target, frozenset(values))
+    values = interp.supposed(target, interp.seen(target, frozenset(values)))
     interp.merge(interp.values.cell(target), values)
     if isinstance(target, ast.Name):
         scope = interp.table.of_node[target].resolve(target.id)

@@ -328,8 +328,16 @@ def _losses(facts: Losses) -> Assumed:
         over = facts.loops.get(loop, set()) if loop is not None else set()
         for place in _places_of(facts, loss) if over else ():
             if place not in facts.interp.assumed:
-                found[place] = frozenset(Shard("mean", loader, frozenset({place})) for loader in over)
+                kind = _reduction(facts, loss)
+                found[place] = frozenset(Shard(kind, loader, frozenset({place})) for loader in over)
     return found
+
+
+def _reduction(facts: Losses, loss: ast.expr) -> str:
+    """How a loss follows from the rows: by their mean, unless a run has shown that it is their sum."""
+    observation = facts.interp.observation
+    verdict = observation.verdict("mean", loss) if observation is not None else None
+    return "mean" if verdict is None or verdict.holds else "sum"
 
 
 # -- outputs -------------------------------------------------------------------------------------------------

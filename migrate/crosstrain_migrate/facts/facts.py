@@ -19,6 +19,7 @@ from .argument_values import parameters_in
 from .assumed import Assumed, assumptions
 from .infer import Interpreter
 from .losses import Losses
+from .observed import Sightings
 from .optimizers import handed, inner_optimizers
 from .regions import batch_loop_around
 from .values import External, Instance, Member, Sequence, Shard, Value, code_of, site_of
@@ -30,10 +31,18 @@ class Facts(Losses):
     """Everything the rules ask. Build with `understand`.
 
     interp: what is known of its values, where it is known; otherwise it is found out when it is first asked for.
+    seen: what an observed run has seen of it.
     """
 
-    def __init__(self, tree: ast.Module, table: ScopeTable, interp: Interpreter | None = None) -> None:
+    def __init__(
+        self,
+        tree: ast.Module,
+        table: ScopeTable,
+        interp: Interpreter | None = None,
+        seen: Sightings | None = None,
+    ) -> None:
         super().__init__(tree, table)
+        self.seen = seen
         self.evidence: dict[Value, str] = {}
         if interp is not None:
             self.interp = interp
@@ -44,9 +53,9 @@ class Facts(Losses):
         assumed: Assumed = {}
         may_look = True
         for _ in range(MAX_ASSUMPTIONS):
-            interp = Interpreter(self.tree, self.table, may_look, assumed)
+            interp = Interpreter(self.tree, self.table, may_look, assumed, self.seen)
             interp.run()
-            found = Facts(self.tree, self.table, interp)
+            found = Facts(self.tree, self.table, interp, self.seen)
             looked = any(site_of(s.loader) in interp.looks for s in found.loss_shards)
             more = {} if looked else assumptions(found)
             if not looked and not more:
@@ -118,7 +127,9 @@ class Facts(Losses):
         if not isinstance(site, ast.Call):
             return set()
         inner = (self.optimized_by(v) for v in handed(self, optimizer))
-        return parameters_in(self.interp, site).union(*inner)
+        observation = self.interp.observation
+        owners = observation.owned_by(site) if observation is not None else set()
+        return parameters_in(self.interp, site).union(*inner) or owners
 
     @cached_property
     def models(self) -> list[Value]:
@@ -229,7 +240,8 @@ class Facts(Losses):
     def is_assumed_loss(self, loss: ast.expr) -> bool:
         """Whether a loss is taken for a mean over rows because a loop over a loader goes backward through it."""
         places = self.interp.reaching.get(loss, {loss}) if isinstance(loss, ast.Name) else {loss}
-        return any(isinstance(v, Shard) for place in places for v in self.interp.assumed.get(place, ()))
+        assumed = (v for place in places for v in self.interp.assumed.get(place, ()))
+        return any(isinstance(v, Shard) and v.kind == "mean" for v in assumed)
 
     @cached_property
     def train_loaders(self) -> list[Value]:
@@ -339,10 +351,13 @@ def _position(value: Value) -> tuple[int | str, ...]:
     return (*numbers, str(getattr(value, "key", "")), getattr(value, "path", ""), of_class)
 
 
-def understand(tree: ast.Module) -> Facts:
-    """What can be known of a script or a program. Its tree loses the annotations that say nothing new."""
+def understand(tree: ast.Module, seen: Sightings | None = None) -> Facts:
+    """What can be known of a script or a program. Its tree loses the annotations that say nothing new.
+
+    seen: what was seen in an observed run of its text.
+    """
     _without_annotations(tree)
-    return Facts(tree, ScopeTable(tree))
+    return Facts(tree, ScopeTable(tree), seen=seen)
 
 
 def _without_annotations(tree: ast.Module) -> None:

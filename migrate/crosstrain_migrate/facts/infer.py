@@ -19,6 +19,7 @@ from .context import containers_of_batches
 from .expressions import evaluate
 from .interpretation import Interpretation
 from .looks import early_looks
+from .observed import Sightings
 from .regions import functions_that_run_a_model, loop_of, methods_of_modules
 from .statements import run_body
 from .values import UNKNOWN, Instance, Values
@@ -35,8 +36,9 @@ class Interpreter(Interpretation):
         table: ScopeTable,
         may_look: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
+        seen: Sightings | None = None,
     ) -> None:
-        super().__init__(tree, table, may_look, assumed)
+        super().__init__(tree, table, may_look, assumed, seen)
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
@@ -112,6 +114,8 @@ class Interpreter(Interpretation):
     def eval(self, node: ast.expr) -> Values:
         """What `node` may be now; remembers it for `of`."""
         found = evaluate(self, node)
+        if self.observed:
+            found = self.seen(node, found)
         if self.assumed:
             found = self.supposed(node, found)
         cell = self.values.cell(node)

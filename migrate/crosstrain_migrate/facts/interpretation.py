@@ -20,15 +20,18 @@ from .constants import Constants
 from .copies import Copies
 from .memory import ANY, Cell, Cells, Heap, Watch
 from .movers import moving_functions
+from .observed import MODULE, Observation, Sightings
 from .optional import Optional
 from .stars import star_names
 from .streams import generator_functions, sole_streams
 from .values import (
     NOTHING,
     UNKNOWN,
+    Absent,
     Class,
     External,
     Instance,
+    Member,
     Parameters,
     Sequence,
     Shard,
@@ -41,6 +44,7 @@ from .widening import COVERABLE, CROWD, WIDEN_ABOVE, covered, is_attribute, wide
 from .wrappers import moving_wrappers
 
 _NOTHING_KNOWN: Values = frozenset()
+_ABSENT: Values = frozenset({Absent()})
 
 
 class Interpretation(ABC):
@@ -52,6 +56,7 @@ class Interpretation(ABC):
         table: ScopeTable,
         may_look: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
+        seen: Sightings | None = None,
     ) -> None:
         self.may_look = (
             may_look  # whether a batch that is drawn early may be taken for a mere look at the data
@@ -61,6 +66,8 @@ class Interpretation(ABC):
         self.table = table
         self.links = links_of(tree)
         self.reaching = reaching_definitions(table)
+        self.observation = Observation(seen, tree, self.reaching) if seen is not None else None
+        self.observed = self.observation.here if self.observation is not None else {}  # by place
         self.uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
         for name, definitions in self.reaching.items():
             for definition in definitions:
@@ -93,6 +100,7 @@ class Interpretation(ABC):
 
     def reset(self) -> None:
         self.watch = Watch()
+        self.taken: set[ast.AST] = set()  # the places of which only an observed run tells
         self.modules_by_evidence.readers.clear()
         self.env: Cells[tuple[Scope, str]] = Cells(self.watch)
         self.definitions: Cells[ast.AST] = Cells(self.watch)
@@ -269,6 +277,68 @@ class Interpretation(ABC):
         if not isinstance(value, External) or not (self.is_loader(value) or self.is_module(value)):
             return False
         return self.table.function_around(value.site if value.via is None else value.via) is function
+
+    def seen(self, place: ast.AST, found: Values) -> Values:
+        """What was found at a place, or, where that does not tell, what stood there in an observed run."""
+        here = self.observed.get(place)
+        if here is None or not (found or self.run_orphans):
+            return found
+        if not here.values:
+            return self._with_rows(place, here.rows_of, found)
+        if self._tells(found, here.values):
+            return found
+        for value in here.values:
+            if isinstance(value, External) and value.path == MODULE:
+                self.note_modules({value})
+        self.taken.add(place)
+        return here.values | {v for v in found if v in _ABSENT}
+
+    def _with_rows(self, place: ast.AST, made: ast.AST | None, found: Values) -> Values:
+        """A tensor that had the rows of a loader's batch, whatever else it might have been."""
+        if made is None or all(isinstance(v, Shard) and v.kind == "rows" for v in found):
+            return found
+        rows = {Shard("rows", v) for v in self.of(made) if self.is_loader(v)}
+        if not rows:  # what is found before the loader is known would stay
+            return found if self.run_orphans else NOTHING
+        self.taken.add(place)
+        return frozenset(rows) | {v for v in found if not isinstance(v, Unknown | External | Member | Shard)}
+
+    def _tells(self, found: Values, seen: Values) -> bool:
+        """Whether what was found says what a value is: not where it may be things of several roles, one chosen by its
+        name, or never what was seen."""
+        if any(getattr(value, "path", "").endswith(api.CHOSEN) for value in found):
+            return False
+        there = {self.role(value) for value in seen} - {""}
+        if there:
+            return {self.role(value) for value in found} - {""} == there
+        return any(map(self._is_something, found))
+
+    def role(self, value: Value) -> str:
+        """What an object is in training, by its class."""
+        if self.is_module(value):
+            return "module"
+        if self.is_loader(value):
+            return "loader"
+        if isinstance(value, External) and api.is_loss_class(value.path):
+            return "loss"
+        if isinstance(value, External) and api.is_optimizer_class(value.path):
+            return "optimizer"
+        if isinstance(value, External) and api.is_scheduler_class(value.path):
+            return "scheduler"
+        if isinstance(value, Instance) and self.inherits(value.cls, api.OPTIMIZER_BASES):
+            return "optimizer"
+        return (
+            "scheduler"
+            if isinstance(value, Instance) and self.inherits(value.cls, api.SCHEDULER_BASES)
+            else ""
+        )
+
+    def _is_something(self, value: Value) -> bool:
+        if isinstance(value, Member):
+            value = value.root
+        if isinstance(value, External):
+            return self.is_module(value) or api.has_a_role(value.path)
+        return not isinstance(value, Unknown) and not (isinstance(value, Shard) and value.kind == "other")
 
     def supposed(self, place: ast.AST, found: Values) -> Values:
         """What was found at a place, with what is assumed there in place of what is not known."""

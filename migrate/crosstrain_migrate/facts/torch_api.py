@@ -33,6 +33,7 @@ GRAPH_LOADERS = ("torch_geometric.loader.", "torch_geometric.data.")  # some of 
 GRAPH_SAMPLERS = frozenset({"NeighborSampler", "ShaDowKHopSampler"})
 LOADERS_OF_GRAPHS = frozenset({"DataLoader", "DenseDataLoader"})  # of whole graphs, one for each sample
 ASSUMED_LOADER = "torch.utils.data.AssumedLoader"  # what a training loop goes over, whoever made it
+OBSERVED_LOADER = "torch.utils.data.ObservedLoader"  # what a run has shown to be one, whoever made it
 DEVICE_STRING = re.compile(r"^(cuda|cpu|mps|xpu|gpu)(:\d+)?$")
 DEVICE_START = re.compile(r"^(cuda|xpu):([{%].*)?$")  # of a text that a number is put into
 ITERATORS = frozenset(
@@ -464,11 +465,17 @@ def is_module_class(path: str) -> bool:
 
 def is_loader_class(path: str) -> bool:
     """Whether a path names torch's DataLoader or a class of a library that inherits from it."""
-    if path in LOADERS or path in OTHER_LOADERS or path == ASSUMED_LOADER:
+    if path in LOADERS or path in OTHER_LOADERS or path in {ASSUMED_LOADER, OBSERVED_LOADER}:
         return True
     return path.startswith(GRAPH_LOADERS) and (
         path.endswith("Loader") or last(path) in GRAPH_SAMPLERS or last(path).startswith("GraphSAINT")
     )
+
+
+def has_a_role(path: str) -> bool:
+    """Whether objects of a class are known to be loaders, optimizers, schedulers, losses or devices."""
+    known = (is_loader_class, is_optimizer_class, is_scheduler_class, is_loss_class)
+    return path == "torch.device" or any(is_one(path) for is_one in known)
 
 
 def searches(path: str) -> bool:

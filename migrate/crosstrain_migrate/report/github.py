@@ -10,7 +10,12 @@ from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.outcome import Outcome, display_name, located, sentences
 from crosstrain_migrate.results import Severity
 
-_COMMANDS = {Severity.REFUSED: "error", Severity.ASSUMED: "warning", Severity.NOTE: "notice"}
+_COMMANDS = {
+    Severity.REFUSED: "error",
+    Severity.ASSUMED: "warning",
+    Severity.OBSERVED: "notice",
+    Severity.NOTE: "notice",
+}
 _SUMMARY_LIMIT = 900_000  # bytes; GitHub drops a summary over 1 MiB
 
 

@@ -25,7 +25,12 @@ from .rule_pages import RulePage, markdown_page, rule_page, rule_pages
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _FINGERPRINT = "crosstrain/v1"
-_LEVELS = {Severity.REFUSED: "error", Severity.ASSUMED: "warning", Severity.NOTE: "note"}
+_LEVELS = {
+    Severity.REFUSED: "error",
+    Severity.ASSUMED: "warning",
+    Severity.OBSERVED: "note",
+    Severity.NOTE: "note",
+}
 
 
 def render(outcome: Outcome) -> str:

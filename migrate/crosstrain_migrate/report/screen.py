@@ -23,6 +23,7 @@ from crosstrain_migrate.syntax.suppress import skips_file
 _STYLES: dict[str, dict[str, object]] = {
     Severity.REFUSED.value: {"fg": "red", "bold": True},
     Severity.ASSUMED.value: {"fg": "yellow", "bold": True},
+    Severity.OBSERVED.value: {"fg": "green", "bold": True},
     Severity.NOTE.value: {"fg": "cyan"},
     "proven": {"fg": "green", "bold": True},
     "not reached": {"fg": "yellow", "bold": True},

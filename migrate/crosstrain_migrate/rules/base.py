@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ParamSpec
 
-from crosstrain_migrate.assumptions import how_checked
+from crosstrain_migrate.assumptions import CONTRADICTED, how_checked
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.losses import Loop
@@ -167,10 +167,33 @@ class Context:
         if self.facts.is_reached(node):
             self.findings.append(finding(rule, node, reason, remedy, severity))
 
-    def assume(self, kind: str, rule: str, node: ast.AST, claim: str) -> None:
-        """Record what the conversion takes for granted at a node; `kind` is a key of `assumptions.CHECKS`."""
-        made = finding(rule, node, claim, how_checked(kind, self.runtime), Severity.ASSUMED)
-        self.findings.append(replace(made, kind=kind))
+    def assume(self, kind: str, rule: str, node: ast.AST, claim: str, about: ast.AST | None = None) -> None:
+        """Record what the conversion takes for granted at a node; `kind` is a key of `assumptions.CHECKS`.
+
+        about: the value that it is about, where that is not what stands at the node: an observed run may have seen it.
+        """
+        checked = how_checked(kind, self.runtime)
+        made = replace(finding(rule, node, claim, checked, Severity.ASSUMED), kind=kind)
+        observation = self.facts.interp.observation
+        seen = observation.verdict(kind, about or node) if observation is not None else None
+        if seen is not None and seen.holds:
+            made = replace(made, severity=Severity.OBSERVED, remedy=seen.said)
+        elif seen is not None:
+            remedy = f"find out which of the two is meant: {seen.said}"
+            made = replace(
+                made,
+                status=CONTRADICTED,
+                reason=f"{claim}: that is what the code around it says",
+                remedy=remedy,
+            )
+        self.findings.append(made)
+
+    def observed(self, kind: str, rule: str, node: ast.AST, claim: str) -> None:
+        """Record what only a run has shown."""
+        observation = self.facts.interp.observation
+        if observation is not None:
+            made = finding(rule, node, claim, f"seen in {observation.run}", Severity.OBSERVED)
+            self.findings.append(replace(made, kind=kind))
 
     # -- reaching the accelerator ----------------------------------------------------------------------------
 

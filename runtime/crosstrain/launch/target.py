@@ -8,11 +8,21 @@ import importlib.util
 import sys
 import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 # The files of this package whose frames are above a script's own.
 _STARTERS: set[Path] = set()
+
+
+Compile = Callable[[bytes | str, str], types.CodeType]  # (source, the file's name)
+
+
+def plainly(source: bytes | str, filename: str) -> types.CodeType:
+    """The code of a script, as `python` compiles it."""
+    code: types.CodeType = compile(source, filename, "exec", dont_inherit=True)
+    return code
 
 
 class TargetNotFoundError(Exception):
@@ -38,8 +48,8 @@ class Target:
                 f"{self.name!r} is a directory: name the script in it, or use -m for a package"
             )
 
-    def run(self) -> None:
-        """Run as `__main__` in a module of its own. `sys.argv` and `sys.path[0]` become the target's.
+    def run(self, compiled: Compile = plainly) -> None:
+        """Run as `__main__` in a module of its own, a script as what `compiled` makes of it. `sys.argv` and `sys.path[0]` become the target's.
 
         `sys.path[0]` is expected to be the runner's own entry and is replaced. The module stays in
         `sys.modules` for good: exit handlers, pickling and spawned data loader workers look for it there.
@@ -53,7 +63,7 @@ class Target:
             spec = None
             filename = self.name
             sys.path[0] = str(Path(filename).resolve().parent)
-            code = compile(Path(filename).read_bytes(), filename, "exec", dont_inherit=True)
+            code = compiled(Path(filename).read_bytes(), filename)
         sys.argv[:] = [filename, *self.arguments]
         module = types.ModuleType("__main__")
         module.__dict__.update(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.compare import (
@@ -54,7 +55,7 @@ class Started:
         return self.done.ranks
 
 
-def start(runner: Runner, script: Path, world: int) -> Started | None:
+def start(runner: Runner, script: Path, world: int, observed: Literal["", "seen"] = "") -> Started | None:
     """The original with several processes, in the first way in which it makes a group of them all and trains.
 
     None where there is no such way: it does not distribute itself, or not on this machine.
@@ -70,6 +71,7 @@ def start(runner: Runner, script: Path, world: int) -> Started | None:
             per_rank=True,
             devices=devices,
             launcher_option=option,
+            observed=observed,
         )
         done = runner.run(script, variant)
         asked = max(rank.spawned for rank in done.ranks)

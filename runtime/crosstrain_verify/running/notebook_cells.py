@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain.launch.target import Target, clean_traceback, starts_scripts
+from crosstrain.launch.target import Compile, Target, clean_traceback, plainly, starts_scripts
 
 starts_scripts(__file__)
 
@@ -69,7 +69,7 @@ def _is_meant_to_raise(cell: Mapping[str, Any]) -> bool:
     return tagged or any(output.get("output_type") == "error" for output in cell.get("outputs", ()))
 
 
-def run(target: Target) -> None:
+def run(target: Target, compiled: Compile = plainly) -> None:
     """Run a notebook's cells as `__main__`, as `Target.run` runs a script."""
     path = Path(target.name)
     sys.path[0] = str(path.resolve().parent)
@@ -84,7 +84,7 @@ def run(target: Target) -> None:
         name = f"{path}:cell {cell.number}"
         linecache.cache[name] = (len(cell.source), None, cell.source.splitlines(keepends=True), name)
         try:
-            exec(compile(cell.source, name, "exec", dont_inherit=True), module.__dict__)
+            exec(compiled(cell.source, name), module.__dict__)
         except Exception as error:
             if not cell.raises:
                 raise

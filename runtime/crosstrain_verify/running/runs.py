@@ -13,6 +13,7 @@ from typing import Literal
 
 from crosstrain_verify.emulation.confine import OUTSIDE
 from crosstrain_verify.records import journal, traces
+from crosstrain_verify.records.sightings import Defined, Sightings
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running import notebook_cells
@@ -69,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `double`, `leave_out`, `per_rank`: see
+    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `observed`, `few`, `double`, `leave_out`, `per_rank`: see
     `client.Job`.
 
     devices: others than the request's. launcher_option: the original is given the option in which its launcher tells
@@ -86,6 +87,8 @@ class Variant:
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
     rows: Literal["", "kept", "permuted"] = ""
+    observed: Literal["", "seen", "permuted", "doubled"] = ""
+    few: bool = False
     steps: int | None = None
     double: bool = False
     leave_out: tuple[tuple[int, int], ...] = ()
@@ -93,6 +96,9 @@ class Variant:
     per_rank: bool = False
     devices: Devices | None = None
     launcher_option: bool = False
+
+
+ORIGINAL = Variant("original")
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Runner:
         # Of an original that starts its processes by itself, one is a group, and one of the result is launched.
         self.starts_processes = False
 
-    def original(self, script: Path) -> Finished:
+    def original(self, script: Path, variant: Variant = ORIGINAL) -> Finished:
         """The first run of the original, as its author would start it: plain, else as on one GPU, else launched.
 
         Later runs are started in the way that worked.
@@ -131,7 +137,7 @@ class Runner:
         first: Finished | None = None
         for way in ways:  # which grows
             self.request = way
-            done = self.run(script, Variant("original"))
+            done = self.run(script, variant)
             if done.run.verdict is Verdict.RAN:
                 return done
             first = first or done
@@ -164,6 +170,14 @@ class Runner:
         files = written_since(before, room) if variant.per_rank else frozenset[str]()
         shutil.rmtree(room, ignore_errors=True)
         run = checked(outcome(ranks, result, self.request.timeout), ranks)
+        if (
+            variant.observed
+            and run.verdict is Verdict.NO_STEPS
+            and any(e.kind == "loss" for e in ranks[0].events)
+        ):
+            run = replace(
+                run, verdict=Verdict.RAN
+            )  # a scaler that found infinities: there was something to see
         return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
@@ -215,6 +229,8 @@ class Runner:
             frozen=variant.frozen,
             cut_short=variant.cut_short,
             rows=variant.rows,
+            observed=variant.observed,
+            few=variant.few,
             double=variant.double,
             leave_out=dict(variant.leave_out),
             confined=request.confined,
@@ -306,12 +322,33 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
         gathered=tuple(replace(operand, file=short(operand.file)) for operand in trace.gathered),
+        sightings=_below(trace.sightings, cwd, script) if trace.sightings is not None else None,
         checks=tuple(
             replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
         ),
         events=tuple(replace(event, place=short(event.place)) for event in trace.events),
         batches=tuple(replace(batch, place=short(batch.place)) for batch in trace.batches),
         printed=tuple(replace(line, place=short(line.place)) for line in trace.printed),
+    )
+
+
+def _below(seen: Sightings, cwd: Path, script: Path) -> Sightings:
+    """Files by their paths from the script's folder."""
+
+    def short(file: str) -> str:
+        return os.path.relpath(file, script.parent) if file else ""
+
+    def renamed(one: Defined) -> Defined:
+        return replace(one, file=short(one.file))
+
+    return replace(
+        seen,
+        places=[replace(place, file=short(place.file)) for place in seen.places],
+        objects=[replace(one, kind=renamed(one.kind)) for one in seen.objects],
+        code={place: list(map(renamed, found)) for place, found in seen.code.items()},
+        methods={
+            place: [(renamed(one), owner) for one, owner in found] for place, found in seen.methods.items()
+        },
     )
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from crosstrain.launch.target import Target, clean_traceback, starts_scripts
+from crosstrain.launch.target import Compile, Target, clean_traceback, plainly, starts_scripts
 from crosstrain.launch.worker import die_with_parent
 
 from crosstrain_verify.emulation.emulated import asked
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 starts_scripts(__file__)
 
 POLL_SECONDS = 0.005
+OBSERVED = 0.8  # of the time that an observed run may take, until it is ended
 _open = os.open  # before anything is confined
 
 
@@ -185,9 +186,9 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
                 recorder.launches = _launches(job, recorder, stage)
                 recorder.launches.install()
             if notebook_cells.is_notebook(target.name):
-                notebook_cells.run(target)
+                notebook_cells.run(target, stage.compiled)
             else:
-                target.run()
+                target.run(stage.compiled)
     except SystemExit as end:
         recorder.exited(end)
     except BaseException as error:
@@ -298,6 +299,8 @@ class Stage:
         self.launcher = Launcher(rank, job["world"], port)
         self.redrew: Callable[[], bool] = lambda: False
         self.permuting: Any = None
+        self.observation: Any = None
+        self.compiled: Compile = plainly  # the script and, of a notebook, each cell
 
     @contextlib.contextmanager
     def set(self) -> Iterator[None]:
@@ -345,12 +348,29 @@ class Stage:
         if job["rows"]:
             self.permuting = Permuting(permute=job["rows"] == "permuted")
             self.permuting.install(self._tracer.watch)
+        if job["observed"]:
+            self._observe()
         if job["confined"]:
             self._confined.install()
         if job["data"] == "synthetic":
             synthetic.install(Path(job["script"]).parent)
         with shared or contextlib.nullcontext():
             yield
+
+    def _observe(self) -> None:
+        from crosstrain_verify.tracing.observation import Observation
+
+        job = self._job
+        # What is left of the time is for the way out.
+        seconds = OBSERVED * job["timeout"]
+        folder = (
+            Path(job["script"]).parent
+            if Path(job["cwd"]) not in Path(job["script"]).parents
+            else Path(job["cwd"])
+        )
+        self.observation = Observation(folder, self._tracer, job["observed"], seconds)
+        self.observation.install(few=job["few"])
+        self.compiled = self.observation.compiled
 
 
 class Recorder:
@@ -413,6 +433,8 @@ class Recorder:
         if self.stage is not None:
             launcher = self.stage.launcher
             trace = dataclasses.replace(trace, joined=launcher.joined, spawned=launcher.spawned)
+        if self.stage is not None and self.stage.observation is not None:
+            trace = dataclasses.replace(trace, sightings=self.stage.observation.sightings())
         if self.stage is not None and self.stage.permuting is not None:
             trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
         traces.write(self._folder, trace)

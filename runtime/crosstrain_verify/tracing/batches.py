@@ -33,6 +33,7 @@ class WatchedBatches:
         self._watch = watch
         self._loader = loader
         self._first = True
+        self._given = 0
         self._around: tuple[int | None, int | None] | None = (
             None  # the batch that was in hand before this pass
         )
@@ -48,6 +49,7 @@ class WatchedBatches:
         if self._around is not None and self._watch.last == self._watch.number(self._loader):
             self._watch.rows, self._watch.last = self._around
         self._around = None
+        self._watch.put_down()
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -58,6 +60,9 @@ class WatchedBatches:
     def __next__(self) -> Any:
         if self._watch.number(self._loader) in self._watch.cut_short and self._watch.enough():
             self._watch.cut(self._first)
+            raise StopIteration
+        if self._watch.is_over(self._loader, self._given):
+            self._leave()
             raise StopIteration
         self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
         self._watch.source = self._watch.number(self._loader)
@@ -71,8 +76,9 @@ class WatchedBatches:
         if self._first:
             self._around = self._watch.rows, self._watch.last
         self._watch.saw(self._loader, batch, self._first)
-        batch = self._watch.alter(batch, self._first)
+        batch = self._watch.alter(batch, self._first, self._loader)
         self._first = False
+        self._given += 1
         return batch
 
 
@@ -90,7 +96,13 @@ class LoaderWatch:
         self.source: int | None = None  # the loader whose next batch is being read
         self.last: int | None = None  # the loader that gave the batch in hand
         self.reading = reading
-        self.alter: Callable[[Any, bool], Any] = lambda batch, first: batch  # what the script gets instead
+        # What the script gets instead of a batch, the first one of its pass or not, of a loader.
+        self.alter: Callable[[Any, bool, Any], Any] = lambda batch, first, loader: batch
+        self.put_down: Callable[[], object] = lambda: (
+            None
+        )  # told when the last batch of a pass is in hand no more
+        # Whether a pass over a loader ends after so many batches.
+        self.is_over: Callable[[Any, int], bool] = lambda loader, given: False
         self.handed_out: Callable[[], object] = lambda: None  # told of every batch
         self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
         self.enough: Callable[[], bool] = lambda: False

@@ -38,10 +38,10 @@ class Permuting:
 
         kind.gather_for_metrics = gather_for_metrics
 
-    def _alter(self, batch: Any, first: bool) -> Any:
+    def _alter(self, batch: Any, first: bool, loader: Any) -> Any:
         rows, digest = checksum(batch) if first else (0, None)
         self._rows = rows if rows and digest is not None else 0
-        return _permuted(batch, list(permutation(self._rows))) if self._rows > 1 and self._permute else batch
+        return permuted(batch, list(permutation(self._rows))) if self._rows > 1 and self._permute else batch
 
     def _keep(self, data: Any) -> None:
         place = checks.here()
@@ -51,16 +51,16 @@ class Permuting:
                 self.kept.append(Operand(place.file, place.line, self._rows, values))
 
 
-def _permuted(batch: Any, order: list[int]) -> Any:
+def permuted(batch: Any, order: list[int]) -> Any:
     """The batch with its rows in another order; of the kinds that `checksum` knows."""
     if isinstance(batch, Tensor):
         return batch[order]
     if isinstance(batch, dict):
-        changed = {key: _permuted(value, order) for key, value in batch.items()}
+        changed = {key: permuted(value, order) for key, value in batch.items()}
         batch = batch.copy()
         batch.update(changed)
         return batch
     if batch and all(isinstance(item, (str, int, float, bytes)) for item in batch):
         return type(batch)(batch[index] for index in order)
-    parts = [_permuted(item, order) for item in batch]
+    parts = [permuted(item, order) for item in batch]
     return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)

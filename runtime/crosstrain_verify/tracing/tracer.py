@@ -58,7 +58,7 @@ class Tracer:
         self._scale = 0.0
         self.several = False
         self._limit = limit
-        self._stop = stop
+        self.stop = stop
         self._events: list[Event] = []
         self._steps = 0
         self.inside_backward = False
@@ -118,7 +118,7 @@ class Tracer:
         self._limit = None
         self.watch.cut_short = frozenset(loaders)
         self.watch.enough = lambda: self._steps >= limit
-        self.watch.cut = lambda first: self._stop() if first else None
+        self.watch.cut = lambda first: self.stop() if first else None
 
     def now(self) -> tuple[int, int]:
         """How many events and batches there were until now."""
@@ -175,7 +175,7 @@ class Tracer:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._steps == self._limit:
-            self._stop()
+            self.stop()
         self._steps += 1
         index = self._trained.before_step(optimizer)
         parameters = parameters_of(optimizer)

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,25 +62,26 @@ def main() -> int:
     return failures
 
 
-def _verify(script: dict[str, Any], run: Run, checkout: Path, *, show: bool) -> Verdict:
+@contextmanager
+def staged(script: dict[str, Any], run: Run, checkout: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A script in a copy of its repository with the files that it reads, and the environment to run it in."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "repository"
         shutil.copytree(checkout, copy)
         path = copy / script["script"]
         run.prepare(path.parent)
-        command = [sys.executable, "-m", "crosstrain_migrate.cli", path.name, "--no-cache", "--verify"]
-        command += ["--verify-data", "synthetic", "--verify-steps", str(run.steps)]
-        command += [*([] if show else ["--output-format", "json"]), "--", *run.args]
         libraries = [str(copy / folder) for folder in run.libraries]
         # This working tree's own packages, wherever crosstrain is installed from.
         own = [str(REPOSITORY / folder) for folder in ("", "migrate", "runtime", "templates")]
-        paths = [str(STAND_INS), *own, *libraries]
-        variables = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-            "OMP_NUM_THREADS": "1",
-            **run.variables,
-        }
+        paths = os.pathsep.join([str(STAND_INS), *own, *libraries])
+        yield path, {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **run.variables}
+
+
+def _verify(script: dict[str, Any], run: Run, checkout: Path, *, show: bool) -> Verdict:
+    with staged(script, run, checkout) as (path, variables):
+        command = [sys.executable, "-m", "crosstrain_migrate.cli", path.name, "--no-cache", "--verify"]
+        command += ["--verify-data", "synthetic", "--verify-steps", str(run.steps)]
+        command += [*([] if show else ["--output-format", "json"]), "--", *run.args]
         started = time.monotonic()
         try:
             done = subprocess.run(

@@ -166,7 +166,7 @@ def unwind(
                 path_of(now.table.of_node[edit.node].file) for edit in edits if edit.node in now.table.of_node
             }
             mine = frozenset(files) if wish.mapped else None
-            current, now = sweep(current, rewrite(current, edits), kept_names(wish), mine)
+            current, now = sweep(current, rewrite(current, edits), kept_names(wish), mine, facts.seen)
         except EditNotApplied as error:
             raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
         except SyntaxError as error:

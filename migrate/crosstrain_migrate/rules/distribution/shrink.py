@@ -32,8 +32,8 @@ def without(facts: Facts, edits: Iterable[e.Edit]) -> Facts:
         elif isinstance(edit, e.ReplaceParameter):
             _take_parameter(edit)
     if facts.is_interpreted:
-        return Facts(facts.tree, facts.table, facts.interp)
-    return Facts(facts.tree, ScopeTable(facts.tree))
+        return Facts(facts.tree, facts.table, facts.interp, facts.seen)
+    return Facts(facts.tree, ScopeTable(facts.tree), seen=facts.seen)
 
 
 def _take_statement(facts: Facts, statement: ast.AST) -> None:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from crosstrain_migrate.facts.facts import Facts, understand
+from crosstrain_migrate.facts.observed import Sightings
 from crosstrain_migrate.facts.values import Class, Function, Instance, Method
 from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.harmless import dumps, effectless, idle
@@ -29,7 +30,11 @@ MAX_ROUNDS = 8
 
 
 def sweep(
-    before: str, after: str, keep: frozenset[str] = frozenset(), mapped: frozenset[str] | None = None
+    before: str,
+    after: str,
+    keep: frozenset[str] = frozenset(),
+    mapped: frozenset[str] | None = None,
+    seen: Sightings | None = None,
 ) -> tuple[str, Facts]:
     """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
 
@@ -41,7 +46,7 @@ def sweep(
     from crosstrain_migrate.syntax.rewrite import rewrite
 
     old = Uses(parse(before))
-    facts = understand(parse(after))
+    facts = understand(parse(after), seen.in_text(after) if seen is not None else None)
     for _ in range(MAX_ROUNDS):
         edits = [
             edit
@@ -51,7 +56,7 @@ def sweep(
         if not edits:
             break
         after = rewrite(after, edits)
-        facts = understand(parse(after))
+        facts = understand(parse(after), seen.in_text(after) if seen is not None else None)
     return after, facts
 
 

@@ -173,6 +173,20 @@ class Gatherer:
                     claim = f"`{ast.unparse(node)}` has one row for each of the labels that go into the loss with it"
                     self.context.assume("rows", self.rule, node, claim)
 
+                elif node not in said and self._is_only_seen(node):
+                    said.add(node)
+                    shown = ast.unparse(node)
+                    self.context.observed(
+                        "rows", self.rule, node, f"`{shown}` has a row for each of the batch"
+                    )
+
+    def _is_only_seen(self, node: ast.AST) -> bool:
+        """Whether only an observed run says what a value is; said of a variable where it is bound."""
+        interp = self.facts.interp
+        here = interp.observed.get(node)
+        used = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        return here is not None and not here.values and node in interp.taken and not used
+
     def _goes_into_a_loss(self, node: ast.AST) -> bool:
         """Whether only that a loss compares it with labels says that it has rows."""
         assumed = self.facts.interp.assumed.get(node, ())

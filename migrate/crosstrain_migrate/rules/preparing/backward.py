@@ -43,7 +43,7 @@ def plan(context: Context) -> None:
         context.collective.add(call)
         if context.facts.is_assumed_loss(given):
             claim = f"`{context.source(given)}` is a mean over the rows of the batch that the loop around it goes over"
-            context.assume("mean", RULE, call, claim)
+            context.assume("mean", RULE, call, claim, about=given)
     _loss_reduction(context)
     _report_caught(context)
     _report_idle(context)

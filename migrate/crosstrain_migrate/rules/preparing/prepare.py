@@ -42,6 +42,13 @@ from .where_made import (
 )
 
 RULE = "CT201"
+# How roles are spoken of.
+SPOKEN = {
+    "module": "a module",
+    "optimizer": "an optimizer",
+    "loader": "a DataLoader",
+    "scheduler": "a scheduler",
+}
 EVALUATION = "the evaluation loader is prepared where it is made"
 
 
@@ -73,7 +80,8 @@ def _plan(context: Context) -> None:
 
 
 def _say_what_is_assumed(context: Context) -> None:
-    """Loaders that only their use shows to be such, and what is taken for a stream of a loader's batches."""
+    """Loaders that only their use or a run shows to be such, and what is taken for a stream of a loader's batches."""
+    _say_what_was_seen(context)
     for place, values in context.facts.interp.assumed.items():
         name = context.source(place)
         for value in values:
@@ -84,6 +92,16 @@ def _say_what_is_assumed(context: Context) -> None:
                 context.assume(
                     "loader", RULE, place, f"`{name}` is a DataLoader: the training loop goes over it"
                 )
+
+
+def _say_what_was_seen(context: Context) -> None:
+    """What is prepared because a run has shown what it is."""
+    interp, subject = context.facts.interp, context.subject
+    for value in (*subject.models, *subject.optimizers, *subject.loaders, *subject.schedulers):
+        site = site_of(value)
+        if site in interp.taken:
+            word = SPOKEN.get(interp.role(value), "")
+            context.observed("loader", RULE, site, f"`{context.source(site)}` is {word}")
 
 
 def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], together: bool = True) -> None:

@@ -158,7 +158,8 @@ def _distance(facts: Facts, scope: Scope, value: Value) -> tuple[bool, int]:
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
     site = getattr(optimizer, "site", None)
-    if not isinstance(site, ast.Call):
+    observation = facts.interp.observation
+    if not isinstance(site, ast.Call) or (observation is not None and observation.owned_by(site)):
         return
     parameters = given(site, "params", 0)
     if parameters is None or isinstance(parameters, ast.Starred) or _asks_a_model(facts, parameters):

@@ -1,0 +1,146 @@
+"""The facts file: JSON, one place a line, so that a change of it can be reviewed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crosstrain_verify.observing.tensors import TensorFact
+from crosstrain_verify.records.sightings import Defined, Place, Sightings
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was run, for the reader: how, how far, and what that leaves open."""
+
+    arguments: tuple[str, ...]
+    processes: int
+    steps: int
+    seconds: float
+    data: str
+    notes: tuple[str, ...]
+
+
+def document(
+    script: Path, run: Run, seen: Sightings, tensors: Mapping[int, TensorFact], losses: Sequence[str]
+) -> dict[str, Any]:
+    """What `migrate --facts` reads. losses: what went backward, as "file:line:function"."""
+    files = sorted({place.file for place in seen.places})
+    told = _Told(script, seen, tensors)
+    return {
+        "version": VERSION,
+        "script": script.name,
+        "run": {
+            "arguments": list(run.arguments),
+            "processes": run.processes,
+            "steps": run.steps,
+            "seconds": round(run.seconds, 1),
+            "data": run.data,
+            "notes": list(run.notes),
+        },
+        "files": {name: _checksum(script.parent / _file(name)) for name in _whole(files)},
+        "objects": [told.object(number) for number in range(len(seen.objects))],
+        "places": told.places(),
+        "ran": told.lines(),
+        "losses": sorted(set(losses)),
+    }
+
+
+def text(facts: Mapping[str, Any]) -> str:
+    """The facts as they are written: every object, place and file on a line of its own."""
+    parts = []
+    for name, value in facts.items():
+        if name in {"objects", "places"}:
+            lines = ",\n".join(f"  {json.dumps(one)}" for one in value)
+            parts.append(f'"{name}": [\n{lines}\n ]' if value else f'"{name}": []')
+        elif name in {"files", "ran"}:
+            lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(one)}" for key, one in value.items())
+            parts.append(f'"{name}": {{\n{lines}\n }}' if value else f'"{name}": {{}}')
+        else:
+            parts.append(f'"{name}": {json.dumps(value)}')
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+class _Told:
+    """Sightings in the words of the file."""
+
+    def __init__(self, script: Path, seen: Sightings, tensors: Mapping[int, TensorFact]) -> None:
+        self._script = script
+        self._seen = seen
+        self._tensors = tensors
+
+    def object(self, number: int) -> dict[str, Any]:
+        one = self._seen.objects[number]
+        made = {"made": [self._at(self._seen.places[place]) for place in one.made]} if one.made else {}
+        more = ({"of": one.of} if one.of else {}) | one.about
+        return {"role": one.role, "class": _defined(one.kind), **made, **more}
+
+    def places(self) -> list[dict[str, Any]]:
+        """Those at which something stood that is worth knowing, by file and position."""
+        numbers = {*self._seen.stood, *self._seen.code, *self._seen.methods, *self._tensors}
+        listed = sorted(
+            numbers, key=lambda number: (self._seen.places[number].file, self._seen.places[number].at)
+        )
+        told = ({"at": self._at(self._seen.places[number]), **self._what(number)} for number in listed)
+        return [one for one in told if len(one) > 1]
+
+    def _what(self, number: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if stood := self._seen.stood.get(number):
+            found["objects"] = stood
+        if code := self._seen.code.get(number):
+            found["code"] = [_defined(one) for one in code]
+        if methods := self._seen.methods.get(number):
+            found["methods"] = [{"of": owner, **_defined(one)} for one, owner in methods]
+        fact = self._tensors.get(number)
+        if fact is not None and fact.kind:
+            shape = {"shape": list(fact.shape)} if fact.shape else {}
+            each = {"each": fact.each} if fact.each > 1 else {}
+            found["tensor"] = {"is": fact.kind, "loader": fact.loader, **each, **shape}
+        return found
+
+    def lines(self) -> dict[str, list[list[int]]]:
+        """By file, the ranges of lines at which something ran; what lies between two of them is no code, or did not."""
+        by_file: dict[str, set[int]] = {}
+        for number in self._seen.ran:
+            place = self._seen.places[number]
+            by_file.setdefault(place.file, set()).add(place.at[0])
+        return {file: _ranges(sorted(lines)) for file, lines in sorted(by_file.items())}
+
+    @staticmethod
+    def _at(place: Place) -> list[Any]:
+        return [place.file, *place.at]
+
+
+def _defined(one: Defined) -> dict[str, Any]:
+    where = {"file": one.file} if one.file else {}
+    return {"name": one.name, **where, **({"line": one.line} if one.line else {})}
+
+
+def _ranges(lines: Sequence[int]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for line in lines:
+        if found and found[-1][1] == line - 1:
+            found[-1][1] = line
+        else:
+            found.append([line, line])
+    return found
+
+
+def _whole(names: Sequence[str]) -> list[str]:
+    """The files: a notebook's cells are one."""
+    return sorted({_file(name) for name in names})
+
+
+def _file(name: str) -> str:
+    return name.rpartition(":cell ")[0] or name
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

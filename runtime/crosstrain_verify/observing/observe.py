@@ -1,0 +1,121 @@
+"""Run a script as it is, and with altered batches, for what its source stood for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crosstrain_verify.emulation.emulated import NOTES
+from crosstrain_verify.engine import devices_for
+from crosstrain_verify.judging.rank_by_rank import start
+from crosstrain_verify.observing.document import Run, document
+from crosstrain_verify.observing.tensors import compared
+from crosstrain_verify.records.sightings import Sightings
+from crosstrain_verify.report.report import Verdict
+from crosstrain_verify.running.client import Server, shared_server
+from crosstrain_verify.running.runs import (
+    Data,
+    Finished,
+    Progress,
+    Request,
+    Runner,
+    Variant,
+    VerifyInputError,
+)
+
+SEVERAL = 2  # processes of a script that distributes itself
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The facts of a script that trained, or why it did not."""
+
+    facts: dict[str, Any] | None
+    error: str = ""
+
+
+def observe(
+    script: str | Path,
+    *,
+    args: Sequence[str] = (),
+    steps: int = 60,
+    timeout: float = 120.0,
+    folder: str | Path | None = None,
+    data: Data = "real",
+    server: Server | None = None,
+    progress: Progress | None = None,
+) -> Observed:
+    """Let a script train for at most so many optimizer steps, and say what was seen of it.
+
+    Every pass over a loader ends after a few batches; a script that does not stand that runs with whole passes. One that
+    distributes itself runs on two processes over gloo, and its first rank is looked at. timeout: seconds of each run;
+    what was seen until shortly before its end counts. The other arguments are those of `verify`.
+
+    Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded.
+    """
+    path = Path(script).resolve()
+    if not path.is_file():
+        raise VerifyInputError(f"no script {path}")
+    request = Request(
+        args=tuple(args),
+        steps=steps,
+        timeout=timeout,
+        folder=Path(folder).resolve() if folder is not None else None,
+        data=data,
+    )
+    request = replace(request, devices=devices_for(request, (path,)))
+    with tempfile.TemporaryDirectory(prefix="crosstrain-observe-") as scratch:
+        runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
+        return _Observing(runner, path).observed()
+
+
+class _Observing:
+    def __init__(self, runner: Runner, script: Path) -> None:
+        self._runner = runner
+        self._script = script
+
+    def observed(self) -> Observed:
+        variant, done = self._first()
+        seen = done.ranks[0].sightings
+        if done.run.verdict is not Verdict.RAN or seen is None:
+            return Observed(None, done.run.error.strip() or "it makes no optimizer step")
+        permuted = self._again(variant, "permuted", "rows permuted")
+        doubled = self._again(variant, "doubled", "rows doubled")
+        tensors = compared(seen, permuted, doubled)
+        losses = [event.place for event in done.ranks[0].events if event.kind == "loss"]
+        return Observed(document(self._script, self._about(variant, done), seen, tensors, losses))
+
+    def _first(self) -> tuple[Variant, Finished]:
+        """A run that trains, if there is one, and how it was started: the simplest way first."""
+        tried: list[tuple[Variant, Finished]] = []
+        if b"init_process_group" in self._script.read_bytes():
+            started = start(self._runner, self._script, SEVERAL, observed="seen")
+            if started is not None:
+                return started.variant, started.done
+        for few in (True, False):
+            variant = Variant("observed", observed="seen", few=few)
+            done = self._runner.original(self._script, variant)
+            tried.append((variant, done))
+            if done.run.verdict is Verdict.RAN:
+                break
+        return tried[-1]
+
+    def _again(self, variant: Variant, altered: Any, name: str) -> Sightings | None:
+        """What a run with altered batches saw, however far it came."""
+        done = self._runner.run(self._script, replace(variant, name=f"observed, {name}", observed=altered))
+        return done.ranks[0].sightings
+
+    def _about(self, variant: Variant, done: Finished) -> Run:
+        request = self._runner.request
+        devices = variant.devices or request.devices
+        notes = [NOTES[name] for name in sorted(done.ranks[0].asked)]
+        if devices != "real":
+            notes.append(f"torch.cuda.is_available() was {'true' if devices == 'present' else 'false'}")
+        if not variant.few:
+            notes.append("passes over loaders were not cut short")
+        ended = done.ranks[0].ending == "stopped"
+        notes += ["the script was ended after these steps"] if ended else []
+        return Run(request.args, variant.world, done.run.steps, done.run.seconds, request.data, tuple(notes))

@@ -1,0 +1,105 @@
+"""What a tensor has to do with the batch: found by comparing runs in which only the batches' rows differ."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.records.sightings import Sightings, Values
+
+Key = tuple[int, tuple[int, int]]
+CLOSE = 1e-3
+# Rows that differ by less than this share of their size say nothing: rounding may be all that differs.
+ALIKE = 1e-4
+
+
+@dataclass(frozen=True)
+class TensorFact:
+    """What stood at a place while a batch of the loader (an object's number) was in hand.
+
+    kind: "rows": `each` entries of the first dimension for each row of the batch, in its order, and the same ones when
+    every row is there twice. "mean": a number that stays
+    the same when every row is there twice, "sum": one that doubles. "fixed": its entries stay when the rows of the batch
+    are permuted. "misplaced": they move, and otherwise. "no rows": the first dimension has no number of entries that the rows divide. "": not told.
+    """
+
+    loader: int
+    kind: str
+    each: int = 0
+    shape: tuple[int, ...] = ()
+
+
+def compared(seen: Sightings, permuted: Sightings | None, doubled: Sightings | None) -> dict[int, TensorFact]:
+    """By place, what every value there agrees with. A place at which they disagree has a kind of ""."""
+    others, twice = _by_key(permuted), _by_key(doubled)
+    found: dict[int, list[TensorFact]] = defaultdict(list)
+    for one in seen.values:
+        key = one.place, one.turn
+        found[one.place].append(_fact(one, others.get(key), twice.get(key)))
+    return {place: _agreed(facts) for place, facts in found.items()}
+
+
+def _by_key(seen: Sightings | None) -> Mapping[Key, Values]:
+    return {(one.place, one.turn): one for one in seen.values} if seen is not None else {}
+
+
+def _fact(one: Values, permuted: Values | None, doubled: Values | None) -> TensorFact:
+    if not one.shape:
+        return TensorFact(one.loader, _number(one, doubled))
+    if not one.numbers.size:
+        return TensorFact(one.loader, "no rows", shape=one.shape)
+    each = one.shape[0] // one.rows
+    return TensorFact(one.loader, _rows(one, permuted, doubled, each), each, one.shape)
+
+
+def _number(one: Values, doubled: Values | None) -> str:
+    if doubled is None or doubled.shape:
+        return ""
+    before, after = float(one.numbers[0]), float(doubled.numbers[0])
+    size = max(abs(before), abs(after))
+    if size == 0.0 or not np.isfinite(size):
+        return ""
+    if abs(before - after) <= CLOSE * size:
+        return "mean"
+    return "sum" if abs(2 * before - after) <= CLOSE * size else ""
+
+
+def _rows(one: Values, permuted: Values | None, doubled: Values | None, each: int) -> str:
+    if permuted is None or permuted.shape != one.shape:
+        return ""
+    before, after = (values.numbers.reshape(one.rows, each) for values in (one, permuted))
+    finite = before[np.isfinite(before)]
+    size, spread = float(np.abs(finite).max(initial=0.0)), float(np.ptp(finite)) if finite.size else 0.0
+    if spread <= ALIKE * size:
+        return ""
+    if _close(before[list(permutation(one.rows))], after, spread):
+        return "rows" if _stays(one, doubled, spread) else ""
+    if _close(before, after, spread):
+        return "fixed"
+    return "misplaced" if _close(np.sort(before, axis=None), np.sort(after, axis=None), spread) else ""
+
+
+def _stays(one: Values, doubled: Values | None, spread: float) -> bool:
+    """Whether each row is the same when every row is there twice: none is measured by all of them."""
+    if doubled is None or len(doubled.numbers) != 2 * len(one.numbers):
+        return False
+    return _close(np.tile(one.numbers, 2), doubled.numbers, spread)
+
+
+def _close(a: NDArray[np.float64], b: NDArray[np.float64], spread: float) -> bool:
+    return bool(np.allclose(a, b, rtol=0.0, atol=1e-2 * spread, equal_nan=True))
+
+
+def _agreed(facts: Iterable[TensorFact]) -> TensorFact:
+    """What values of several batches say together; those that tell nothing do not speak against the others."""
+    listed = list(facts)
+    told = {(fact.loader, fact.kind, fact.each) for fact in listed if fact.kind}
+    first = listed[0]
+    if len(told) != 1:
+        return TensorFact(first.loader, "", shape=first.shape)
+    return next(fact for fact in listed if fact.kind)

@@ -1,0 +1,129 @@
+"""Batches as an observed run hands them out: few, and, where that is asked for, in another order or twice as large.
+
+What follows from the rows of a batch follows their order: a tensor with a row for each sample has its rows permuted when
+the batch's are. A mean over the batch stays the same when every row is there twice; a sum is twice as large. So that
+nothing else changes, random numbers drawn for the rows of the batch in hand follow the rows, too, and dropout is off.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from crosstrain_verify.emulation.eager_compile import scripted_as
+from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.tracing.batches import LoaderWatch, checksum
+from crosstrain_verify.tracing.permuting import permuted
+
+Altered = Literal["seen", "permuted", "doubled"]
+PASSES = 2  # of each loader from which several batches are read; later ones give one
+BATCHES = 4
+DRAWING = ("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "bernoulli", "normal")
+DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+
+
+class Hand:
+    """The batch in hand: of `rows` rows if it is the first of its pass, else 0; given by loader number `loader`.
+
+    turn: counts the first batches. stop: ends the run, when it has taken so many seconds that no other batch should follow.
+    """
+
+    def __init__(
+        self, altered: Altered, watch: LoaderWatch, seconds: float, stop: Callable[[], None]
+    ) -> None:
+        self.rows = self.turn = 0
+        self.loader: Any = None
+        self.given: Callable[[], object] = lambda: None  # told of each batch
+        self._altered = altered
+        self._watch = watch
+        self._end = time.monotonic() + seconds
+        self._stop = stop
+        self._passes: dict[int, int] = {}
+
+    def install(self, *, few: bool) -> None:
+        """Hand batches out so. few: end a pass after some."""
+        self._watch.alter = self._alter
+        self._watch.put_down = self._put_down
+        if few:
+            self._watch.is_over = self._is_over
+        for name in DRAWING:
+            real = getattr(torch, name)
+            setattr(torch, name, scripted_as(self._following_rows(real), real))
+        for name in DROPPING:
+            setattr(torch.nn.functional, name, _kept)
+
+    @property
+    def reading(self) -> bool:
+        """Whether the next batch is being read: what happens then is about single samples."""
+        return self._watch.source is not None
+
+    def _is_over(self, loader: Any, given: int) -> bool:
+        number = self._watch.number(loader)
+        if given == 0:
+            self._passes[number] = self._passes.get(number, 0) + 1
+        return given >= (BATCHES if self._passes.get(number, 0) <= PASSES else 1)
+
+    def _put_down(self) -> None:
+        self.rows = 0
+
+    def _alter(self, batch: Any, first: bool, loader: Any) -> Any:
+        if time.monotonic() > self._end:
+            self._stop()
+        rows, digest = checksum(batch) if first else (0, None)
+        self.rows = 0  # no draw for this batch is altered
+        order: list[int] = []
+        if rows and rows > 1 and digest is not None:
+            order = list(range(rows)) if self._altered == "seen" else list(permutation(rows))
+            order = order if self._altered != "doubled" else [*range(rows), *range(rows)]
+            batch = batch if self._altered == "seen" else permuted(batch, order)
+        self.rows, self.loader = len(order), loader
+        self.turn += first
+        self.given()
+        return batch
+
+    def _following_rows(self, real: Any) -> Any:
+        """What draws a tensor of random numbers draws for each row what it would have drawn for it."""
+
+        @functools.wraps(real)
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            if self._altered == "seen" or self.rows == 0 or self.reading:
+                return real(*args, **kwargs)
+            if self._altered == "permuted":
+                drawn = real(*args, **kwargs)
+                return drawn[list(permutation(self.rows))] if _has_rows(drawn, self.rows) else drawn
+            smaller = self._for_half(args)
+            if smaller is None:
+                return real(*args, **kwargs)
+            half = real(*smaller, **kwargs)
+            return torch.cat([half, half])
+
+        return draw
+
+    def _for_half(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The arguments that ask for half as many rows; None where none of them asks for the rows of the batch."""
+        rows, half = self.rows, self.rows // 2
+        changed: list[Any] = []
+        found = False
+        for argument in args:
+            if not found and isinstance(argument, Tensor) and _has_rows(argument, rows):
+                argument, found = argument[:half], True
+            elif not found and isinstance(argument, (tuple, torch.Size)) and argument[:1] == (rows,):
+                argument, found = (half, *argument[1:]), True
+            elif not found and isinstance(argument, int) and argument == rows and not changed:
+                argument, found = half, True
+            changed.append(argument)
+        return tuple(changed) if found else None
+
+
+def _has_rows(value: Any, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == rows
+
+
+def _kept(*args: Any, **kwargs: Any) -> Any:
+    """In the place of dropout."""
+    return args[0] if args else kwargs["input"]

@@ -1,0 +1,214 @@
+"""What an observed run writes down: objects, where they were made, and which tensors follow the batch's rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from crosstrain_verify.observing.document import text
+from crosstrain_verify.observing.observe import observe
+from crosstrain_verify.observing.tensors import compared
+from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.records.sightings import Place, Sightings, Values
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+SCRIPT = '''\
+"""Everything that the observation tells apart, with a name of its own."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.layer(F.dropout(x, 0.5, self.training))
+
+
+def make(kind, *args, **more):
+    return kind(*args, **more)
+
+
+x, y = torch.randn(50, 6), torch.arange(50) % 4
+net = make(Net)
+optimizer = make(torch.optim.SGD, net.parameters(), lr=0.1)
+loader = make(DataLoader, TensorDataset(x, y), batch_size=8, shuffle=True)
+for epoch in range(3):
+    for inputs, labels in loader:
+        out = net(inputs)
+        noisy = out + torch.randn(out.size())
+        across = out.t()
+        alike = F.softmax(out, dim=0)
+        mean = F.cross_entropy(noisy, labels)
+        total = F.cross_entropy(out, labels, reduction="sum")
+        optimizer.zero_grad()
+        (mean + 0.01 * total / len(labels)).backward()
+        optimizer.step()
+        seen = [noisy, across, alike, mean, total]
+print(f"{epoch}: done")
+if epoch > 5:
+    print("never", net)
+'''
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("observed")
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    found = observe(script, folder=folder, timeout=60)
+    assert found.facts is not None, found.error
+    return json.loads(text(found.facts))  # as `migrate` reads it
+
+
+def at(facts: dict[str, Any], words: str, line: str) -> dict[str, Any]:
+    """What was seen of an expression in the only line that has these words."""
+    (number,) = (n for n, one in enumerate(SCRIPT.split("\n"), 1) if line in one)
+    start = SCRIPT.split("\n")[number - 1].index(words)
+    place = ["train.py", number, start, number, start + len(words)]
+    return next((one for one in facts["places"] if one["at"] == place), {})
+
+
+def test_objects_have_a_role_a_class_and_the_places_that_made_them(facts: dict[str, Any]) -> None:
+    by_role = {one["role"]: one for one in facts["objects"] if one["class"]["name"] != "torch.nn.Linear"}
+    assert by_role["module"]["class"] == {"name": "Net", "file": "train.py"}
+    assert by_role["optimizer"]["class"] == {"name": "torch.optim.SGD"}
+    assert facts["objects"][by_role["optimizer"]["of"][0]] == by_role["module"]
+    assert by_role["loader"]["batch_size"] == 8 and by_role["loader"]["sampler"] == "RandomSampler"
+    lines = SCRIPT.split("\n")
+    made = {role: [lines[place[1] - 1] for place in one["made"][:2]] for role, one in by_role.items()}
+    assert made["module"] == ["    return kind(*args, **more)", "net = make(Net)"]
+    assert made["loader"][1].startswith("loader = make(")
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "kind"),
+    [
+        pytest.param("net(inputs)", "out = net", "rows", id="an-output-in-spite-of-dropout"),
+        pytest.param("noisy", "mean = F", "rows", id="noise-for-each-row"),
+        pytest.param("out.t()", "across = ", None, id="rows-in-another-dimension"),
+        pytest.param("alike", "seen = ", None, id="rows-that-depend-on-each-other"),
+        pytest.param("mean", "seen = ", "mean", id="a-mean"),
+        pytest.param("total", "seen = ", "sum", id="a-sum"),
+    ],
+)
+def test_a_tensor_follows_the_rows_or_not(
+    facts: dict[str, Any], words: str, line: str, kind: str | None
+) -> None:
+    told = at(facts, words, line).get("tensor", {}).get("is")
+    assert told == kind or (kind is None and told in {None, "no rows", "misplaced"})
+
+
+def test_what_did_not_run_is_not_told(facts: dict[str, Any]) -> None:
+    assert at(facts, "net", 'print("never"') == {}
+    never = SCRIPT.split("\n").index('    print("never", net)') + 1
+    assert not any(first <= never <= last for first, last in facts["ran"]["train.py"])
+
+
+def test_a_pass_is_cut_short_and_every_epoch_runs(facts: dict[str, Any]) -> None:
+    assert facts["run"]["steps"] == 4 + 4 + 1
+
+
+def test_the_facts_of_the_golden_registry_are_those_of_a_run_today() -> None:
+    case = GOLDEN / "registry"
+    found = observe(case / "before" / "train.py", folder=case / "before", timeout=60)
+    kept = json.loads((case / "facts.json").read_text(encoding="utf-8"))
+    assert found.facts is not None, found.error
+    fresh = json.loads(text(found.facts))
+    for facts in (fresh, kept):
+        del facts["run"]["seconds"]
+    assert fresh == kept
+
+
+def test_a_script_that_distributes_itself_is_seen_on_two_processes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "from torch import nn\n"
+        "from torch.utils.data import DataLoader, DistributedSampler, TensorDataset\n"
+        "dist.init_process_group('gloo')\n"
+        "data = TensorDataset(torch.randn(32, 6), torch.randn(32, 1))\n"
+        "loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))\n"
+        "net = nn.parallel.DistributedDataParallel(nn.Linear(6, 1))\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for x, y in loader:\n"
+        "    optimizer.zero_grad()\n"
+        "    nn.functional.mse_loss(net(x), y).backward()\n"
+        "    optimizer.step()\n"
+    )
+    found = observe(script, folder=tmp_path, timeout=60)
+    assert found.facts is not None, found.error
+    assert found.facts["run"]["processes"] == 2
+    assert {"DistributedDataParallel"} <= {
+        one["class"]["name"].split(".")[-1] for one in found.facts["objects"]
+    }
+
+
+def test_a_script_that_counts_on_whole_passes_gets_them(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "net = torch.nn.Linear(3, 1)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "loader = DataLoader(TensorDataset(torch.randn(40, 3)), batch_size=4)\n"
+        "batches = iter(loader)\n"
+        "for step in range(len(loader)):\n"
+        "    (x,) = next(batches)\n"
+        "    optimizer.zero_grad()\n"
+        "    net(x).square().mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    found = observe(script, folder=tmp_path, timeout=60)
+    assert found.facts is not None, found.error
+    assert found.facts["run"]["steps"] == 10
+
+
+def test_a_script_that_fails_says_why(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nraise SystemExit('no data here')\n")
+    found = observe(script, folder=tmp_path, timeout=60)
+    assert found.facts is None and "no data here" in found.error
+
+
+# -- tensors, by hand ----------------------------------------------------------------------------------------
+
+ROWS = 4
+ORDER = list(permutation(ROWS))
+COLUMN = np.array([1.0, 5.0, -2.0, 0.5])
+
+
+def sighted(shape: tuple[int, ...], numbers: np.ndarray, rows: int = ROWS) -> Sightings:
+    one = Values(0, (1, 0), 7, rows, shape, np.asarray(numbers, dtype=np.float64))
+    return Sightings(places=[Place("train.py", (1, 0, 1, 1))], values=[one])
+
+
+@pytest.mark.parametrize(
+    ("plain", "permuted", "doubled", "kind"),
+    [
+        pytest.param(((4,), COLUMN), ((4,), COLUMN[ORDER]), ((8,), np.tile(COLUMN, 2)), "rows", id="rows"),
+        pytest.param(
+            ((4,), COLUMN), ((4,), COLUMN[ORDER]), ((8,), np.tile(COLUMN / 2, 2)), "", id="normalised"
+        ),
+        pytest.param(((4,), COLUMN), ((4,), COLUMN[ORDER]), None, "", id="never-doubled"),
+        pytest.param(((4,), COLUMN), ((4,), COLUMN), ((8,), np.tile(COLUMN, 2)), "fixed", id="stays"),
+        pytest.param(((4,), COLUMN * 0), ((4,), COLUMN * 0), ((8,), np.zeros(8)), "", id="all-the-same"),
+        pytest.param(((3,), []), ((3,), []), ((3,), []), "no rows", id="another-number"),
+        pytest.param(((), [2.0]), ((), [2.0]), ((), [2.0]), "mean", id="mean"),
+        pytest.param(((), [2.0]), ((), [2.0]), ((), [4.0]), "sum", id="sum"),
+        pytest.param(((), [2.0]), ((), [2.0]), ((), [3.1]), "", id="drawn"),
+    ],
+)
+def test_what_runs_with_altered_batches_say(plain: Any, permuted: Any, doubled: Any, kind: str) -> None:
+    twice = sighted(*doubled, rows=2 * ROWS) if doubled else None
+    assert compared(sighted(*plain), sighted(*permuted), twice)[0].kind == kind

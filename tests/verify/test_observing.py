@@ -145,10 +145,13 @@ def test_a_script_that_distributes_itself_is_seen_on_two_processes(tmp_path: Pat
         "    optimizer.zero_grad()\n"
         "    nn.functional.mse_loss(net(x), y).backward()\n"
         "    optimizer.step()\n"
+        "if dist.get_rank() == 0:\n"
+        "    print('done')\n"
     )
     found = observe(script, folder=tmp_path, timeout=60)
     assert found.facts is not None, found.error
     assert found.facts["run"]["processes"] == 2
+    assert found.facts["ran on rank 0 alone"] == {"train.py": [[14, 14]]}
     assert {"DistributedDataParallel"} <= {
         one["class"]["name"].split(".")[-1] for one in found.facts["objects"]
     }

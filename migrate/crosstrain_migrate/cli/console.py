@@ -69,6 +69,7 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
         )
     _check_torch("--verify")
     outcome = run(replace(request, mode=Mode.PREVIEW), migrate_text)
+    request, outcome = _with_what_is_seen(request, outcome, settings)
     text = showing.format is Format.TEXT and showing.output is None
     if text:
         code = _show(outcome, replace(showing, hints=False))
@@ -80,7 +81,8 @@ def verify(request: Request, showing: Showing, settings: Settings) -> int:
     except Unusable as problem:
         return max(_failed(problem), 0 if text else _show(outcome, showing))
     if text:
-        _say_what_is_proven(proof.outcome, hints=proof.code == 0 and request.mode is not Mode.WRITE)
+        hint = "--verify --write" if request.options.observed is not None else "--write"
+        _say_what_is_proven(proof.outcome, hint if proof.code == 0 and request.mode is not Mode.WRITE else "")
     else:
         code = _show(proof.outcome, showing)
     if proof.code == 0 and request.mode is Mode.WRITE:
@@ -113,6 +115,30 @@ def observed(
     return replace(request, options=replace(request.options, observed=seen))
 
 
+def _with_what_is_seen(request: Request, outcome: Outcome, settings: Settings) -> tuple[Request, Outcome]:
+    """Where a conversion leaves something open, the one that a run of the script gives, if that is another one."""
+    from crosstrain_migrate import observe
+    from crosstrain_migrate.engine import migrate_text
+
+    from .run import run
+
+    if request.options.observed is not None or not outcome.leaves_open:
+        return request, outcome
+    asked = observe.Settings(settings.timeout, settings.data, settings.arguments)
+    try:
+        seen = observe.observe(request.paths[0], asked)
+    except Unusable:
+        return request, outcome  # the comparison says what is the matter with it
+    request = replace(request, options=replace(request.options, observed=seen))
+    again = run(replace(request, mode=Mode.PREVIEW), migrate_text)
+    if [file.result.after for file in again.changed] == [file.result.after for file in outcome.changed]:
+        return replace(request, options=replace(request.options, observed=None)), outcome
+    _say(
+        "the script was run for a few steps first, and is converted with what was seen: as --observe does it"
+    )
+    return request, again
+
+
 def _check_torch(option: str) -> None:
     from crosstrain.requirements import missing
 
@@ -121,10 +147,10 @@ def _check_torch(option: str) -> None:
         raise typer.Exit(2)
 
 
-def _say_what_is_proven(outcome: Outcome, *, hints: bool) -> None:
+def _say_what_is_proven(outcome: Outcome, hint: str) -> None:
     from crosstrain_migrate.report import screen
 
-    for message in screen.statuses(outcome, screen.of_stderr(), hints=hints):
+    for message in screen.statuses(outcome, screen.of_stderr(), hint):
         _say(message)
 
 

@@ -97,16 +97,16 @@ def problems(outcome: Outcome, screen: Screen) -> Iterator[str]:
         yield screen.styled(f"error: {error}", "error:")
 
 
-def statuses(outcome: Outcome, screen: Screen, *, hints: bool = True) -> Iterator[str]:
-    """After --verify, which assumptions it proved, and the summary."""
+def statuses(outcome: Outcome, screen: Screen, hint: str = "") -> Iterator[str]:
+    """After --verify, which assumptions it proved, the summary, and the options that write what was compared."""
     for file in outcome.files:
         if file.result.assumptions:
             yield screen.styled(file.name, file.name)
         for finding in file.result.assumptions:
             yield from _finding(file, finding, finding.status or finding.severity.value, screen)[:1]
     yield outcome.summary()
-    if hints:
-        yield screen.styled("next: --write changes the files", "next:", "--write")
+    if hint:
+        yield screen.styled(f"next: {hint} changes the files", "next:", hint)
 
 
 def _file(file: Migrated, mode: Mode, screen: Screen) -> Iterator[str]:

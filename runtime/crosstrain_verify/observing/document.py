@@ -28,9 +28,14 @@ class Run:
 
 
 def document(
-    script: Path, run: Run, seen: Sightings, tensors: Mapping[int, TensorFact], losses: Sequence[str]
+    script: Path,
+    run: Run,
+    seen: Sightings,
+    tensors: Mapping[int, TensorFact],
+    losses: Sequence[str],
+    other: Sightings | None = None,
 ) -> dict[str, Any]:
-    """What `migrate --facts` reads. losses: what went backward, as "file:line:function"."""
+    """What `migrate --facts` reads. losses: what went backward, as "file:line:function". other: what rank 1 has seen."""
     files = sorted({place.file for place in seen.places})
     told = _Told(script, seen, tensors)
     return {
@@ -47,7 +52,8 @@ def document(
         "files": {name: _checksum(script.parent / _file(name)) for name in _whole(files)},
         "objects": [told.object(number) for number in range(len(seen.objects))],
         "places": told.places(),
-        "ran": told.lines(),
+        "ran": told.lines(seen),
+        **({"ran on rank 0 alone": told.lines(seen, other)} if other is not None else {}),
         "losses": sorted(set(losses)),
     }
 
@@ -59,7 +65,7 @@ def text(facts: Mapping[str, Any]) -> str:
         if name in {"objects", "places"}:
             lines = ",\n".join(f"  {json.dumps(one)}" for one in value)
             parts.append(f'"{name}": [\n{lines}\n ]' if value else f'"{name}": []')
-        elif name in {"files", "ran"}:
+        elif isinstance(value, dict) and name != "run":
             lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(one)}" for key, one in value.items())
             parts.append(f'"{name}": {{\n{lines}\n }}' if value else f'"{name}": {{}}')
         else:
@@ -105,17 +111,24 @@ class _Told:
             found["tensor"] = {"is": fact.kind, "loader": fact.loader, **each, **shape}
         return found
 
-    def lines(self) -> dict[str, list[list[int]]]:
-        """By file, the ranges of lines at which something ran; what lies between two of them is no code, or did not."""
+    @staticmethod
+    def lines(seen: Sightings, other: Sightings | None = None) -> dict[str, list[list[int]]]:
+        """By file, the ranges of lines at which something ran; what lies between two of them is no code, or did not.
+        other: without those at which something ran there, too."""
+        elsewhere = {_line(other, number) for number in other.ran} if other is not None else set()
         by_file: dict[str, set[int]] = {}
-        for number in self._seen.ran:
-            place = self._seen.places[number]
-            by_file.setdefault(place.file, set()).add(place.at[0])
+        for file, line in {_line(seen, number) for number in seen.ran} - elsewhere:
+            by_file.setdefault(file, set()).add(line)
         return {file: _ranges(sorted(lines)) for file, lines in sorted(by_file.items())}
 
     @staticmethod
     def _at(place: Place) -> list[Any]:
         return [place.file, *place.at]
+
+
+def _line(seen: Sightings, number: int) -> tuple[str, int]:
+    place = seen.places[number]
+    return place.file, place.at[0]
 
 
 def _defined(one: Defined) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class _Observing:
         doubled = self._again(variant, "doubled", "rows doubled")
         tensors = compared(seen, permuted, doubled)
         losses = [event.place for event in done.ranks[0].events if event.kind == "loss"]
-        return Observed(document(self._script, self._about(variant, done), seen, tensors, losses))
+        other = done.ranks[1].sightings if len(done.ranks) > 1 else None
+        return Observed(document(self._script, self._about(variant, done), seen, tensors, losses, other))
 
     def _first(self) -> tuple[Variant, Finished]:
         """A run that trains, if there is one, and how it was started: the simplest way first."""

@@ -78,7 +78,7 @@ OBJECTS = [
     {"at": place('build("loader")', "loader ="), "objects": [1]},
     {"at": place("loader", "for x"), "objects": [1]},
 ]
-ROWS = {"is": "rows", "loader": 1, "shape": [8, 3]}
+ROWS = {"is": "rows", "loader": 1, "alone": True, "shape": [8, 3]}
 
 
 def converted(*places: dict[str, Any], **options: Any) -> FileResult:

@@ -49,12 +49,13 @@ for epoch in range(3):
         noisy = out + torch.randn(out.size())
         across = out.t()
         alike = F.softmax(out, dim=0)
+        centred = out - out.mean(dim=0)
         mean = F.cross_entropy(noisy, labels)
         total = F.cross_entropy(out, labels, reduction="sum")
         optimizer.zero_grad()
         (mean + 0.01 * total / len(labels)).backward()
         optimizer.step()
-        seen = [noisy, across, alike, mean, total]
+        seen = [noisy, across, alike, centred, mean, total]
 print(f"{epoch}: done")
 if epoch > 5:
     print("never", net)
@@ -107,6 +108,11 @@ def test_a_tensor_follows_the_rows_or_not(
 ) -> None:
     told = at(facts, words, line).get("tensor", {}).get("is")
     assert told == kind or (kind is None and told in {None, "no rows", "misplaced"})
+
+
+def test_rows_that_are_measured_by_the_others_are_known_as_such(facts: dict[str, Any]) -> None:
+    assert at(facts, "noisy", "seen = ")["tensor"]["alone"] is True
+    assert "alone" not in at(facts, "centred", "seen = ")["tensor"]
 
 
 def test_what_did_not_run_is_not_told(facts: dict[str, Any]) -> None:

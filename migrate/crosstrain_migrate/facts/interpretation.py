@@ -284,7 +284,8 @@ class Interpretation(ABC):
         if here is None or not (found or self.run_orphans):
             return found
         if not here.values:
-            return self._with_rows(place, here.rows_of, found)
+            trusted = here.alone or self._is_output(place)
+            return self._with_rows(place, here.rows_of, found) if trusted else found
         if self._tells(found, here.values):
             return found
         for value in here.values:
@@ -292,6 +293,11 @@ class Interpretation(ABC):
                 self.note_modules({value})
         self.taken.add(place)
         return here.values | {v for v in found if v in _ABSENT}
+
+    def _is_output(self, place: ast.AST) -> bool:
+        """Whether a module gives it: that its rows depend on each other, as batch normalisation makes them, is the
+        author's wish."""
+        return isinstance(place, ast.Call) and any(map(self.is_module, self.of(place.func)))
 
     def _with_rows(self, place: ast.AST, made: ast.AST | None, found: Values) -> Values:
         """A tensor that had the rows of a loader's batch, whatever else it might have been."""

@@ -47,6 +47,7 @@ class TensorFact:
     kind: str
     loader: int
     shape: tuple[int, ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,11 @@ def sightings(document: str, text: str, first: Mapping[str, int]) -> Sightings:
 
 
 def _tensor(told: Mapping[str, Any] | None) -> TensorFact | None:
-    return TensorFact(told["is"], told["loader"], tuple(told.get("shape", ()))) if told else None
+    return (
+        TensorFact(told["is"], told["loader"], tuple(told.get("shape", ())), "alone" in told)
+        if told
+        else None
+    )
 
 
 def _unchanged_lines(before: str, after: str) -> dict[int, int]:
@@ -140,10 +145,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Here:
-    """What the interpreter is told of one node. rows_of: where the loader was made whose batch's rows a tensor has."""
+    """What the interpreter is told of one node. rows_of: where the loader was made whose batch's rows a tensor has.
+    alone: each row whatever the others are."""
 
     values: frozenset[Value] = field(default_factory=frozenset)
     rows_of: ast.AST | None = None
+    alone: bool = False
 
 
 class Observation:
@@ -250,7 +257,8 @@ class Observation:
         values = self._objects(sighting) or self._code(sighting)
         fact = sighting.tensor
         site = self.site(fact.loader) if fact is not None and fact.kind == "rows" else None
-        return Here(frozenset(values), site) if values or site is not None else None
+        alone = fact is not None and fact.alone
+        return Here(frozenset(values), site, alone) if values or site is not None else None
 
     def _objects(self, sighting: Sighting) -> list[Value]:
         """Nothing where one of them is known by no place of its own: at a factory's place stands what others call for."""

@@ -108,7 +108,8 @@ class _Told:
         if fact is not None and fact.kind:
             shape = {"shape": list(fact.shape)} if fact.shape else {}
             each = {"each": fact.each} if fact.each > 1 else {}
-            found["tensor"] = {"is": fact.kind, "loader": fact.loader, **each, **shape}
+            alone = {"alone": True} if fact.alone else {}
+            found["tensor"] = {"is": fact.kind, "loader": fact.loader, **alone, **each, **shape}
         return found
 
     @staticmethod

@@ -84,7 +84,8 @@ class _Observing:
             return Observed(None, done.run.error.strip() or "it makes no optimizer step")
         permuted = self._again(variant, "permuted", "rows permuted")
         doubled = self._again(variant, "doubled", "rows doubled")
-        tensors = compared(seen, permuted, doubled)
+        halved = self._again(variant, "halved", "half of the rows")
+        tensors = compared(seen, permuted, doubled, halved)
         losses = [event.place for event in done.ranks[0].events if event.kind == "loss"]
         other = done.ranks[1].sightings if len(done.ranks) > 1 else None
         return Observed(document(self._script, self._about(variant, done), seen, tensors, losses, other))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from crosstrain_verify.records.operands import permutation
-from crosstrain_verify.records.sightings import Sightings, Values
+from crosstrain_verify.records.sightings import Sightings, Values, half
 
 Key = tuple[int, tuple[int, int]]
 CLOSE = 1e-3
@@ -23,7 +23,7 @@ class TensorFact:
     """What stood at a place while a batch of the loader (an object's number) was in hand.
 
     kind: "rows": `each` entries of the first dimension for each row of the batch, in its order, and the same ones when
-    every row is there twice. "mean": a number that stays
+    every row is there twice; `alone`: and when the other rows are other ones. "mean": a number that stays
     the same when every row is there twice, "sum": one that doubles. "fixed": its entries stay when the rows of the batch
     are permuted. "misplaced": they move, and otherwise. "no rows": the first dimension has no number of entries that the rows divide. "": not told.
     """
@@ -32,15 +32,18 @@ class TensorFact:
     kind: str
     each: int = 0
     shape: tuple[int, ...] = ()
+    alone: bool = False
 
 
-def compared(seen: Sightings, permuted: Sightings | None, doubled: Sightings | None) -> dict[int, TensorFact]:
+def compared(
+    seen: Sightings, permuted: Sightings | None, doubled: Sightings | None, halved: Sightings | None = None
+) -> dict[int, TensorFact]:
     """By place, what every value there agrees with. A place at which they disagree has a kind of ""."""
-    others, twice = _by_key(permuted), _by_key(doubled)
+    others, twice, halves = _by_key(permuted), _by_key(doubled), _by_key(halved)
     found: dict[int, list[TensorFact]] = defaultdict(list)
     for one in seen.values:
         key = one.place, one.turn
-        found[one.place].append(_fact(one, others.get(key), twice.get(key)))
+        found[one.place].append(_fact(one, others.get(key), twice.get(key), halves.get(key)))
     return {place: _agreed(facts) for place, facts in found.items()}
 
 
@@ -48,13 +51,14 @@ def _by_key(seen: Sightings | None) -> Mapping[Key, Values]:
     return {(one.place, one.turn): one for one in seen.values} if seen is not None else {}
 
 
-def _fact(one: Values, permuted: Values | None, doubled: Values | None) -> TensorFact:
+def _fact(one: Values, permuted: Values | None, doubled: Values | None, halved: Values | None) -> TensorFact:
     if not one.shape:
         return TensorFact(one.loader, _number(one, doubled))
     if not one.numbers.size:
         return TensorFact(one.loader, "no rows", shape=one.shape)
     each = one.shape[0] // one.rows
-    return TensorFact(one.loader, _rows(one, permuted, doubled, each), each, one.shape)
+    kind = _rows(one, permuted, doubled, each)
+    return TensorFact(one.loader, kind, each, one.shape, kind == "rows" and _is_alone(one, halved, each))
 
 
 def _number(one: Values, doubled: Values | None) -> str:
@@ -84,6 +88,14 @@ def _rows(one: Values, permuted: Values | None, doubled: Values | None, each: in
     return "misplaced" if _close(np.sort(before, axis=None), np.sort(after, axis=None), spread) else ""
 
 
+def _is_alone(one: Values, halved: Values | None, each: int) -> bool:
+    """Whether the rows of the first half stay when those of the second are copies of them."""
+    if halved is None or halved.shape != one.shape:
+        return False
+    kept = half(one.rows) * each
+    return _close(one.numbers[:kept], halved.numbers[:kept], float(np.ptp(one.numbers)))
+
+
 def _stays(one: Values, doubled: Values | None, spread: float) -> bool:
     """Whether each row is the same when every row is there twice: none is measured by all of them."""
     if doubled is None or len(doubled.numbers) != 2 * len(one.numbers):
@@ -102,4 +114,5 @@ def _agreed(facts: Iterable[TensorFact]) -> TensorFact:
     first = listed[0]
     if len(told) != 1:
         return TensorFact(first.loader, "", shape=first.shape)
-    return next(fact for fact in listed if fact.kind)
+    found = [fact for fact in listed if fact.kind]
+    return replace(found[0], alone=all(fact.alone for fact in found))

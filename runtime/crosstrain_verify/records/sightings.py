@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 At = tuple[int, int, int, int]  # line, column (in UTF-8 bytes), end line, end column of an expression
 
 
+def half(rows: int) -> int:
+    """How many rows of a batch stay where the others are replaced by copies of them."""
+    return (rows + 1) // 2
+
+
 @dataclass(frozen=True)
 class Place:
     """An expression of a file. parameter: it names a parameter of a function around it, and so makes nothing."""

@@ -54,7 +54,7 @@ class Job:
     would, of which each reads the loaders `whole` by itself. frozen: undo every step; after `steps`,
     end the passes over the loaders `cut_short` and go on until another one begins. rows: keep what is gathered for the first batch of each pass, and permute that batch
     (`rows.py`). observed: note what each expression stands for (`tracing.observation`), with batches as they are,
-    permuted or doubled; few: and end each pass after some batches. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
+    permuted, doubled, or with the first half of the rows in the place of the second; few: and end each pass after some batches. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
     parent of `out` only. imports: modules that the server may load first, once for all runs.
     data: whether torchvision's data sets are replaced by small synthetic ones where their files are missing.
     launches: of a notebook, whose own process is the only one at first: the processes that each launch starts.
@@ -79,7 +79,7 @@ class Job:
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
     rows: Literal["", "kept", "permuted"] = ""
-    observed: Literal["", "seen", "permuted", "doubled"] = ""
+    observed: Literal["", "seen", "permuted", "doubled", "halved"] = ""
     few: bool = False
     double: bool = False
     leave_out: dict[int, int] = field(default_factory=dict)

@@ -87,7 +87,7 @@ class Variant:
     frozen: bool = False
     cut_short: tuple[int, ...] = ()
     rows: Literal["", "kept", "permuted"] = ""
-    observed: Literal["", "seen", "permuted", "doubled"] = ""
+    observed: Literal["", "seen", "permuted", "doubled", "halved"] = ""
     few: bool = False
     steps: int | None = None
     double: bool = False

@@ -1,7 +1,8 @@
 """Batches as an observed run hands them out: few, and, where that is asked for, in another order or twice as large.
 
 What follows from the rows of a batch follows their order: a tensor with a row for each sample has its rows permuted when
-the batch's are. A mean over the batch stays the same when every row is there twice; a sum is twice as large. So that
+the batch's are; rows that are measured by each other change when the first half of them stands in the place of the second,
+too. A mean over the batch stays the same when every row is there twice; a sum is twice as large. So that
 nothing else changes, random numbers drawn for the rows of the batch in hand follow the rows, too, and dropout is off.
 """
 
@@ -17,10 +18,11 @@ from torch import Tensor
 
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.records.operands import permutation
+from crosstrain_verify.records.sightings import half
 from crosstrain_verify.tracing.batches import LoaderWatch, checksum
 from crosstrain_verify.tracing.permuting import permuted
 
-Altered = Literal["seen", "permuted", "doubled"]
+Altered = Literal["seen", "permuted", "doubled", "halved"]
 PASSES = 2  # of each loader from which several batches are read; later ones give one
 BATCHES = 4
 DRAWING = ("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "bernoulli", "normal")
@@ -78,8 +80,7 @@ class Hand:
         self.rows = 0  # no draw for this batch is altered
         order: list[int] = []
         if rows and rows > 1 and digest is not None:
-            order = list(range(rows)) if self._altered == "seen" else list(permutation(rows))
-            order = order if self._altered != "doubled" else [*range(rows), *range(rows)]
+            order = order_of(self._altered, rows)
             batch = batch if self._altered == "seen" else permuted(batch, order)
         self.rows, self.loader = len(order), loader
         self.turn += first
@@ -93,9 +94,9 @@ class Hand:
         def draw(*args: Any, **kwargs: Any) -> Any:
             if self._altered == "seen" or self.rows == 0 or self.reading:
                 return real(*args, **kwargs)
-            if self._altered == "permuted":
+            if self._altered != "doubled":
                 drawn = real(*args, **kwargs)
-                return drawn[list(permutation(self.rows))] if _has_rows(drawn, self.rows) else drawn
+                return drawn[order_of(self._altered, self.rows)] if _has_rows(drawn, self.rows) else drawn
             smaller = self._for_half(args)
             if smaller is None:
                 return real(*args, **kwargs)
@@ -118,6 +119,17 @@ class Hand:
                 argument, found = half, True
             changed.append(argument)
         return tuple(changed) if found else None
+
+
+def order_of(altered: Altered, rows: int) -> list[int]:
+    """Which row of the batch stands at each place."""
+    whole = range(rows)
+    return {
+        "seen": list(whole),
+        "permuted": list(permutation(rows)),
+        "doubled": [*whole, *whole],
+        "halved": [row % half(rows) for row in whole],
+    }[altered]
 
 
 def _has_rows(value: Any, rows: int) -> bool:

@@ -221,3 +221,35 @@ def sighted(shape: tuple[int, ...], numbers: np.ndarray, rows: int = ROWS) -> Si
 def test_what_runs_with_altered_batches_say(plain: Any, permuted: Any, doubled: Any, kind: str) -> None:
     twice = sighted(*doubled, rows=2 * ROWS) if doubled else None
     assert compared(sighted(*plain), sighted(*permuted), twice)[0].kind == kind
+
+
+def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
+    """Places are those of the cells, and the conversion finds them there again."""
+    from crosstrain_migrate.choices import Mode
+    from crosstrain_migrate.cli.run import Request, run
+    from crosstrain_migrate.engine import migrate_text
+    from crosstrain_migrate.results import Observed, Options
+
+    cells = [
+        "%matplotlib inline\nimport torch\nfrom torch import nn, utils",
+        "def build(place, name, *args, **more):\n    return getattr(place, name)(*args, **more)",
+        "data = utils.data.TensorDataset(torch.randn(40, 6), torch.arange(40) % 3)\n"
+        "loader = build(utils.data, 'DataLoader', data, batch_size=8)\n"
+        "net = build(nn, 'Linear', 6, 3)\n"
+        "optimizer = build(torch.optim, 'SGD', net.parameters(), lr=0.1)",
+        "for x, y in loader:\n    loss = nn.functional.cross_entropy(net(x), y)\n    optimizer.zero_grad()\n"
+        "    loss.backward()\n    optimizer.step()\nprint('done')",
+    ]
+    told = [
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": one}
+        for one in cells
+    ]
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text(json.dumps({"cells": told, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    found = observe(notebook, folder=tmp_path, timeout=60)
+    assert found.facts is not None, found.error
+    observed = Observed(notebook.resolve(), text(found.facts))
+    outcome = run(Request((notebook,), Options(observed=observed), Mode.PREVIEW, cache=False), migrate_text)
+    (file,) = outcome.files
+    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)" in file.result.after
+    assert any(one.severity.value == "observed" for one in file.result.findings)

@@ -12,6 +12,8 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator
 
+from crosstrain_migrate.syntax.walks import walk
+
 from . import torch_api as api
 from .argument_values import shards_of
 from .arguments import arguments_of
@@ -162,7 +164,7 @@ def _counts(facts: Losses, node: ast.expr) -> bool:
 
 def _feeds_the_loss(facts: Losses, loop: ast.For | ast.AsyncFor) -> bool:
     """Whether the loss is computed from what the loop goes over, and that is not called itself as a model is."""
-    bound = {n for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    bound = {n for n in walk(loop.target) if isinstance(n, ast.Name)}
     uses = [
         n
         for n in facts.loss_slice

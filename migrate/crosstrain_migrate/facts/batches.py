@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
 from crosstrain_migrate.syntax.scopes import ScopeTable
+from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api
 
@@ -39,7 +40,7 @@ class _Batches:
             n
             for loop in self.table.parents
             if isinstance(loop, ast.For | ast.AsyncFor)
-            for n in ast.walk(loop.target)
+            for n in walk(loop.target)
             if isinstance(n, ast.Name)
         ]
         return {t for t in targets if self.uses[t] and not any(self.as_container(n) for n in self.uses[t])}

@@ -54,11 +54,12 @@ class Code(ABC):
         """The nodes of some kinds, in the order of `nodes`."""
         found = self._of_kinds.get(kinds)
         if found is None:
-            parts = [self._by_class.get(kind, []) for kind in kinds if not kind.__subclasses__()]
-            if len(parts) == len(kinds) == 1:
-                found = parts[0]
+            parts = [held for own, held in self._by_class.items() if issubclass(own, kinds)]
+            if len(parts) > 1:
+                places = self._places_in_nodes
+                found = sorted((node for held in parts for node in held), key=places.__getitem__)
             else:
-                found = [node for node in self.nodes if isinstance(node, kinds)]
+                found = parts[0] if parts else []
             self._of_kinds[kinds] = found
         return found
 
@@ -68,6 +69,10 @@ class Code(ABC):
         for node in self.nodes:
             found[node.__class__].append(node)
         return found
+
+    @cached_property
+    def _places_in_nodes(self) -> dict[ast.AST, int]:
+        return {node: place for place, node in enumerate(self.nodes)}
 
     @cached_property
     def stores(self) -> list[tuple[ast.Name | ast.Attribute, Values]]:
@@ -195,7 +200,7 @@ class Code(ABC):
         """What the script says after `return` in a function itself, nested ones apart."""
         return [
             n.value
-            for n in ast.walk(function)
+            for n in walk(function)
             if isinstance(n, ast.Return) and n.value is not None and self.enclosing_function(n) is function
         ]
 

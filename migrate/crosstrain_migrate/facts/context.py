@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.walks import walk
 
 from . import tensors
 from .argument_values import shards_of
@@ -95,7 +96,7 @@ def _returned_parts(interp: Interpretation, function: FunctionNode) -> list[ast.
     if function not in interp.returned_parts:
         returned = [
             n.value
-            for n in ast.walk(function)
+            for n in walk(function)
             if isinstance(n, ast.Return)
             and n.value is not None
             and interp.table.function_around(n) is function

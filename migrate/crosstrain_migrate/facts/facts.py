@@ -163,7 +163,7 @@ class Facts(Losses):
         """What the function that makes an optimizer mentions, and what the call that makes it does."""
         site = getattr(optimizer, "site", None)
         around = [node for node in (self.enclosing_function(site), site) if node is not None] if site else []
-        mentioned = ([n for n in ast.walk(node) if isinstance(n, ast.expr)] for node in around)
+        mentioned = ([n for n in walk(node) if isinstance(n, ast.expr)] for node in around)
         return [{v for n in nodes for v in self.interp.values.get(n, ())} for nodes in mentioned]
 
     def _owners(self, module: Value) -> set[Value]:
@@ -285,7 +285,7 @@ class Facts(Losses):
     def _gone_over(self, loop: ast.For | ast.AsyncFor) -> Collection[Value]:
         """The loaders of a loop, also where it takes a batch of several at once: `zip(loader, others)`."""
         taken = (
-            self.interp.iterations.get(part, ()) for part in ast.walk(loop.iter) if isinstance(part, ast.Call)
+            self.interp.iterations.get(part, ()) for part in walk(loop.iter) if isinstance(part, ast.Call)
         )
         return self.loops.get(loop) or {v for values in taken for v in values}
 

@@ -9,6 +9,7 @@ import ast
 
 from crosstrain_migrate.syntax.nodes import last_name
 from crosstrain_migrate.syntax.scopes import ScopeTable
+from crosstrain_migrate.syntax.walks import walk
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOVES = frozenset({"to", "cuda"})
@@ -88,7 +89,7 @@ class Reader:
         return self.copy(node)
 
     def bind(self, target: ast.expr) -> None:
-        self.copies.update(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+        self.copies.update(n.id for n in walk(target) if isinstance(n, ast.Name))
 
     def copy(self, node: ast.expr) -> bool:
         """Whether an expression is the argument or a part of it, moved or not."""

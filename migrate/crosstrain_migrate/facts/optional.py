@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from crosstrain_migrate.syntax.reach import reaching_within
 from crosstrain_migrate.syntax.scopes import ScopeTable
+from crosstrain_migrate.syntax.walks import walk
 
 Given = frozenset[tuple[str, bool]]  # (parameter, whether the call gives it)
 Reaching = dict[ast.Name, frozenset[ast.AST]]
@@ -24,10 +25,10 @@ class Optional:
         """What the tests on such parameters say."""
         key = function, given
         if key not in self._taken:
-            names = [n for n in ast.walk(function) if isinstance(n, ast.Name)]
+            names = [n for n in walk(function) if isinstance(n, ast.Name)]
             stored = {n.id for n in names if isinstance(n.ctx, ast.Store)}
             known = {name: value for name, value in given if name not in stored}
-            branches = [n for n in ast.walk(function) if isinstance(n, ast.If)]
+            branches = [n for n in walk(function) if isinstance(n, ast.If)]
             said = {n: _decided(n.test, known) for n in branches}
             self._taken[key] = {n: answer for n, answer in said.items() if answer is not None}
         return self._taken[key]

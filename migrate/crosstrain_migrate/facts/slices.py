@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from crosstrain_migrate.syntax.walks import walk
+
 from .arguments import arguments_of
 from .code import Code
 from .tensors import is_factor
@@ -46,7 +48,7 @@ def attributes_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[str
             facts.table.statement_of(d) for n in slice_of(facts, [expression]) for d in _bindings(facts, n)
         ]
         values = [s.value for s in bound if isinstance(s, ast.Assign | ast.AugAssign)]
-        nodes = [n for value in (expression, *values) for n in ast.walk(value)]
+        nodes = [n for value in (expression, *values) for n in walk(value)]
         names = {n.attr for n in nodes if isinstance(n, ast.Attribute) and _holds_share(facts, n)} - found
         found |= names
         work += [
@@ -122,7 +124,7 @@ def _returned_by(
         if (function, position) in entered:
             continue
         entered.add((function, position))
-        returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return))
+        returned = (n.value for n in walk(function) if isinstance(n, ast.Return))
         found.extend(_part(value, position) for value in returned if value is not None)
     return found
 

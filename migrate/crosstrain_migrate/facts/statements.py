@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crosstrain_migrate.syntax.program import LOCAL
-from crosstrain_migrate.syntax.walks import children
+from crosstrain_migrate.syntax.walks import children, walk
 
 from . import attributes, lifetimes
 from . import torch_api as api
@@ -80,7 +80,7 @@ def _decorate(interp: Interpretation, decorators: Values, decorated: Function | 
 
 
 def _calls(function: ast.AST, name: str) -> bool:
-    called = (n.func for n in ast.walk(function) if isinstance(n, ast.Call))
+    called = (n.func for n in walk(function) if isinstance(n, ast.Call))
     return any(isinstance(f, ast.Name) and f.id == name for f in called)
 
 

@@ -14,6 +14,7 @@ from crosstrain_migrate.outcome import Migrated, display_name
 from crosstrain_migrate.results import FileResult, Finding, InputError, Severity
 from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import is_main_test, tree_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .discovery import discover
 from .import_graph import ImportGraph, Project, is_script, mentioned
@@ -176,7 +177,7 @@ def _mentioned(text: str) -> set[str]:
     except UNPARSABLE:
         return set()
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
@@ -189,7 +190,7 @@ def _mentioned(text: str) -> set[str]:
 def _used_by_main(file: Migrated) -> set[str]:
     """What a module says under its own `if __name__ == "__main__":`, which no script runs."""
     tests = (n for n in tree_of(file.result.before).body if is_main_test(n))
-    return {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+    return {n.id for test in tests for n in walk(test) if isinstance(n, ast.Name)}
 
 
 class _Neighbourhood:

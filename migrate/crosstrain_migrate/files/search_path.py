@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from crosstrain_migrate.syntax.walks import walk
+
 ADDS = frozenset({"append", "insert", "extend"})
 SAME = frozenset(
     {
@@ -44,7 +46,7 @@ def added_folders(text: str, file: Path) -> list[str]:
 
 
 def _additions(tree: ast.Module) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         called = node.func if isinstance(node, ast.Call) else None
         if not isinstance(node, ast.Call) or not isinstance(called, ast.Attribute) or called.attr not in ADDS:
             continue

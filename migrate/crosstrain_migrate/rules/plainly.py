@@ -13,6 +13,7 @@ from crosstrain_migrate.facts.facts import understand
 from crosstrain_migrate.rules.distribution.wish import Wish
 from crosstrain_migrate.syntax.program import parse
 from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.walks import walk
 
 from .base import Allows
 from .gate import MIGRATED
@@ -106,7 +107,7 @@ class _Plainly(ast.NodeTransformer):
         name = _of_accelerator(node)
         if name in PLAIN:
             plain = ast.parse(PLAIN[name], mode="eval").body
-            for part in ast.walk(plain):
+            for part in walk(plain):
                 ast.copy_location(part, node)
             return self._instead(node, plain)
         return self.generic_visit(node)
@@ -133,7 +134,7 @@ class _Plainly(ast.NodeTransformer):
 
     def _instead(self, node: ast.stmt | ast.expr, other: ast.AST) -> ast.AST:
         self._touch(node)
-        for part in ast.walk(other):
+        for part in walk(other):
             if isinstance(part, ast.stmt | ast.expr) and not hasattr(part, "lineno"):
                 ast.copy_location(part, node)
         return other
@@ -148,7 +149,7 @@ def _other(name: str) -> str:
 
 
 def _is_guard(test: ast.expr) -> bool:
-    return any((_of_accelerator(part) or "").startswith("is_") for part in ast.walk(test))
+    return any((_of_accelerator(part) or "").startswith("is_") for part in walk(test))
 
 
 def _of_accelerator(node: ast.AST) -> str | None:

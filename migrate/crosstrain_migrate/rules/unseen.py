@@ -14,6 +14,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.frameworks import HIDDEN, TRAINERS
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.program import modules_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .base import finding
 from .gate import foreign_to, framework_of, imports, named, uses
@@ -77,7 +78,7 @@ def _not_reached(facts: Facts) -> list[Finding]:
         return []
     function = facts.enclosing_function(calls[0])
     name = f"`{function.name}`" if isinstance(function, ast.FunctionDef) else "this function"
-    by_name = next((c for c in facts.calls if any(_looks_up(facts, part) for part in ast.walk(c.func))), None)
+    by_name = next((c for c in facts.calls if any(_looks_up(facts, part) for part in walk(c.func))), None)
     if by_name is None:
         reason = f"nothing that this script runs comes to the training in {name}: it is left as it is"
         return [finding(RULE, calls[0], reason, "call it from the script's own top level", Severity.NOTE)]

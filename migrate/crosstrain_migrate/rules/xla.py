@@ -20,6 +20,7 @@ from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Shard
 from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.syntax.walks import walk
 
 from .base import finding
 
@@ -249,7 +250,7 @@ def _rarely(facts: Facts, node: ast.AST) -> bool:
     """Whether it stands under `if step % n == 0` or the like."""
     for around in facts.table.ancestors(node):
         if isinstance(around, ast.If) and any(
-            isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in ast.walk(around.test)
+            isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) for part in walk(around.test)
         ):
             return True
         if isinstance(around, ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -319,7 +320,7 @@ def _is_range(node: ast.expr) -> bool:
 
 
 def _random_size(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Call) and facts.paths(part.func) & set(_RANDOM):
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < 3:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .names import functions
+from .walks import walk
 
 MAIN = ("is_main_process", "is_local_main_process")
 ENDS = ast.Return | ast.Continue | ast.Raise | ast.Break
@@ -21,7 +22,7 @@ def read_by_all(tree: ast.Module) -> dict[tuple[str, str], int]:
     for scope, body, given in scopes:
         flow = _Scope()
         flow.suite(body, guarded=False)
-        own = {a.arg for a in ast.walk(given) if isinstance(a, ast.arg)} if given is not None else set()
+        own = {a.arg for a in walk(given) if isinstance(a, ast.arg)} if given is not None else set()
         for name in (flow.guarded & flow.read.keys()) - flow.free - own:
             found[scope, name] = flow.read[name]
     return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
-from .walks import statements
+from .walks import statements, walk
 
 MARKER = "'crosstrain file "
 LOCAL = "//"  # before the path of a linked file or folder in a Symbol
@@ -155,7 +155,7 @@ def _bound(node: ast.stmt) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
         return
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
         elif isinstance(inner, ast.Import | ast.ImportFrom):

@@ -26,8 +26,21 @@ _PARTS: dict[type[ast.AST], tuple[tuple[str, int], ...]] = {}
 def walk(node: ast.AST) -> list[ast.AST]:
     """`node` and what is in it, breadth first."""
     found = [node]
+    known = _PARTS
     for current in found:  # which grows meanwhile
-        _add_children(current, found)
+        parts = known.get(current.__class__)
+        if parts is None:
+            parts = _known_parts(current.__class__)
+        for name, shape in parts:
+            value = getattr(current, name, None)
+            if not value:
+                continue
+            if shape == _ONE:
+                found.append(value)
+            elif shape == _MANY:
+                found += value
+            else:
+                found += [part for part in value if part is not None]
     return found
 
 
@@ -45,25 +58,24 @@ def statements(node: ast.AST) -> list[ast.AST]:
 def children(node: ast.AST) -> list[ast.AST]:
     """What is directly in `node`."""
     found: list[ast.AST] = []
-    _add_children(node, found)
-    return found
-
-
-def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
-    kind = node.__class__
-    parts = _PARTS.get(kind)
-    if parts is None:
-        parts = _PARTS[kind] = _parts(kind)
-    for name, shape in parts:
+    for name, shape in _known_parts(node.__class__):
         value = getattr(node, name, None)
         if not value:
             continue
-        if shape == _MANY:
-            found += value
-        elif shape == _ONE:
+        if shape == _ONE:
             found.append(value)
+        elif shape == _MANY:
+            found += value
         else:
             found += [part for part in value if part is not None]
+    return found
+
+
+def _known_parts(kind: type[ast.AST]) -> tuple[tuple[str, int], ...]:
+    found = _PARTS.get(kind)
+    if found is None:
+        found = _PARTS[kind] = _parts(kind)
+    return found
 
 
 def _parts(kind: type[ast.AST]) -> tuple[tuple[str, int], ...]:

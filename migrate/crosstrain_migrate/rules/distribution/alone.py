@@ -17,6 +17,7 @@ from crosstrain_migrate.facts.values import Function, Instance, Method, Symbol
 from crosstrain_migrate.rules.arguments import default_of, passed, spawn_arguments, spreads
 from crosstrain_migrate.rules.sources import Sources
 from crosstrain_migrate.syntax.nodes import FunctionNode, written
+from crosstrain_migrate.syntax.walks import walk
 
 from .dead import Dead
 from .known import BINARY, COMPARE, PENDING, PURE, Known, apply, join
@@ -343,7 +344,7 @@ class Alone:
             return self._value(function.body) if index is None else None
         everywhere = [
             n
-            for n in ast.walk(function)
+            for n in walk(function)
             if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
         ]
         returns = [n for n in everywhere if not self.dead(n)]

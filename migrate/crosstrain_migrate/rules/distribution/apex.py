@@ -15,6 +15,7 @@ import ast
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
 from .switches import resolve
@@ -119,7 +120,7 @@ def _scale(stage: Stage, call: ast.Call) -> None:
             "use it as apex's manual shows",
         )
     name = item.optional_vars.id
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             parent = stage.parent(node)
             if not isinstance(parent, ast.Attribute) or parent.attr != "backward":

@@ -14,6 +14,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .dispensable import check_dispensable, lose_comments
 from .guards import asks_rank, is_elif, main_process, runs_everywhere, runs_on_all
@@ -50,7 +51,7 @@ def _choice(stage: Stage, node: ast.IfExp) -> None:
     if any(isinstance(v, Shard) for v in stage.facts.of(other)) and not _reduces(stage, other):
         raise refuse(RULE, other, "only several processes compute this", "compute it in both cases")
     if asks_rank(stage, node.test) and not any(_distributes(stage, arm) for arm in (chosen, other)):
-        stage.gone.update(ast.walk(node.test))
+        stage.gone.update(walk(node.test))
         main = main_process(stage, node.test)
         stage.replace(
             node.test,
@@ -64,15 +65,15 @@ def _choice(stage: Stage, node: ast.IfExp) -> None:
     parent = stage.parent(node)
     around = stage.parent(parent) if isinstance(parent, ast.withitem) else None
     if isinstance(around, ast.With) and len(around.items) == 1 and _enters_nothing(stage, chosen):
-        stage.gone.update(ast.walk(node))
+        stage.gone.update(walk(node))
         stage.edits.append(e.Unwrap(around, RULE, "gradients that are averaged each time add up the same"))
         return
     bare = isinstance(
         chosen, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | ast.JoinedStr
     )
     whole = isinstance(parent, ast.Assign | ast.Return | ast.keyword | ast.Call)
-    stage.gone.update(ast.walk(node.test))
-    stage.gone.update(ast.walk(other))
+    stage.gone.update(walk(node.test))
+    stage.gone.update(walk(other))
     stage.replace(
         node,
         RULE,
@@ -91,7 +92,7 @@ def _distributes(stage: Stage, node: ast.expr) -> bool:
     return any(
         any(p.startswith(DIST) or p in SAMPLERS | WRAPPERS for p in stage.facts.paths(n))
         or any(isinstance(v, Shard) for v in stage.facts.of(n))
-        for n in ast.walk(node)
+        for n in walk(node)
         if isinstance(n, ast.expr)
     )
 
@@ -106,7 +107,7 @@ def _is_size(stage: Stage, chosen: ast.expr, other: ast.expr) -> bool:
 def _reduces(stage: Stage, node: ast.expr) -> bool:
     return any(
         isinstance(n, ast.Call) and any(p.startswith(DIST) for t in _bodies(stage, n) for p in t)
-        for n in ast.walk(node)
+        for n in walk(node)
     )
 
 
@@ -115,7 +116,7 @@ def _bodies(stage: Stage, call: ast.Call) -> list[set[str]]:
     for value in stage.facts.of(call.func):
         if isinstance(value, Function | Method):
             function = value.function.node if isinstance(value, Method) else value.node
-            found += [stage.facts.paths(n.func) for n in ast.walk(function) if isinstance(n, ast.Call)]
+            found += [stage.facts.paths(n.func) for n in walk(function) if isinstance(n, ast.Call)]
     return found
 
 
@@ -167,7 +168,7 @@ def _chain(stage: Stage, node: ast.If) -> None:
             check_dispensable(stage, body, node, taken)
     if fates == ["always"] and not runs_everywhere(stage, node):
         main = main_process(stage, node.test)
-        stage.gone.update(ast.walk(node.test))
+        stage.gone.update(walk(node.test))
         stage.replace(node.test, RULE, "the accelerator knows which process this is", main)
         return
     _drop(stage, node, arms, fates)
@@ -207,7 +208,7 @@ def _left_out(test: ast.expr) -> bool:
 
     A prepared loader leaves none out, so what is done for them is not done any more.
     """
-    for node in ast.walk(test):
+    for node in walk(test):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
             if (
@@ -225,7 +226,7 @@ def _drop(
 ) -> None:
     for number, ((test, body), fate) in enumerate(zip(arms, fates, strict=True)):
         if test is not None and fate != "keep":
-            stage.gone.update(ast.walk(test))
+            stage.gone.update(walk(test))
         if fate == "drop":
             stage.gone.update(body)
             lose_comments(stage, body, test if number else None)
@@ -269,7 +270,7 @@ def _shorten(stage: Stage, test: ast.expr, body: list[ast.stmt]) -> None:
         pieces.insert(0, main_process(stage, guard))
     for part, known in parts:
         if known is not None:
-            stage.gone.update(ast.walk(part))
+            stage.gone.update(walk(part))
     template = (
         word.join(pieces) if len(pieces) > 1 else pieces[0].strip("()") if len(kept) == 1 else pieces[0]
     )

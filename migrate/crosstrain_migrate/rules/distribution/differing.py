@@ -7,6 +7,7 @@ import ast
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.sources import Sources
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
+from crosstrain_migrate.syntax.walks import walk
 
 from .launched import DIST, ENVIRONMENT, RANKS, SPAWNED_RANK
 
@@ -107,7 +108,7 @@ class Differing:
             return None
         returns = [
             n
-            for n in ast.walk(function)
+            for n in walk(function)
             if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
         ]
         found = self._first([r.value for r in returns if r.value is not None])

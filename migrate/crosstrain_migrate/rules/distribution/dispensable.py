@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.facts.values import External, Function, Method, Parameters, Unknown
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax.walks import walk
 
 from .launched import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS
 from .layers import SYNC_BATCH_NORM, keep_synchronised
@@ -63,7 +64,7 @@ def check_dispensable(stage: Stage, body: list[ast.stmt], at: ast.If, taken: lis
             continue
         layers = [
             n
-            for n in ast.walk(statement)
+            for n in walk(statement)
             if isinstance(n, ast.Call) and stage.facts.paths(n.func) & SYNC_BATCH_NORM
         ]
         for layer in layers:
@@ -134,7 +135,7 @@ def _plain_value(stage: Stage, node: ast.expr) -> bool:
         and not (
             isinstance(n.func, ast.Attribute) and n.func.attr in {"parameters", "named_parameters", "buffers"}
         )
-        for n in ast.walk(node)
+        for n in walk(node)
     )
 
 
@@ -211,7 +212,7 @@ def _own_function(stage: Stage, call: ast.Call) -> bool:
 
 def _reduces_only(stage: Stage, function: ast.FunctionDef) -> bool:
     """Puts numbers into a tensor, reduces it and takes them out again: with one process nothing changes."""
-    inner = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    inner = [n for n in walk(function) if isinstance(n, ast.Call)]
     if not any(stage.facts.paths(n.func) & REDUCERS for n in inner):
         return False
     for call in inner:
@@ -283,7 +284,7 @@ def _speaks_of_ranks(stage: Stage, target: ast.Name | ast.Attribute) -> bool:
     text = ast.unparse(target)
     same = [
         n
-        for n in ast.walk(stage.facts.tree)
+        for n in walk(stage.facts.tree)
         if isinstance(n, ast.Name | ast.Attribute) and n is not target and ast.unparse(n) == text
     ]
     stored = [stage.statement(n) for n in same if isinstance(n.ctx, ast.Store)]
@@ -336,7 +337,7 @@ def _divides(stage: Stage, value: ast.expr) -> bool:
         isinstance(n, ast.BinOp)
         and isinstance(n.op, ast.Div | ast.FloorDiv)
         and stage.alone.by_hand(n.right) is not None
-        for n in ast.walk(value)
+        for n in walk(value)
     )
 
 

@@ -11,6 +11,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.output.files import WRITERS, WRITING_METHODS
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 from .launched import DIST
 from .plain import Stage
@@ -67,11 +68,11 @@ def main_process(stage: Stage, test: ast.expr) -> str:
 
 def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
     """Whether what the main process did alone may (and, where it reads a share of the data, must) be run by all."""
-    calls = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
-    decides = any(isinstance(n, ast.If | ast.For | ast.While) for s in body for n in ast.walk(s))
+    calls = [n for s in body for n in walk(s) if isinstance(n, ast.Call)]
+    decides = any(isinstance(n, ast.If | ast.For | ast.While) for s in body for n in walk(s))
     if stage.wish.draws_apart and (decides or any(_needs_all(stage, c) for c in calls)):
         return False  # the others draw something else, and would decide by it
-    loops = [n for s in body for n in ast.walk(s) if isinstance(n, ast.For)]
+    loops = [n for s in body for n in walk(s) if isinstance(n, ast.For)]
     foreign = [c for c in calls if _is_foreign(stage, c)]
     if any(_needs_all(stage, c) for c in calls) or any(stage.facts.interp.iterations.get(n) for n in loops):
         _guard_foreign(stage, node.test, foreign)
@@ -91,9 +92,7 @@ def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
 
 def _feeds_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
     """Whether what the block binds is read by what all processes run."""
-    stored = [
-        n for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    ]
+    stored = [n for s in body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     uses = [use for store in stored for use in stage.facts.interp.uses.get(store, ())]
     return any(not stage.facts.table.is_inside(use, node) and _is_run_by_all(stage, use) for use in uses)
 
@@ -106,7 +105,7 @@ def _is_run_by_all(stage: Stage, use: ast.AST) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(call, ast.Call) and _speaks(stage, call) and not _local_parts(stage, [statement]):
         return False  # which is guarded by itself
-    inside = [n for s in guard.body for n in ast.walk(s)]
+    inside = [n for s in guard.body for n in walk(s)]
     return any(isinstance(n, ast.Call) and _needs_all(stage, n) for n in inside) or any(
         isinstance(n, ast.For) and stage.facts.interp.iterations.get(n) for n in inside
     )
@@ -135,7 +134,7 @@ def _is_guarded(stage: Stage, statement: ast.stmt) -> bool:
 
 def _speaks(stage: Stage, call: ast.Call) -> bool:
     """Whether a call only tells or writes: a logger, a writer, an object that the main process alone has."""
-    if any(_needs_all(stage, n) for n in ast.walk(call) if isinstance(n, ast.Call)):
+    if any(_needs_all(stage, n) for n in walk(call) if isinstance(n, ast.Call)):
         return False
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     made = {v.path for v in stage.facts.of(owner) if isinstance(v, External)} if owner is not None else set()
@@ -184,7 +183,7 @@ def _reads_local(node: ast.expr, local: Callable[[ast.AST], bool]) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr in HOST_METHODS:
-        return any(local(n) for n in ast.walk(node.func.value))
+        return any(local(n) for n in walk(node.func.value))
     return (
         isinstance(node.func, ast.Name)
         and node.func.id in {"float", "int"}
@@ -194,12 +193,10 @@ def _reads_local(node: ast.expr, local: Callable[[ast.AST], bool]) -> bool:
 
 def _take_out(stage: Stage, node: ast.stmt, body: list[ast.stmt], local: list[ast.expr]) -> bool:
     """Computes such values before the block, on all processes, so that the block can stay the main process's own."""
-    stored = {
-        n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    stored = {n.id for s in body for n in walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     if not all(_is_number(stage, part) for part in local):
         return False
-    if any(isinstance(n, ast.Name) and n.id in stored for part in local for n in ast.walk(part)):
+    if any(isinstance(n, ast.Name) and n.id in stored for part in local for n in walk(part)):
         return False
     if isinstance(node, ast.If) and is_elif(stage, node):
         return False
@@ -208,11 +205,11 @@ def _take_out(stage: Stage, node: ast.stmt, body: list[ast.stmt], local: list[as
     for part in local:
         text = stage.source(part)
         if text not in names:
-            root = next((n.id for n in ast.walk(part) if isinstance(n, ast.Name)), "number")
+            root = next((n.id for n in walk(part) if isinstance(n, ast.Name)), "number")
             names[text] = free_name(scope, f"{root}_value")
             code = f"{names[text]} = {text}"
             stage.edits.append(e.InsertBefore(node, RULE, "all processes compute it", code=code))
-        stage.gone.update(ast.walk(part))
+        stage.gone.update(walk(part))
         stage.edits.append(e.Replace(part, RULE, template=names[text]))
     return True
 
@@ -281,8 +278,7 @@ def _is_foreign(stage: Stage, call: ast.Call) -> bool:
         if isinstance(value, Function | Method):
             function = value.function.node if isinstance(value, Method) else value.node
             return any(
-                isinstance(n, ast.Call) and n is not call and _is_foreign(stage, n)
-                for n in ast.walk(function)
+                isinstance(n, ast.Call) and n is not call and _is_foreign(stage, n) for n in walk(function)
             )
         if isinstance(value, Member) and isinstance(value.receiver, Shard):
             return False

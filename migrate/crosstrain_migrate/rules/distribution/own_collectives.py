@@ -15,6 +15,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import finding, refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .differing import RANK, Differing
 from .launched import DIST
@@ -49,7 +50,7 @@ def left_alone(facts: Facts) -> set[ast.AST]:
         cls = facts.table.parents.get(function)
         if isinstance(cls, ast.ClassDef) and not _trains(facts, cls) and _is_of_torch(facts, cls, call):
             found.add(cls)
-        elif any(n in facts.loss_slice for r in facts.returned(function) for n in ast.walk(r)):
+        elif any(n in facts.loss_slice for r in facts.returned(function) for n in walk(r)):
             found.add(function)
     return found | _callers_in_modules(facts, found)
 
@@ -59,7 +60,7 @@ def _no_parts_of_a_model(facts: Facts) -> None:
     differing = Differing(facts)
     for cls in facts.each(ast.ClassDef):
         made = facts.interp.method(cls, "__init__") if facts.interp.inherits(cls, api.MODULE_BASES) else None
-        for name in ast.walk(made) if made is not None else ():
+        for name in walk(made) if made is not None else ():
             if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load) and differing.asks(name) == RANK:
                 raise refuse(
                     RULE,
@@ -129,7 +130,7 @@ def _is_unguarded(stage: Stage, call: ast.Call) -> bool:
     return not any(
         p.startswith(DIST)
         for test in tests
-        for n in ast.walk(test)
+        for n in walk(test)
         if isinstance(n, ast.Call)
         for p in stage.facts.paths(n.func)
     )

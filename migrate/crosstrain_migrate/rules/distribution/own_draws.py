@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .guards import asks_rank
 from .plain import Stage
@@ -38,7 +39,7 @@ def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
     """Whether a rank is a part of a value, in the text or in what its variables are given, and will be the accelerator's."""
     if not asks_rank(stage, value):
         return False
-    for part in ast.walk(value):
+    for part in walk(value):
         if not isinstance(part, ast.Name | ast.Attribute | ast.Call):
             continue
         known = stage.alone.by_hand(part)

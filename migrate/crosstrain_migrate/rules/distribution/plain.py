@@ -19,6 +19,7 @@ from crosstrain_migrate.rules.base import Refusal, finding, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import path_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .alone import Alone, Everywhere
 from .launched import ELSEWHERE, FIRST, SECOND
@@ -209,7 +210,7 @@ def kept_names(wish: Wish) -> frozenset[str]:
     flag = wish.precision.flag if wish.precision is not None else None
     if flag is None:
         return frozenset()
-    nodes = list(ast.walk(ast.parse(flag)))
+    nodes = list(walk(ast.parse(flag)))
     names = {n.id for n in nodes if isinstance(n, ast.Name)} | {
         n.attr for n in nodes if isinstance(n, ast.Attribute)
     }

@@ -20,6 +20,7 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
 from .scaler import AUTOCAST, CUDA_AUTOCAST, SCALERS, Scaler
@@ -171,7 +172,7 @@ def _whole(stage: Stage, regions: list[Region], first: Region, scaler: Scaler | 
         parent = stage.parent(node)
         if isinstance(parent, ast.IfExp):
             node = parent
-        stage.gone.update(ast.walk(node))
+        stage.gone.update(walk(node))
         stage.edits.append(
             e.Replace(
                 node,
@@ -211,7 +212,7 @@ def _covered(
         if (
             isinstance(around, ast.With | ast.AsyncWith)
             and child in around.body
-            and any(n in regions for item in around.items for n in ast.walk(item.context_expr))
+            and any(n in regions for item in around.items for n in walk(item.context_expr))
         ):
             return True
         if (

@@ -20,6 +20,7 @@ from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from . import branches, layers, own_collectives, own_draws, ranks, replicas, samplers, silence, sizes
 from .dispensable import shares_weights
@@ -192,7 +193,7 @@ def _unread_rank(stage: Stage, node: ast.Assign) -> bool:
         return False
     return not any(
         isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)
-        for n in ast.walk(scope.node)
+        for n in walk(scope.node)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.values import Class, Function, Method
+from crosstrain_migrate.syntax.walks import walk
 
 from .guards import asks_local, asks_rank, main_process
 from .known import Known
@@ -47,7 +48,7 @@ def _told_to_others(stage: Stage, call: ast.Call) -> None:
         if known is None or not isinstance(known.value, bool) or not asks_rank(stage, given):
             continue
         main = main_process(stage, given)
-        stage.gone.update(ast.walk(given))
+        stage.gone.update(walk(given))
         stage.replace(
             given,
             GROUP,
@@ -63,7 +64,7 @@ def _backend(stage: Stage, call: ast.Call) -> None:
     parent = stage.parent(call)
     printed = isinstance(parent, ast.Call) and "builtins.print" in stage.facts.paths(parent.func)
     if printed or isinstance(parent, ast.FormattedValue):
-        stage.gone.update(ast.walk(call))
+        stage.gone.update(walk(call))
         stage.replace(call, GROUP, "the accelerator knows it", MARK.format("state") + ".backend")
 
 
@@ -79,7 +80,7 @@ def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
     device = _device_around(stage, node)
     if device is not None:
         if not stage.is_settled(device):
-            stage.gone.update(ast.walk(device))
+            stage.gone.update(walk(device))
             if isinstance(device, ast.keyword):
                 return
             assert isinstance(device, ast.expr)

@@ -7,6 +7,7 @@ import re
 
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.base import refuse
+from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
 
@@ -33,7 +34,7 @@ def reduction(stage: Stage, node: ast.Expr, call: ast.Call) -> None:
 def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
     """A sum over processes is often divided by their number. Where that number cannot be followed, nothing is done."""
     function = stage.facts.enclosing_function(node) or stage.facts.tree
-    for other in ast.walk(function):
+    for other in walk(function):
         divisor: ast.expr | None = None
         if isinstance(other, ast.BinOp | ast.AugAssign) and isinstance(other.op, ast.Div | ast.FloorDiv):
             divisor = other.right if isinstance(other, ast.BinOp) else other.value
@@ -41,7 +42,7 @@ def _no_unknown_size(stage: Stage, node: ast.Expr) -> None:
             continue
         if SIZE_WORDS.search(ast.unparse(divisor)) and not any(
             isinstance(n, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and stage.alone.by_hand(n)
-            for n in ast.walk(divisor)
+            for n in walk(divisor)
         ):
             raise refuse(
                 GROUP,
@@ -73,7 +74,7 @@ def check_reduction(stage: Stage, call: ast.Call) -> None:
                 "this may average weights, which is another algorithm than averaging gradients in every step",
                 "take it out and run migrate again, if gradients averaged in every step are what you want",
             )
-    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(tensor))
+    gradient = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(tensor))
     if gradient and name == "SUM" and not _divided(stage, tensor):
         raise refuse(
             GROUP,

@@ -18,6 +18,7 @@ from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .guards import free_name
 from .launched import WRAPPERS
@@ -153,7 +154,7 @@ def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
     if isinstance(owner, ast.Name | ast.Attribute) and any(
         isinstance(n, ast.Attribute) and n.attr == "module"
         for source in stage.alone.sources.of(owner)
-        for n in ast.walk(source)
+        for n in walk(source)
     ):
         return  # it was taken out of the wrapper
     if name == "state_dict":
@@ -202,7 +203,7 @@ def _without_prefix(stage: Stage, call: ast.Call, state: ast.expr) -> None:
         name = free_name(scope, "state")
         lines.append(f"{name} = {text}")
         stage.edits.append(e.Replace(state, rule, template=name))
-        stage.gone.update(ast.walk(state))
+        stage.gone.update(walk(state))
         text = name
     lines.append(f'{CONSUME}({text}, "module.")')
     reason = "files of the wrapped model still load: the prefix of their names goes"
@@ -246,7 +247,7 @@ def _is_loaded_as(stage: Stage, name: ast.AST, depth: int) -> bool:
     statement = stage.statement(name)
     if isinstance(statement, ast.For):
         over_loader = bool(stage.facts.interp.iterations.get(statement))
-        return over_loader and name in set(ast.walk(statement.target))
+        return over_loader and name in set(walk(statement.target))
     alone = isinstance(statement, ast.Assign) and statement.targets == [name]
     return alone and isinstance(statement, ast.Assign) and _as_loaded(stage, statement.value, depth - 1)
 
@@ -274,7 +275,7 @@ def _multiplied(stage: Stage) -> bool:
             (k.value for k in call.keywords if k.arg == "batch_size"),
             call.args[1] if len(call.args) > 1 else None,
         )
-        for node in ast.walk(size) if size is not None else ():
+        for node in walk(size) if size is not None else ():
             if (
                 isinstance(node, ast.BinOp)
                 and isinstance(node.op, ast.Mult)
@@ -296,7 +297,7 @@ def _scaled_name(stage: Stage, name: ast.expr) -> bool:
         ):
             return stage.alone.by_hand(node.value) is not None
         if isinstance(node, ast.Assign) and any(ast.unparse(t) == text for t in node.targets):
-            for inner in ast.walk(node.value):
+            for inner in walk(node.value):
                 if (
                     isinstance(inner, ast.BinOp)
                     and isinstance(inner.op, ast.Mult)

@@ -8,6 +8,7 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
 
@@ -48,14 +49,14 @@ def plan(stage: Stage) -> None:
             stage.edits.append(
                 e.RemoveArgument(call, SAMPLER, "prepare shards the loader", argument=sampler.value)
             )
-            stage.gone.update(ast.walk(sampler.value))
+            stage.gone.update(walk(sampler.value))
         if shuffle is not None and not isinstance(shuffle.value, ast.Constant):
             value = stage.alone.by_hand(shuffle.value)
             if value is not None:
                 stage.replace(
                     shuffle.value, SAMPLER, "the order the loader has without a sampler", str(value.truth)
                 )
-                stage.gone.update(ast.walk(shuffle.value))
+                stage.gone.update(walk(shuffle.value))
 
 
 def _was_sampler(stage: Stage, node: ast.expr) -> bool:
@@ -114,7 +115,7 @@ def _restore_order(
         )
     shuffles = given is None or bool(given.value)
     code = f"shuffle={shuffles}"
-    stage.gone.update(ast.walk(sampler.value))
+    stage.gone.update(walk(sampler.value))
     if not shuffles and shuffle is not None:
         stage.edits.append(
             e.RemoveArgument(call, SAMPLER, "prepare shards the loader", argument=sampler.value)

@@ -9,6 +9,7 @@ from crosstrain_migrate.rules.arguments import default_of, passed
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 from .dispensable import lose_comments
 from .plain import Stage
@@ -134,7 +135,7 @@ class Scaler:
         self._rest()
 
     def _take(self, node: ast.AST) -> None:
-        self.used.update(ast.walk(node))
+        self.used.update(walk(node))
 
     def _method(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
@@ -211,7 +212,7 @@ class Scaler:
             return False
         name = node.targets[0].id
         scope = self.facts.table.of_node[node]
-        for other in ast.walk(scope.node):
+        for other in walk(scope.node):
             if isinstance(other, ast.Name) and other.id == name and isinstance(other.ctx, ast.Load):
                 parent = self.stage.parent(other)
                 if not (isinstance(parent, ast.Attribute) and parent.attr == "backward"):
@@ -230,7 +231,7 @@ class Scaler:
         ]
         reads = [
             n
-            for n in ast.walk(function or self.facts.tree)
+            for n in walk(function or self.facts.tree)
             if isinstance(n, ast.Attribute) and n.attr == "grad" and isinstance(n.ctx, ast.Load)
         ]
         if clips and not reads:
@@ -290,14 +291,14 @@ class Scaler:
                 )
 
     def _about(self, body: list[ast.stmt]) -> bool:
-        return any(isinstance(n, ast.Attribute) and self.holds(n.value) for s in body for n in ast.walk(s))
+        return any(isinstance(n, ast.Attribute) and self.holds(n.value) for s in body for n in walk(s))
 
     def _plain(self, body: list[ast.stmt]) -> list[str]:
         """The statements as they are without autocast and scaler."""
         marks = {
             (n.lineno, n.col_offset)
             for s in body
-            for n in ast.walk(s)
+            for n in walk(s)
             if isinstance(n, ast.Name | ast.Attribute) and self.holds(n)
         }
         regions = {(c.lineno, c.col_offset) for c in self.facts.calls_to(*AUTOCAST)}
@@ -459,7 +460,7 @@ class _Strip(ast.NodeTransformer):
             for i in node.items
             if not any(
                 (n.lineno, n.col_offset) in self.regions
-                for n in ast.walk(i.context_expr)
+                for n in walk(i.context_expr)
                 if isinstance(n, ast.Call)
             )
         ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.syntax.walks import walk
+
 from .launched import DIST, SETUP
 from .plain import Stage
 
@@ -27,7 +29,7 @@ ASKED_OF_TEXT = frozenset({"lower", "upper", "strip", "startswith", "endswith", 
 
 def only_sets_up(stage: Stage, node: ast.If, arms: list[list[ast.stmt]]) -> bool:
     """Whether the group is set up in every arm (of which one is taken for sure), and nothing else is done in any."""
-    inside = set(ast.walk(node))
+    inside = set(walk(node))
     return len(arms) > 1 and all(
         any(_initialises(stage, s) for s in arm) and all(_about_the_group(stage, s, inside) for s in arm)
         for arm in arms
@@ -72,7 +74,7 @@ def _stays_inside(stage: Stage, target: ast.Name, inside: set[ast.AST]) -> bool:
 
 def _only_asks(stage: Stage, node: ast.expr) -> bool:
     """Evaluating it changes nothing: questions about paths, text, the machine and the group."""
-    for call in ast.walk(node):
+    for call in walk(node):
         if not isinstance(call, ast.Call):
             continue
         paths = stage.facts.paths(call.func)

@@ -11,6 +11,7 @@ from crosstrain_migrate.facts.values import Function, Method, Shard
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Refusal, refuse
 from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
 from .reductions import reduced
@@ -48,7 +49,7 @@ def _augmented(stage: Stage, node: ast.AugAssign) -> None:
     elif not isinstance(node.op, ast.Mult) and not stage.facts.train_loaders and not stage.wish.draws_apart:
         raise shared_out(node)
     else:
-        stage.gone.update(ast.walk(node.value))
+        stage.gone.update(walk(node.value))
         stage.replace(node.value, GROUP, "the number of processes", MARK.format("num_processes"))
 
 
@@ -68,7 +69,7 @@ def _scaled(stage: Stage, node: ast.BinOp) -> None:
             share_batches(stage, node)
     else:
         return
-    stage.gone.update(ast.walk(size))
+    stage.gone.update(walk(size))
     simple = isinstance(other, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
     stage.replace(node, GROUP, reason, "{x}" if simple else "({x})", x=other)
 
@@ -77,13 +78,13 @@ def _added(stage: Stage, node: ast.BinOp) -> None:
     """`len(loader) + (distributed and ...)`: a test that counts as nothing."""
     test = stage.alone.by_hand(node.right)
     if isinstance(node.right, ast.BoolOp | ast.Compare) and test is not None and not test.truth:
-        stage.gone.update(ast.walk(node.right))
+        stage.gone.update(walk(node.right))
         stage.replace(node, GROUP, "what one process does, prepare does on all", "{x}", x=node.left)
 
 
 def _reduced_value(stage: Stage, node: ast.expr) -> bool:
     names = reduced(stage)
-    return any(ast.unparse(n) in names for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute))
+    return any(ast.unparse(n) in names for n in walk(node) if isinstance(n, ast.Name | ast.Attribute))
 
 
 def _is_local(stage: Stage, node: ast.expr) -> bool:
@@ -156,7 +157,7 @@ def _feeds(stage: Stage, text: str, keyword: str, position: int, depth: int = 3)
         argument = given(call, keyword, position)
         if argument is not None and any(
             written(n).split(".")[-1] == last
-            for n in ast.walk(argument)
+            for n in walk(argument)
             if isinstance(n, ast.Name | ast.Attribute)
         ):
             return True

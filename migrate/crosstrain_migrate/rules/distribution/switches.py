@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.rules.arguments import passed
+from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
 
@@ -55,7 +56,7 @@ def switch_of(stage: Stage, enabled: ast.expr | None, call: ast.Call) -> ast.exp
 
 def may_be_switch(stage: Stage, test: ast.expr) -> bool:
     return isinstance(test, ast.Name | ast.Attribute | ast.BoolOp) and not any(
-        isinstance(n, ast.Call) and not ast.unparse(n.func).endswith("is_available") for n in ast.walk(test)
+        isinstance(n, ast.Call) and not ast.unparse(n.func).endswith("is_available") for n in walk(test)
     )
 
 
@@ -73,7 +74,7 @@ def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
     held = next(
         (
             n
-            for n in ast.walk(switch)
+            for n in walk(switch)
             if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
         ),
         None,
@@ -85,7 +86,7 @@ def from_outside(stage: Stage, switch: ast.expr | None) -> str | None:
     text = ast.unparse(held)
     kept = [
         n.value
-        for n in ast.walk(init)
+        for n in walk(init)
         if isinstance(n, ast.Assign) and any(ast.unparse(t) == text for t in n.targets)
     ]
     sites = stage.alone.sources.sites(init)

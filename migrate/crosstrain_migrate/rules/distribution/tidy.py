@@ -58,14 +58,12 @@ def _idle_helper(before: ast.Module, tree: ast.Module) -> list[e.Edit]:
     for function in (s for m in modules_of(tree) for s in m.body):
         if not isinstance(function, ast.FunctionDef) or function.name not in busy or not idle(function.body):
             continue
-        if any(
-            isinstance(n, ast.alias | ast.Attribute) and _named(n) == function.name for n in ast.walk(tree)
-        ):
+        if any(isinstance(n, ast.alias | ast.Attribute) and _named(n) == function.name for n in walk(tree)):
             continue  # other files of the program know it
-        uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
+        uses = [n for n in walk(tree) if isinstance(n, ast.Name) and n.id == function.name]
         calls = [
             s
-            for s in ast.walk(tree)
+            for s in walk(tree)
             if isinstance(s, ast.Expr)
             and isinstance(s.value, ast.Call)
             and s.value.func in uses

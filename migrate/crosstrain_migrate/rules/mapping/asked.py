@@ -10,6 +10,7 @@ from crosstrain_migrate.rules.distribution.launched import WRAPPERS as ALL_WRAPP
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.walks import walk
 
 # What averages gradients over processes, which `prepare` takes the place of: not DataParallel.
 WRAPPERS = frozenset(w for w in ALL_WRAPPERS if w.endswith("DistributedDataParallel"))
@@ -29,7 +30,7 @@ def add_import(stage: Stage, node: ast.AST, name: str) -> None:
 
 def reads_environment(node: ast.AST) -> bool:
     """Whether an expression asks the launcher: `os.environ["RANK"]`, `"RANK" in os.environ`, `os.getenv("LOCAL_RANK")`."""
-    inner = list(ast.walk(node))
+    inner = list(walk(node))
     names = {n.value for n in inner if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     asks = any(
         (isinstance(n, ast.Attribute | ast.Name) and ast.unparse(n) in ENVIRONMENT)
@@ -41,7 +42,7 @@ def reads_environment(node: ast.AST) -> bool:
 
 def asks_group(stage: Stage, node: ast.AST) -> bool:
     """Whether an expression asks the group itself: `dist.get_rank()`."""
-    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(node) if isinstance(n, ast.Call)]
     return any(p.startswith(DIST) for call in calls for p in stage.facts.paths(call.func))
 
 

@@ -14,6 +14,7 @@ from crosstrain_migrate.rules.distribution.guards import asks_rank
 from crosstrain_migrate.rules.distribution.launched import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT303"
 BARRIERS = (f"{DIST}barrier", f"{DIST}monitored_barrier")
@@ -53,7 +54,7 @@ def _ours(stage: Stage) -> set[ast.AST]:
 
 def _reaches(stage: Stage, node: ast.AST, ours: set[ast.AST], seen: frozenset[ast.AST]) -> bool:
     """Whether one of them runs within `node`, or in a function that is called there."""
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if inner in ours:
             return True
         for function in stage.facts.targets(inner) if isinstance(inner, ast.Call) else ():

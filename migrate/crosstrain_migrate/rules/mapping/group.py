@@ -16,6 +16,7 @@ from crosstrain_migrate.rules.distribution.processes import sets_environment
 from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .asked import STATE, add_import, reads_environment, starts_of, told_by_launcher
 from .switch import SWITCHES, switches
@@ -102,7 +103,7 @@ def _leaves_the_others(stage: Stage, statement: ast.stmt) -> bool:
 
 def _asks_for_launch(stage: Stage, test: ast.expr) -> bool:
     """Whether a test asks the environment, or will (`switch`)."""
-    inner = set(ast.walk(test))
+    inner = set(walk(test))
     switched = any(
         isinstance(x, e.Replace) and x.template in SWITCHES and x.node in inner for x in stage.edits
     )

@@ -23,7 +23,7 @@ def joined_once(text: str) -> str:
     for suite in _suites(tree):
         edits += [e.RemoveStatement(s, RULE) for s in _needless(suite)]
     gone = {edit.node for edit in edits}
-    inside = {n for node in gone for n in ast.walk(node) if n is not node}
+    inside = {n for node in gone for n in walk(node) if n is not node}
     return rewrite(text, [edit for edit in edits if edit.node not in inside]) if edits else text
 
 
@@ -55,7 +55,7 @@ def _joins(statement: ast.stmt) -> bool:
     """`PartialState()`, `device = PartialState().device`, `accelerator = Accelerator()`"""
     return isinstance(statement, ast.Assign | ast.Expr) and any(
         isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in (STATE, ACCELERATOR)
-        for n in ast.walk(statement)
+        for n in walk(statement)
     )
 
 

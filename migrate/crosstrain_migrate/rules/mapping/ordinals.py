@@ -9,6 +9,7 @@ import ast
 
 from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT308"
 REASON = "the process's own device"
@@ -19,14 +20,14 @@ def plan(stage: Stage) -> None:
         if stage.is_settled(node) or _is_counted(stage, node):
             continue
         if isinstance(node, ast.Call) and _numbered_device(stage, node):
-            stage.gone.update(ast.walk(node))
+            stage.gone.update(walk(node))
             stage.replace(node, RULE, REASON, '{f}("cuda")', f=node.func)
         elif isinstance(node, ast.Call) and (number := _place_by_number(stage, node)) is not None:
-            stage.gone.update(ast.walk(number))
+            stage.gone.update(walk(number))
             stage.replace(number, RULE, REASON, '"cuda"')
         elif _numbered_name(node):
             whole = _either_way(stage, node)
-            stage.gone.update(ast.walk(whole))
+            stage.gone.update(walk(whole))
             stage.replace(whole, RULE, REASON, '"cuda"')
 
 
@@ -90,13 +91,13 @@ def _is_cuda(node: ast.expr) -> bool:
 def _is_counted(stage: Stage, node: ast.AST) -> bool:
     """Whether a loop or a comprehension counts the devices."""
     numbers = node.args if isinstance(node, ast.Call) else [node]
-    names = {n.id for part in numbers for n in ast.walk(part) if isinstance(n, ast.Name)}
+    names = {n.id for part in numbers for n in walk(part) if isinstance(n, ast.Name)}
     for around in stage.facts.table.ancestors(node):
         targets: list[ast.expr] = []
         if isinstance(around, ast.For):
             targets = [around.target]
         elif isinstance(around, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             targets = [g.target for g in around.generators]
-        if any(isinstance(n, ast.Name) and n.id in names for t in targets for n in ast.walk(t)):
+        if any(isinstance(n, ast.Name) and n.id in names for t in targets for n in walk(t)):
             return True
     return False

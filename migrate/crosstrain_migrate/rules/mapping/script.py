@@ -16,6 +16,7 @@ from crosstrain_migrate.facts.values import Parameters
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.distribution import launched, replicas
 from crosstrain_migrate.rules.distribution.plain import Stage
+from crosstrain_migrate.syntax.walks import walk
 
 from . import barriers, group, in_place, layers, ordinals, spawned, switch
 from .asked import WRAPPERS
@@ -47,9 +48,9 @@ def averages_by_hand(facts: Facts) -> bool:
 
 
 def _of_weights(facts: Facts, node: ast.expr) -> bool:
-    grads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(node))
+    grads = any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in walk(node))
     return grads or any(
-        isinstance(v, Parameters) for n in ast.walk(node) if isinstance(n, ast.expr) for v in facts.of(n)
+        isinstance(v, Parameters) for n in walk(node) if isinstance(n, ast.expr) for v in facts.of(n)
     )
 
 
@@ -60,7 +61,7 @@ def _same_either_way(stage: Stage) -> None:
             inner = isinstance(arm, ast.Attribute) and arm.attr == "module" and arm.value
             if inner and ast.unparse(inner) == ast.unparse(other) and any(x.node is arm for x in stage.edits):
                 stage.edits[:] = [x for x in stage.edits if x.node is not arm]
-                stage.gone.update(ast.walk(node))
+                stage.gone.update(walk(node))
                 stage.replace(node, "CT302", "the prepared model is the model itself", "{m}", m=other)
 
 

@@ -15,6 +15,7 @@ from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .asked import STATE, add_import, asks_group, reads_environment, told_by_launcher
 
@@ -93,7 +94,7 @@ def _flag(stage: Stage, flag: ast.Name | ast.Attribute) -> None:
     set_here = [s for s in stores if isinstance(s, ast.Assign) and not reads_environment(s.value)]
     for statement in set_here:
         if statement.value not in stage.gone:
-            stage.gone.update(ast.walk(statement.value))
+            stage.gone.update(walk(statement.value))
             stage.replace(statement.value, RULE, REASON, SWITCH)
             add_import(stage, statement, "os")
     if not stores and isinstance(flag, ast.Attribute):
@@ -157,7 +158,7 @@ def set_option(stage: Stage, option: ast.Attribute, before: ast.stmt, code: str)
 def _reads(statement: ast.stmt, name: str) -> bool:
     return any(
         isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load)
-        for n in ast.walk(statement)
+        for n in walk(statement)
     )
 
 

@@ -14,6 +14,7 @@ import ast
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.values import External, Shard, Symbol
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT904"
 DRAWS_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
@@ -48,7 +49,7 @@ def decisions(context: Context) -> list[ast.Call]:
             continue
         around = (a for a in context.facts.table.ancestors(call) if isinstance(a, ast.stmt | ast.IfExp))
         test = next(around, None)
-        if isinstance(test, ast.If | ast.While | ast.IfExp) and call in set(ast.walk(test.test)):
+        if isinstance(test, ast.If | ast.While | ast.IfExp) and call in set(walk(test.test)):
             found.append(call)
     return found
 
@@ -99,5 +100,5 @@ def _drops_out(context: Context, call: ast.Call) -> bool:
 
 def _holds_dropout(context: Context, value: External) -> bool:
     site = value.site
-    parts = [n for n in ast.walk(site) if isinstance(n, ast.Call)]
+    parts = [n for n in walk(site) if isinstance(n, ast.Call)]
     return any("Dropout" in path for part in parts for path in context.facts.paths(part.func))

@@ -24,6 +24,7 @@ from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 from crosstrain_migrate.syntax.scopes import all_arguments
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT605"
 MAKERS = api.FACTORIES | {"Tensor", "FloatTensor", "LongTensor"}
@@ -119,7 +120,7 @@ def _meets_rows(context: Context, made: ast.expr, depth: int) -> bool:
 
 
 def _is_read_with_rows(context: Context, assigned: ast.Assign, depth: int) -> bool:
-    targets = {n for t in assigned.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    targets = {n for t in assigned.targets for n in walk(t) if isinstance(n, ast.Name)}
     reads = [n for n, definitions in context.facts.interp.reaching.items() if definitions & targets]
     return any(
         _meets_rows(context, read, depth + 1)
@@ -328,7 +329,7 @@ def _counted(context: Context, node: ast.AugAssign | ast.BinOp) -> list[ast.expr
 def _counts_batches(context: Context, node: ast.expr) -> bool:
     """Whether a number goes up by one with every batch of training: by `enumerate`, or by `step += 1`."""
     reaching = context.facts.interp.reaching
-    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    names = [n for n in walk(node) if isinstance(n, ast.Name)]
     return any(
         _goes_up_by_batches(context, name, definition)
         for name in names

@@ -9,6 +9,7 @@ from crosstrain_migrate.facts.arguments import keyword_of
 from crosstrain_migrate.facts.values import Function, Instance, Method, Value
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
+from crosstrain_migrate.syntax.walks import walk
 
 DISORDERS = frozenset(
     {"sort", "sorted", "shuffle", "filter", "sample", "argsort", "randperm", "reverse", "reversed"}
@@ -26,7 +27,7 @@ class Disorder:
 def changes_rows(context: Context, loader: Value) -> Disorder | None:
     """What the loader's collate function does to the order or the number of its rows; None when nothing is found."""
     for function in code_of_collate(context, loader):
-        for node in ast.walk(function):
+        for node in walk(function):
             if isinstance(node, ast.comprehension) and node.ifs:
                 return Disorder(node.iter, drops=True)
             if isinstance(node, ast.Call):
@@ -39,7 +40,7 @@ def changes_rows(context: Context, loader: Value) -> Disorder | None:
 def number_of_batch(context: Context, loader: Value) -> ast.AST | None:
     """A plain number among what the loader's collate function returns: it is one for a whole share, not one for a row."""
     for function in code_of_collate(context, loader):
-        for node in ast.walk(function):
+        for node in walk(function):
             value = node.value if isinstance(node, ast.Return) else None
             parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
             parts = value.values if isinstance(value, ast.Dict) else parts

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import External
+from crosstrain_migrate.syntax.walks import walk
 
 CHANGES_STATE = ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom | ast.Await
 
@@ -15,7 +16,7 @@ def only_computes(facts: Facts, function: ast.AST, seen: frozenset[ast.AST] = fr
     different ways through it."""
     if function in seen:
         return True
-    for node in ast.walk(function):
+    for node in walk(function):
         if node in facts.interp.batch_loops or isinstance(node, CHANGES_STATE):
             return False
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):

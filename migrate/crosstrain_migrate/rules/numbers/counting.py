@@ -11,6 +11,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import common_position, suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, line_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .shard_values import shards
 
@@ -138,7 +139,7 @@ class Counts:
         """`pred` of `pred = out.argmax(1)`, which is gathered anyway and has as many rows as `out`."""
         values = self.facts.interp.reaching.get(counted, frozenset()) if isinstance(counted, ast.Name) else ()
         operands = (o for c in group if not c.counts for o in c.operands)
-        for name in (n for o in operands for n in ast.walk(o) if isinstance(n, ast.Name)):
+        for name in (n for o in operands for n in walk(o) if isinstance(n, ast.Name)):
             definitions = self.facts.interp.reaching.get(name, frozenset())
             statements = [self.facts.table.statement_of(d) for d in definitions]
             if len(statements) != 1 or line_of(statements[0]) >= position.lineno:

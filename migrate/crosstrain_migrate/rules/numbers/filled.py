@@ -10,6 +10,7 @@ import ast
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.lifetimes import within_batch
+from crosstrain_migrate.syntax.walks import walk
 
 from .kept import COLLECTS
 
@@ -20,7 +21,7 @@ CONVERTS = frozenset({"long", "int", "float", "double", "half", "bool", "to", "c
 def fills_only_the_batch(facts: Facts, loop: ast.AST) -> bool:
     """Whether all that a loop over rows changes are items of tensors that were made for this batch."""
     filled = False
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             if not _is_made_for_the_batch(facts, node):
                 return False

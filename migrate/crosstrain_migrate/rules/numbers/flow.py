@@ -15,6 +15,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.facts.values import Shard
 from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.walks import walk
 
 from .computing import only_computes, only_raises
 
@@ -98,7 +99,7 @@ class Flow:
     def _uses_inside(self, call: ast.Call, function: FunctionNode, node: ast.AST) -> Iterator[ast.AST]:
         for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
             given = self.facts.passed(call, function, argument.arg)
-            if given is not None and node in ast.walk(given):
+            if given is not None and node in walk(given):
                 yield from self.facts.interp.uses.get(argument, ())
 
     # -- decisions -------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class Flow:
             ):
                 return False
             if isinstance(around, ast.For | ast.AsyncFor | ast.comprehension):
-                values = [v for part in ast.walk(around.iter) for v in self.facts.of(part)]
+                values = [v for part in walk(around.iter) for v in self.facts.of(part)]
                 if any(isinstance(v, Shard) for v in values):
                     return True
         return False

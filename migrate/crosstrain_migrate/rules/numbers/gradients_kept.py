@@ -15,6 +15,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .opaque import is_trained_from
 
@@ -48,7 +49,7 @@ def _made_global(facts: Facts, edit: e.Edit) -> Iterator[ast.expr]:
 
 def _bound_by(code: str) -> list[str]:
     targets = [t for s in ast.parse(code).body if isinstance(s, ast.Assign) for t in s.targets]
-    return [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return [n.id for target in targets for n in walk(target) if isinstance(n, ast.Name)]
 
 
 def _uses_after(facts: Facts, statement: ast.stmt, name: str) -> Iterator[ast.Name]:

@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Shard, Value
+from crosstrain_migrate.syntax.walks import walk
 
 from .shard_values import shards
 
@@ -45,7 +46,7 @@ class Leaves:
             for target in statement.targets
             if isinstance(target, ast.Tuple)
         ]
-        names = (n for target in targets for n in ast.walk(target))
+        names = (n for target in targets for n in walk(target))
         return [n.id for n in names if isinstance(n, ast.Name) and self._is_leaf(n)]
 
     def _keeps_rows(self, name: str, operand: ast.expr, loaders: set[Value]) -> bool:
@@ -54,7 +55,7 @@ class Leaves:
         assert region is not None  # it is where the leaf was found
         bound = [
             n
-            for n in ast.walk(region)
+            for n in walk(region)
             if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
         ]
         held = [shards(self.facts, n) for n in bound]

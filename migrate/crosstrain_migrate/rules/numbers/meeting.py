@@ -14,6 +14,7 @@ import ast
 from crosstrain_migrate.facts.values import Sequence, Shard, Value, site_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.walks import walk
 
 from . import alike, gradients_kept
 
@@ -30,7 +31,7 @@ def check(context: Context) -> None:
         test = next(
             a for a in context.facts.table.ancestors(call) if isinstance(a, ast.If | ast.While | ast.IfExp)
         )
-        if set(ast.walk(test)) & context.collective:
+        if set(walk(test)) & context.collective:
             raise refuse(
                 alike.RULE,
                 call,
@@ -54,9 +55,7 @@ def _rows_are_shared(context: Context, node: ast.AST) -> None:
 def whole_beside(context: Context, node: ast.AST) -> str | None:
     """What else comes to a place where rows of shared loaders would be gathered: rows that every process has."""
     facts = context.facts
-    loaders = {
-        v.loader for part in ast.walk(node) for v in facts.of(part) if isinstance(v, Shard) and not v.host
-    }
+    loaders = {v.loader for part in walk(node) for v in facts.of(part) if isinstance(v, Shard) and not v.host}
     loaders = {loader for loader in loaders if facts.comes_to(node, {loader})}
     if not loaders & context.subject.loaders:
         return None

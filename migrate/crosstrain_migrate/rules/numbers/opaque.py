@@ -9,6 +9,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.facts.values import Function, Method, Sequence, Shard, Value
 from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.walks import walk
 
 from .shard_values import local_shards, shards
 
@@ -77,7 +78,7 @@ def _targets(facts: Facts, call: ast.Call) -> list[FunctionNode]:
 
 def differentiates(facts: Facts, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether a call, or a function of the script's own that it runs, asks for gradients by what it is given."""
-    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(node) if isinstance(n, ast.Call)]
     if any("torch.autograd.grad" in facts.paths(call.func) for call in calls):
         return True
     inner = {t for call in calls for t in _targets(facts, call)} - seen - {node}

@@ -16,6 +16,7 @@ from collections import defaultdict
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .flow import Flow
 from .gathering import Ungathered
@@ -76,7 +77,7 @@ class OwnNumbers:
             self._note(reads)
             decisions |= dict.fromkeys(d for read in reads for d in self.flow(read).decisions)
         decisions = dict.fromkeys(self._whole(d, decisions) for d in decisions)
-        inner = {n for d in decisions for n in ast.walk(d) if n is not d}
+        inner = {n for d in decisions for n in walk(d) if n is not d}
         for decision in decisions:
             if decision not in inner:
                 self._decide_once(decision)
@@ -124,7 +125,7 @@ class OwnNumbers:
         if all(isinstance(s, ast.Continue | ast.Pass) for s in test.body):
             return "any"
         steps = {call for call, _ in self.facts.backward_calls}
-        return "all" if not test.orelse and any(n in steps for s in test.body for n in ast.walk(s)) else ""
+        return "all" if not test.orelse and any(n in steps for s in test.body for n in walk(s)) else ""
 
     def _is_number(self, decision: ast.expr) -> bool:
         """What a call is given is a number; what a test asks is not."""

@@ -12,6 +12,7 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Instance, Shard
 from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.walks import walk
 
 TOLD = frozenset({"builtins.print", "builtins.float", "builtins.int", "builtins.bool"})
 FILLS = frozenset({"append", "appendleft", "extend", "insert", "pop"})
@@ -25,7 +26,7 @@ def pool_around(facts: Facts, loop: ast.AST) -> FunctionNode | None:
         return None
     sites = facts.callers.get(method, ())
     trained = bool(sites) and all(site in facts.loss_slice for site in sites)
-    if not trained or method in facts.interp.escaped or any(_tells(facts, n) for n in ast.walk(method)):
+    if not trained or method in facts.interp.escaped or any(_tells(facts, n) for n in walk(method)):
         return None
     return method if _keeps_to_itself(facts, owner, method) else None
 
@@ -42,7 +43,7 @@ def _tells(facts: Facts, node: ast.AST) -> bool:
 
 def _keeps_to_itself(facts: Facts, owner: ast.ClassDef, method: FunctionNode) -> bool:
     """Whether nothing but the method, and `__init__`, touches the attributes in which it keeps something."""
-    kept = {n.attr for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_changed(facts, n)}
+    kept = {n.attr for n in walk(method) if isinstance(n, ast.Attribute) and _is_changed(facts, n)}
     init = facts.interp.method(owner, "__init__")
     for node in facts.each(ast.Attribute):
         if node.attr not in kept:

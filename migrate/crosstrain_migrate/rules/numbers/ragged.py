@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.facts.values import Shard, Value
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name
+from crosstrain_migrate.syntax.walks import walk
 
 from .collate import code_of_collate
 
@@ -118,7 +119,7 @@ class _Origin:
         while isinstance(around, ast.Tuple | ast.List):
             places.append(next(i for i, part in enumerate(around.elts) if part is inner))
             inner, around = around, self.facts.table.parents.get(around)
-        calls = [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
+        calls = [n for n in walk(loop.iter) if isinstance(n, ast.Call)]
         pairs = sum(bool(self.facts.paths(c.func) & {"builtins.enumerate", "builtins.zip"}) for c in calls)
         return places[max(len(places) - 1 - pairs, 0)]
 
@@ -203,9 +204,9 @@ def _is_padded(function: FunctionNode, part: ast.expr) -> bool:
     work: list[ast.AST] = [part]
     while work:
         node = work.pop()
-        if any(isinstance(n, ast.Call) and last_name(n.func) in PADS for n in ast.walk(node)):
+        if any(isinstance(n, ast.Call) and last_name(n.func) in PADS for n in walk(node)):
             return True
-        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - known
+        names = {n.id for n in walk(node) if isinstance(n, ast.Name)} - known
         known |= names
         work += [value for name in names for value in _assigned(function, name)]
     return False
@@ -214,7 +215,7 @@ def _is_padded(function: FunctionNode, part: ast.expr) -> bool:
 def _assigned(function: FunctionNode, name: str) -> list[ast.AST]:
     """What the function binds a variable to, or puts into it."""
     found: list[ast.AST] = []
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Assign) and any(_names(target, name, ast.Store) for target in node.targets):
             found.append(node.value)
         elif isinstance(node, ast.Call) and last_name(node.func) in {"append", "extend"}:
@@ -225,6 +226,4 @@ def _assigned(function: FunctionNode, name: str) -> list[ast.AST]:
 
 
 def _names(node: ast.AST, name: str, context: type[ast.expr_context]) -> bool:
-    return any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, context) for n in ast.walk(node)
-    )
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, context) for n in walk(node))

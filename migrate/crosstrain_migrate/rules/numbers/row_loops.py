@@ -15,6 +15,7 @@ import ast
 from crosstrain_migrate.facts.containers import Comprehension
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Shard, Value
+from crosstrain_migrate.syntax.walks import walk
 
 from .kept import COLLECTS
 from .opaque import inside_opaque
@@ -71,10 +72,10 @@ def _over(facts: Facts, loop: RowLoop, loaders: set[Value]) -> list[ast.expr]:
 
 def _decides_for_itself(facts: Facts, loop: RowLoop, sinks: list[Sink], loaders: set[Value]) -> bool:
     """Whether a loop computes a loss, and all that its tests decide about a row goes into that loss."""
-    trained = any(n in facts.loss_slice for n in ast.walk(loop))
+    trained = any(n in facts.loss_slice for n in walk(loop))
     if not trained or any(sink.how != "test" for sink in sinks):
         return False
-    if any(isinstance(n, ast.Break | ast.Return | ast.Yield) for n in ast.walk(loop)):
+    if any(isinstance(n, ast.Break | ast.Return | ast.Yield) for n in walk(loop)):
         return False
     if any(facts.table.is_inside(call, loop) for call, _ in facts.backward_calls):
         return False
@@ -88,7 +89,7 @@ def _decides_for_itself(facts: Facts, loop: RowLoop, sinks: list[Sink], loaders:
 def _changed(facts: Facts, loop: RowLoop) -> set[ast.AST]:
     """The definitions that a loop makes, and those of the containers that it fills."""
     found: set[ast.AST] = set()
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node)
         held = node.value if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else None
@@ -107,7 +108,7 @@ def rows_read(facts: Facts, sink: Sink, loaders: set[Value]) -> list[ast.expr] |
     if _reads_elsewhere(facts, loop, loaders):
         return None
     found: list[ast.expr] = []
-    for name in ast.walk(loop):
+    for name in walk(loop):
         if not isinstance(name, ast.Name) or not isinstance(name.ctx, ast.Load):
             continue
         kinds = {s.kind for s in local_shards(facts, name, loaders)}
@@ -126,7 +127,7 @@ def _is_made_inside(facts: Facts, name: ast.Name, loop: ast.For | Comprehension)
 
 def _runs_a_model(facts: Facts, loop: ast.For | Comprehension) -> bool:
     """Whether the rows are trained on, or given to a model, which works on a process's own share."""
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if node in facts.loss_slice or node in facts.loss_origins:
             return True
         if not isinstance(node, ast.Call):
@@ -143,7 +144,7 @@ def _runs_a_model(facts: Facts, loop: ast.For | Comprehension) -> bool:
 
 def _reads_elsewhere(facts: Facts, loop: ast.For | Comprehension, loaders: set[Value]) -> bool:
     """Whether a share is read through an attribute, an item or a function: only variables are gathered."""
-    for node in ast.walk(loop):
+    for node in walk(loop):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load):
             owned = any(isinstance(v, Shard) for v in facts.of(node.value))
             if not owned and local_shards(facts, node, loaders) and not _names_rows(facts, node, loaders):
@@ -153,5 +154,5 @@ def _reads_elsewhere(facts: Facts, loop: ast.For | Comprehension, loaders: set[V
 
 def _names_rows(facts: Facts, node: ast.Attribute | ast.Subscript, loaders: set[Value]) -> bool:
     """Whether the share comes from a variable inside the expression, as in `names[labels[j]]`."""
-    inside = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    inside = (n for n in walk(node) if isinstance(n, ast.Name))
     return any(local_shards(facts, n, loaders) for n in inside)

@@ -14,6 +14,7 @@ from crosstrain_migrate.facts.values import Shard
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT602"
 SPEAKING = frozenset({"print", "info", "debug", "warning", "write", "log"})
@@ -25,7 +26,7 @@ def plan(context: Context) -> None:
     speaking = [call for call in context.facts.calls if _speaks(call)]
     _of_modules(context, [call for call in speaking if context.facts.in_module(call)])
     for call in speaking:
-        if any(_is_shape(context, part) for part in ast.walk(call)):
+        if any(_is_shape(context, part) for part in walk(call)):
             context.note(
                 RULE,
                 call,
@@ -47,7 +48,7 @@ def said_once(context: Context, call: ast.Call) -> list[ast.Call]:
     sites = facts.callers.get(function, []) if function is not None else []
     if function is None or function in facts.interp.escaped or not _only_prints(context, function):
         return []
-    reads = (n for n in ast.walk(function) if isinstance(n, ast.Name | ast.Subscript | ast.Attribute))
+    reads = (n for n in walk(function) if isinstance(n, ast.Name | ast.Subscript | ast.Attribute))
     if any(isinstance(v, Shard) and not v.host for n in reads for v in facts.of(n)):
         return []
     alone = all(
@@ -71,7 +72,7 @@ def _of_modules(context: Context, calls: list[ast.Call]) -> None:
     for call in calls:
         if said_once(context, call):
             continue
-        values = {v for part in ast.walk(call) for v in context.facts.of(part)}
+        values = {v for part in walk(call) for v in context.facts.of(part)}
         if any(isinstance(v, Shard) and v.kind != "shape" and v.loader in loaders for v in values):
             context.note(
                 RULE,

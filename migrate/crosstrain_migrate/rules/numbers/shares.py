@@ -28,6 +28,7 @@ from crosstrain_migrate.facts.values import (
     Values,
 )
 from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.walks import walk
 
 from .kept import COLLECTS, kept_in_module
 from .opaque import is_opaque, is_term
@@ -298,14 +299,14 @@ class SinkFinder:
     def _row_loop(self, node: ast.For | ast.AsyncFor) -> None:
         """A loop over the rows of a share, when it leaves something behind."""
         over = looped_over(self.facts, node.iter, self.loaders)
-        if over and any(self._leaves(inner) for inner in ast.walk(node)):
+        if over and any(self._leaves(inner) for inner in walk(node)):
             for part in over:
                 self._add(part, "rows", node)
 
     def _picked(self, node: ast.comprehension) -> None:
         """`[i for i in range(len(y)) if y[i] > 0]`: what is trained by the rows it picks picks its own."""
         whole = self.facts.table.parents[node]
-        if not any(n in self.facts.loss_slice for n in ast.walk(whole)):
+        if not any(n in self.facts.loss_slice for n in walk(whole)):
             for test in node.ifs:
                 self._test(test, node)
 
@@ -328,7 +329,7 @@ class SinkFinder:
     def _module_state(self, node: ast.AST) -> None:
         for kept in kept_in_module(self.facts, node):
             self._add(kept, "state", node)
-            for part in ast.walk(kept):
+            for part in walk(kept):
                 if kept not in self._seen and isinstance(part, ast.expr):
                     self._add(part, "state", node)
 

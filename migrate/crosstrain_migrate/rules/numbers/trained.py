@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.syntax.walks import walk
 
 AROUND = ast.If | ast.IfExp | ast.While | ast.Try | ast.ExceptHandler | ast.BoolOp
 LEAVES = ast.Continue | ast.Break | ast.Return
@@ -36,4 +37,4 @@ def _is_unconditional(facts: Facts, node: ast.AST, outer: ast.AST) -> bool:
         if isinstance(around, AROUND):
             return False
     line = getattr(node, "lineno", 0)
-    return not any(isinstance(n, LEAVES) and n.lineno < line for n in ast.walk(outer))
+    return not any(isinstance(n, LEAVES) and n.lineno < line for n in walk(outer))

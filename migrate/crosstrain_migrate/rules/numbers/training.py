@@ -17,6 +17,7 @@ import ast
 from crosstrain_migrate.facts.values import Length, Shard, Value, code_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax.walks import walk
 
 from . import meeting, own_gradients
 from .collate import changes_rows, number_of_batch
@@ -102,7 +103,7 @@ def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungather
     over = {s.loader for s in shards(facts, reason.node)} & loaders or loaders
     for loop, iterated in facts.interp.iterations.items():
         gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
-        calls = [n for n in ast.walk(gone_over) if isinstance(n, ast.Call)]
+        calls = [n for n in walk(gone_over) if isinstance(n, ast.Call)]
         zipped = any("builtins.zip" in facts.paths(call.func) for call in calls)
         if len(iterated & over) < 2 or zipped or trains_every_batch(facts, loop):
             continue
@@ -146,7 +147,7 @@ def _by_batches(context: Context, divisor: ast.expr, loaders: set[Value]) -> boo
     """Whether the divisor is computed from the length of a shared loader."""
     return any(
         isinstance(v, Length) and v.of in loaders
-        for node in ast.walk(divisor)
+        for node in walk(divisor)
         if isinstance(node, ast.expr)
         for v in context.facts.of(node)
     )
@@ -158,11 +159,11 @@ def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
     counts = any(isinstance(v, Length | Shard) for v in facts.of(node.right))
     if counts or facts.batch_loop_around(node) is not None:
         return False
-    calls = [n for n in ast.walk(node.right) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(node.right) if isinstance(n, ast.Call)]
     if any("builtins.len" in facts.paths(call.func) for call in calls):
         return False
-    functions = {n for call in calls for n in ast.walk(call.func)}
-    names = [n for n in ast.walk(node.right) if isinstance(n, ast.Name) and n not in functions]
+    functions = {n for call in calls for n in walk(call.func)}
+    names = [n for n in walk(node.right) if isinstance(n, ast.Name) and n not in functions]
     definitions = {d for name in names for d in facts.interp.reaching.get(name, ())}
     if any(isinstance(d, ast.arg) or facts.batch_loop_around(d) is not None for d in definitions):
         return False  # given by a caller, or counted in the loop
@@ -216,7 +217,7 @@ def _keeps_something(context: Context, call: ast.Call) -> bool:
     """Whether the hook that is registered appends, adds up, stores or prints."""
     for value in (v for a in call.args for v in context.facts.of(a)):
         function = code_of(value)
-        for node in ast.walk(function) if isinstance(function, ast.AST) else ():
+        for node in walk(function) if isinstance(function, ast.AST) else ():
             if isinstance(node, ast.AugAssign) or (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.walks import walk
 
 from .flow import Flow
 from .shard_values import shards
@@ -27,7 +28,7 @@ def plan(context: Context) -> None:
             continue  # what comes of a loader's batches is for the other rules
         made = facts.interp.reaching.get(loss, frozenset())
         for read in facts.each(ast.Call):
-            if _reads(context, read, loss.id, made) and not planned & set(ast.walk(read)):
+            if _reads(context, read, loss.id, made) and not planned & set(walk(read)):
                 _reduce(context, read)
 
 

@@ -20,6 +20,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output.speakers import BARS
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax.program import parts
+from crosstrain_migrate.syntax.walks import walk
 
 from .once import variable_of
 from .own_numbers import OwnNumbers
@@ -88,7 +89,7 @@ class Unshown:
         if self._displays(statement):
             return self.facts.batch_loop_around(statement) is self.facts.batch_loop_around(sink.node)
         uses = self.own.flow(sink).uses
-        calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call) and uses & set(ast.walk(n))]
+        calls = [n for n in walk(statement) if isinstance(n, ast.Call) and uses & set(walk(n))]
         if isinstance(statement, ast.Assign | ast.AugAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             return all(map(self._is_followed, targets)) and all(map(self._only_computes, calls))

@@ -18,6 +18,7 @@ from crosstrain_migrate.rules.placement.home import only_definition
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.walks import walk
 
 MODEL, ANYTHING, LOAD = "CT501", "CT502", "CT503"
 SUFFIXES = (".pt", ".pth", ".bin")
@@ -109,7 +110,7 @@ def _has_suffix(context: Context, path: ast.expr, seen: frozenset[ast.expr] = fr
 
 def _unwrap_inside(context: Context, call: ast.Call, accelerator: str) -> None:
     """Accelerate's prepared model carries a wrapper: its state is taken from the model inside."""
-    for node in ast.walk(call.args[0]) if call.args else ():
+    for node in walk(call.args[0]) if call.args else ():
         if isinstance(node, ast.Call) and _state_dict_of(context, node) is not None:
             assert isinstance(node.func, ast.Attribute)
             context.replace(
@@ -218,7 +219,7 @@ def _saves_inside(
 ) -> bool:
     if function in seen:
         return False
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Call):
             if node in saves:
                 return True

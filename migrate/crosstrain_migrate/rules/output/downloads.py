@@ -16,6 +16,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.wish import MARKED
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .fetches import asked_for, asks_files, fetches
 from .files import cannot_be_guarded, takes_all_processes
@@ -88,7 +89,7 @@ def _calls_that_ask(context: Context, statement: ast.stmt) -> set[ast.stmt]:
         if function in seen:
             continue
         seen.add(function)
-        asked = asked or any(isinstance(n, ast.Call) and asks_files(n) for n in ast.walk(function))
+        asked = asked or any(isinstance(n, ast.Call) and asks_files(n) for n in walk(function))
         for call in context.facts.callers[function]:
             around = context.facts.table.statement_of(call)
             if context.at_hand(call):
@@ -125,14 +126,14 @@ def _may_wait(context: Context, statement: ast.stmt) -> bool:
     """Whether the accelerator is at hand, and what stands here neither communicates nor is needed on all processes."""
     if not context.reachable(statement) or not context.allows(RULE, statement):
         return False
-    trains = {call for call, _ in context.facts.backward_calls} & set(ast.walk(statement))
+    trains = {call for call, _ in context.facts.backward_calls} & set(walk(statement))
     fits = isinstance(statement, ast.If) or not hasattr(statement, "body") or _is_fetch(context, statement)
     return fits and not trains and takes_all_processes(context, statement) is None
 
 
 def _is_fetch(context: Context, statement: ast.stmt) -> bool:
     """A block, such as `with tarfile.open(...)`, that unpacks; not one that goes over a data set it downloads."""
-    calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
     return any(fetches(context.facts, call) for call in calls) and not any(
         k.arg == "download" for c in calls for k in c.keywords
     )
@@ -143,7 +144,7 @@ def _is_left_to_one(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -
     facts = context.facts
     for around in facts.table.ancestors(node):
         if isinstance(around, ast.If) and any(
-            isinstance(n, ast.Name) and MARKED.match(n.id) for n in ast.walk(around.test)
+            isinstance(n, ast.Name) and MARKED.match(n.id) for n in walk(around.test)
         ):
             return True
     function = facts.enclosing_function(node)
@@ -158,9 +159,9 @@ def _inside(context: Context, statement: ast.stmt, done: set[ast.stmt]) -> bool:
 
 def _comes_to(context: Context, statement: ast.AST, other: ast.stmt, depth: int = 4) -> bool:
     """Whether running `statement` comes to `other`, which then waits by itself."""
-    for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
+    for call in (n for n in walk(statement) if isinstance(n, ast.Call)):
         for function in context.facts.targets(call):
-            inside = any(n is other for n in ast.walk(function))
+            inside = any(n is other for n in walk(function))
             if inside or (depth and _comes_to(context, function, other, depth - 1)):
                 return True
     return False

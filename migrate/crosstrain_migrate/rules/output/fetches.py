@@ -68,7 +68,7 @@ def fetches(facts: Facts, call: ast.Call) -> bool:
         return True
     if any(path in RESPONSES for path in facts.paths(call.func)):
         function = facts.enclosing_function(call)
-        return function is not None and any(speakers.opens_for_writing(facts, n) for n in ast.walk(function))
+        return function is not None and any(speakers.opens_for_writing(facts, n) for n in walk(function))
     if not isinstance(call.func, ast.Attribute):
         return False
     archive = any(
@@ -82,5 +82,5 @@ def asks_files(test: ast.expr) -> bool:
     return any(
         isinstance(n, ast.Call)
         and (n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")) in ASKS_FILES
-        for n in ast.walk(test)
+        for n in walk(test)
     )

@@ -21,6 +21,7 @@ from crosstrain_migrate.rules.placement import home
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.walks import walk
 
 from . import checkpoints, speakers
 
@@ -97,7 +98,7 @@ def plan(context: Context) -> None:
                 "every process writes this file: the model may have to run for it, which all processes must take part in",
                 "write it after training, in a run of one process",
             )
-    by_one |= {c for s in guarded for c in ast.walk(s) if isinstance(c, ast.Call)}
+    by_one |= {c for s in guarded for c in walk(s) if isinstance(c, ast.Call)}
     _wait_before_reads(context, by_one)
     _join_neighbours(context)
 
@@ -124,7 +125,7 @@ def _paths(context: Context, call: ast.Call) -> set[str]:
     if isinstance(call.func, ast.Attribute) and not context.facts.paths(call.func):
         named.append(call.func.value)
     constant = {ast.unparse(n) for n in named if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    texts = [n.value for part in named for n in ast.walk(part) if isinstance(n, ast.Constant)]
+    texts = [n.value for part in named for n in walk(part) if isinstance(n, ast.Constant)]
     names = {t.replace("\\", "/").rsplit("/", 1)[-1] for t in texts if isinstance(t, str)}
     return (
         constant
@@ -156,7 +157,7 @@ def _reads_a_parameter(context: Context, function: ast.AST) -> bool:
     if not isinstance(function, ast.FunctionDef):
         return False
     parameters = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(function) if isinstance(n, ast.Call)]
     return any(_reads_itself(context, call) and parameters & _paths(context, call) for call in calls)
 
 
@@ -215,7 +216,7 @@ def _is_caught(context: Context, call: ast.Call) -> bool:
             return False
         if isinstance(around, ast.Try) and inner in around.body:
             caught = {
-                n.id for h in around.handlers if h.type for n in ast.walk(h.type) if isinstance(n, ast.Name)
+                n.id for h in around.handlers if h.type for n in walk(h.type) if isinstance(n, ast.Name)
             }
             if caught & {"OSError", "FileExistsError", "Exception", "EnvironmentError"} or any(
                 h.type is None for h in around.handlers
@@ -333,7 +334,7 @@ def _guard(context: Context, statement: ast.stmt, guarded: set[ast.stmt]) -> Non
 
 def cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
     """Why a statement must run on all processes: it communicates, or binds names that are read afterwards."""
-    inner = set(ast.walk(statement))
+    inner = set(walk(statement))
     communicates = takes_all_processes(context, statement)
     if communicates is not None:
         return communicates
@@ -348,7 +349,7 @@ def cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
 
 def takes_all_processes(context: Context, statement: ast.stmt) -> str | None:
     """Why processes cannot run a statement one after the other."""
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if node in context.collective:
             return "it communicates inside"
         if isinstance(node, ast.Call) and _runs_a_model(context, node):

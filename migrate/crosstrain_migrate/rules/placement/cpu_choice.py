@@ -10,6 +10,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.rules.sources import sets_by_name
+from crosstrain_migrate.syntax.walks import walk
 
 from .defaults import default_statement
 from .devices import is_cpu
@@ -81,12 +82,12 @@ def _of_value(context: Context, definition: ast.Assign) -> str | None:
 
 def _is_setting(context: Context, value: ast.Attribute | ast.Name) -> bool:
     """`args.device`: a variable that says which device, and no device that the machine has."""
-    plain = all(isinstance(n, ast.Name | ast.Attribute | ast.expr_context) for n in ast.walk(value))
+    plain = all(isinstance(n, ast.Name | ast.Attribute | ast.expr_context) for n in walk(value))
     return plain and not any(isinstance(v, External) for v in context.facts.of(value))
 
 
 def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
-    if any(names_ordinal(n) for n in ast.walk(value)):
+    if any(names_ordinal(n) for n in walk(value)):
         reason = (
             "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
         )
@@ -228,7 +229,7 @@ def _seen_from(test: ast.Attribute, target: ast.Attribute, term: ast.expr) -> as
 
 
 def _asks(test: ast.expr) -> bool:
-    return any(asks_availability(n) for n in ast.walk(test) if isinstance(n, ast.expr))
+    return any(asks_availability(n) for n in walk(test) if isinstance(n, ast.expr))
 
 
 # -- `if test:` around moves ---------------------------------------------------------------------------------
@@ -260,7 +261,7 @@ def _is_known_at_home(context: Context, option: str) -> bool:
     """Whether every variable of the option exists where the Accelerator is made."""
     scope, statement = context.home.scope, context.home.statement
     assert statement is not None
-    for name in (n for n in ast.walk(ast.parse(option)) if isinstance(n, ast.Name)):
+    for name in (n for n in walk(ast.parse(option)) if isinstance(n, ast.Name)):
         found = scope.resolve(name.id)
         if found is None:
             if name.id != "str":
@@ -274,7 +275,7 @@ def _is_bound_above(context: Context, name: str, statement: ast.stmt) -> bool:
     table, scope = context.facts.table, context.home.scope
     return any(
         name in _bound_by(node) and table.of_node[node] is scope and node.lineno < statement.lineno
-        for node in ast.walk(scope.node)
+        for node in walk(scope.node)
         if isinstance(node, ast.stmt | ast.Name | ast.arg)
     )
 

@@ -32,6 +32,7 @@ from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holdings import stores
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from . import tensor_types
 from .comings import comes_back
@@ -97,7 +98,7 @@ class Placement(RemovedMoves):
             if used and all(s in self.stripped for s in sites) and helper not in interp.escaped:
                 assert isinstance(helper, ast.stmt)
                 self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
-                self.gone.update(ast.walk(helper))
+                self.gone.update(walk(helper))
 
     def _unwrap(self, wrapper: ast.AST) -> None:
         """`DeviceLoader(loader, device)` becomes the loader; the class goes once nothing needs it."""
@@ -116,7 +117,7 @@ class Placement(RemovedMoves):
         ]
         if sites and all(site in self.stripped for site in sites) and len(uses) == len(sites):
             self.context.remove(wrapper, BATCH, "nothing needs to be moved by hand any more")
-            self.gone.update(ast.walk(wrapper))
+            self.gone.update(walk(wrapper))
 
     def _is_shared_loader(self, node: ast.expr) -> bool:
         values = {v for v in self.facts.of(node) if not _is_nothing(v)}
@@ -126,7 +127,7 @@ class Placement(RemovedMoves):
         self.stripped.add(site)
         self.moved[site] = moved
         others = [a for a in (*site.args, *(k.value for k in site.keywords)) if a is not moved]
-        self.gone.update(n for other in others for n in ast.walk(other))
+        self.gone.update(n for other in others for n in walk(other))
         self.context.replace(site, rule, _placed(rule), "{x}", x=moved)
 
     def _device_argument(self, call: ast.Call) -> ast.expr | None:
@@ -164,7 +165,7 @@ class Placement(RemovedMoves):
         return self._made_by_loader(owner, frozenset())
 
     def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
-        for node in ast.walk(owner):
+        for node in walk(owner):
             if isinstance(node, ast.Name) and any(isinstance(v, Shard) for v in self.facts.of(node)):
                 for definition in self.facts.interp.reaching.get(node, frozenset()) - seen:
                     source = self._source_of(definition)
@@ -187,7 +188,7 @@ class Placement(RemovedMoves):
             node.value
             for function in functions
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-            for node in ast.walk(function)
+            for node in walk(function)
             if isinstance(node, ast.Return) and node.value is not None
         ]
 
@@ -246,7 +247,7 @@ class Placement(RemovedMoves):
             self.options.append(device)
         if device is not None and self.devices.is_ordinal(device):
             self._numbered(device)
-        self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in ast.walk(a))
+        self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in walk(a))
         strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
         # What else becomes of this expression (a gather, say) is made of what is left of it.
         edits = self.context.edits
@@ -276,7 +277,7 @@ class Placement(RemovedMoves):
             f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking"
         )
         template = "{x}" + f".to({device}{extra})"
-        self.gone.update(n for a in call.args for n in ast.walk(a))
+        self.gone.update(n for a in call.args for n in walk(a))
         self.portable.add(call)
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
 
@@ -363,7 +364,7 @@ class Placement(RemovedMoves):
             return
         if not self.context.has_device(node):
             return
-        self.gone.update(ast.walk(node))
+        self.gone.update(walk(node))
         self.context.replace(node, OTHER, "the process's own device", self.context.device(node))
 
 

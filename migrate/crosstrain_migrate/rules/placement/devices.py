@@ -11,6 +11,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import External, Member, Sequence, Shard, Unknown
 from crosstrain_migrate.rules.arguments import option_name
 from crosstrain_migrate.rules.distribution.alone import Alone
+from crosstrain_migrate.syntax.walks import walk
 
 
 class Devices:
@@ -81,7 +82,7 @@ class Devices:
 
     def _asks_a_device(self, test: ast.expr) -> bool:
         """`"cuda" if "cuda" in device else "cpu"`: derived from a choice, not one of its own."""
-        names = [n for n in ast.walk(test) if isinstance(n, ast.Name | ast.Attribute)]
+        names = [n for n in walk(test) if isinstance(n, ast.Name | ast.Attribute)]
         return any(self.is_device(n) and not self.is_option(n) for n in names)
 
     def definitions(self, gone: Container[ast.AST] = ()) -> list[ast.Assign]:
@@ -106,7 +107,7 @@ def is_cpu(node: ast.expr) -> bool:
 def _mentions_device(node: ast.expr) -> bool:
     return any(
         isinstance(n, ast.Constant) and isinstance(n.value, str) and api.DEVICE_STRING.match(n.value)
-        for n in ast.walk(node)
+        for n in walk(node)
     )
 
 

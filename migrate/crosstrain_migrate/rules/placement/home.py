@@ -206,11 +206,11 @@ def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt, option
     if first not in suite or first.lineno <= earlier.lineno:
         return False
     between = suite[suite.index(earlier) : suite.index(first)]
-    inner = [n for s in between for n in ast.walk(s)]
+    inner = [n for s in between for n in walk(s)]
     stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     if any(isinstance(n, ast.Attribute) and n.attr in READS_OPTIONS for n in inner):
         return False
-    return not any(isinstance(n, ast.Name) and n.id in stored for o in options for n in ast.walk(o))
+    return not any(isinstance(n, ast.Name) and n.id in stored for o in options for n in walk(o))
 
 
 def _needed_by(facts: Facts, subject: Subject) -> int:

@@ -19,6 +19,7 @@ from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.numbers.shard_values import local_shards
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .devices import is_cpu
 
@@ -44,7 +45,7 @@ def plan(context: Context) -> None:
     for together in _meetings(context):
         here = [tensor for tensor in together if _is_on_host(context, tensor, frozenset())]
         for tensor in together if here else ():
-            trained = any(part in context.facts.loss_slice for part in ast.walk(tensor))
+            trained = any(part in context.facts.loss_slice for part in walk(tensor))
             if tensor not in here and not trained and _stays_on_device(context, tensor):
                 _fetch(context, tensor, "what it is computed with is on the CPU")
 
@@ -102,7 +103,7 @@ def _is_fetched(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bo
     if node in seen:
         return False
     seen = seen | {node}
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _fetches(part, part.func):
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):

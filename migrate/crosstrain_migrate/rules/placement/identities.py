@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.rules.harmless import is_pure
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .removed_moves import RemovedMoves
 
@@ -105,7 +106,7 @@ class Identities:
         return moved and not generator.ifs and ast.unparse(source) == ast.unparse(target)
 
     def _remove(self, node: ast.stmt) -> None:
-        inner = set(ast.walk(node))
+        inner = set(walk(node))
         found = [x for x in self.context.edits if x.node in inner]
         rule, reason = (found[0].rule, found[0].reason) if found else ("CT105", "")
         self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
@@ -132,7 +133,7 @@ class Identities:
                 self._remove(top) if top is node else None
                 return
             top, links = parent, links + 1
-        inner = set(ast.walk(node))
+        inner = set(walk(node))
         self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
         self.context.edits.append(e.Fold(top, "CT105", arms=(*("keep" for _ in range(links)), "drop")))
         self.placement.gone.update(inner)
@@ -143,10 +144,10 @@ class Identities:
 
     def _remove_loop(self, node: ast.For) -> None:
         """`for k in batch:` around nothing but moves."""
-        calls = [n for n in ast.walk(node.iter) if isinstance(n, ast.Call)]
+        calls = [n for n in walk(node.iter) if isinstance(n, ast.Call)]
         looks = all(isinstance(c.func, ast.Attribute) and c.func.attr in {"items", "keys"} for c in calls)
-        bound = {n for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        inner = set(ast.walk(node))
+        bound = {n for n in walk(node.target) if isinstance(n, ast.Name)}
+        inner = set(walk(node))
         read = any(
             name not in inner and definitions & bound
             for name, definitions in self.facts.interp.reaching.items()
@@ -168,7 +169,7 @@ class Identities:
         unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
         if not unpacked or ast.unparse(self._core(element)) != ast.unparse(target):
             return
-        inner = set(ast.walk(element))
+        inner = set(walk(element))
         self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
         reason = "the prepared loader yields batches on the device"
         code = f"{self.context.source(parent.targets[0])} = {{x}}"

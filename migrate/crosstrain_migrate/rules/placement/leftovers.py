@@ -19,6 +19,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.program import LOCAL
 from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 from .cpu_choice import names_ordinal
 from .device import Placement
@@ -40,13 +41,13 @@ def replace_imported(context: Context, placement: Placement) -> None:
             if not context.has_device(use):
                 _keep(context, definition, use)
                 continue
-            placement.gone.update(ast.walk(use))
+            placement.gone.update(walk(use))
             context.replace(use, RULE, "the process's own device", context.device(use))
 
 
 def _keep(context: Context, definition: ast.Assign, use: ast.expr) -> None:
     """Where no accelerator can be handed to, "cuda" without a number still is the process's own GPU."""
-    if any(names_ordinal(n) for n in ast.walk(definition.value)):
+    if any(names_ordinal(n) for n in walk(definition.value)):
         raise refuse(
             RULE,
             use,
@@ -140,8 +141,8 @@ class Leftovers:
         found: set[ast.AST] = set()
         for edit in self.context.edits:
             if isinstance(edit, e.Replace):
-                kept = {n for hole in edit.holes.values() for n in ast.walk(hole)}
-                found |= set(ast.walk(edit.node)) - kept
+                kept = {n for hole in edit.holes.values() for n in walk(hole)}
+                found |= set(walk(edit.node)) - kept
         return found
 
     def _definitions(self) -> None:
@@ -154,7 +155,7 @@ class Leftovers:
                 continue  # `args.device`: who reads it is for the rule about attributes
             if all(use in self.gone for use in uses_of(self.facts, node)):
                 self._say_options(node, node.value)
-                self.gone.update(ast.walk(node))
+                self.gone.update(walk(node))
                 self.context.remove(node, RULE, "nothing uses this device any more")
 
     def _helpers(self) -> list[ast.FunctionDef]:
@@ -169,7 +170,7 @@ class Leftovers:
                 self._say_options(site, function, site)
             if not function.decorator_list and not self._mentioned(function):
                 found.append(function)
-                self.gone.update(ast.walk(function))
+                self.gone.update(walk(function))
         return found
 
     def _only_devices(self, function: ast.FunctionDef) -> bool:
@@ -197,7 +198,7 @@ class Leftovers:
         known = {"torch", "str", "bool", "int", "print"}
         reads = [
             n
-            for n in ast.walk(chosen)
+            for n in walk(chosen)
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in known
         ]
         if (call is None and not reads) or (call is not None and not given):

@@ -10,6 +10,7 @@ from crosstrain_migrate.rules.harmless import is_pure
 from crosstrain_migrate.rules.sources import sets_by_name
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 from .devices import Devices
 
@@ -74,7 +75,7 @@ def _asks_cuda(context: Context, condition: str | None) -> bool:
         return condition is not None
     expression = ast.parse(condition, mode="eval").body
     named = (
-        {n.id for n in ast.walk(expression) if isinstance(n, ast.Name)}
+        {n.id for n in walk(expression) if isinstance(n, ast.Name)}
         if isinstance(expression, ast.Name)
         else set()
     )
@@ -111,7 +112,7 @@ def _spelled(context: Context, text: str, depth: int) -> str:
     text = ast.unparse(expression) if asks.replaced else text
     home = context.home.statement
     assert home is not None
-    for name in [n for n in ast.walk(expression) if isinstance(n, ast.Name)]:
+    for name in [n for n in walk(expression) if isinstance(n, ast.Name)]:
         scope = context.home.scope.resolve(name.id)
         if scope is None and name.id in {"bool", "True", "False"}:
             continue
@@ -119,7 +120,7 @@ def _spelled(context: Context, text: str, depth: int) -> str:
             raise _unknown(context, name.id)
         stores = [
             n
-            for n in ast.walk(scope.node)
+            for n in walk(scope.node)
             if isinstance(n, ast.Name)
             and n.id == name.id
             and isinstance(n.ctx, ast.Store)
@@ -181,7 +182,7 @@ def _forget(context: Context, scope: Scope, name: str, statement: ast.stmt) -> N
     """A variable that only named the switch goes."""
     loads = [
         n
-        for n in ast.walk(scope.node)
+        for n in walk(scope.node)
         if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
     ]
     if not loads:

@@ -17,6 +17,7 @@ from crosstrain_migrate.facts.values import Unknown
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.harmless import is_pure
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
 
 from .device import OTHER, Placement
 
@@ -34,25 +35,25 @@ def plan(context: Context, placement: Placement) -> None:
         if isinstance(node, ast.If) and _only_moves(placement, node):
             arms = ("always", "drop") if node.orelse else ("always",)
             context.edits.append(e.Fold(node, OTHER, REASON, arms=arms))
-            placement.gone.update(n for part in (node.test, *node.orelse) for n in ast.walk(part))
+            placement.gone.update(n for part in (node.test, *node.orelse) for n in walk(part))
         elif isinstance(node, ast.IfExp) and _same(placement, [node.body], [node.orelse]):
             context.replace(node, OTHER, REASON, "{x}", x=node.body)
-            placement.gone.update(n for part in (node.test, node.orelse) for n in ast.walk(part))
+            placement.gone.update(n for part in (node.test, node.orelse) for n in walk(part))
 
 
 def _asks_for_what_is_moved(test: ast.expr, moves: list[ast.AST]) -> bool:
     """`if y is not None: y = y.cuda()`: it asks whether there is something to move, and not for a GPU."""
     owners = [m.func.value for m in moves if isinstance(m, ast.Call) and isinstance(m.func, ast.Attribute)]
     moved = {
-        ast.unparse(n) for owner in owners for n in ast.walk(owner) if isinstance(n, ast.Name | ast.Attribute)
+        ast.unparse(n) for owner in owners for n in walk(owner) if isinstance(n, ast.Name | ast.Attribute)
     }
-    asked = {ast.unparse(n) for n in ast.walk(test) if isinstance(n, ast.Name | ast.Attribute)}
+    asked = {ast.unparse(n) for n in walk(test) if isinstance(n, ast.Name | ast.Attribute)}
     return bool(asked & moved)
 
 
 def _moving_part(node: ast.If | ast.IfExp) -> list[ast.AST]:
     body = node.body if isinstance(node.body, list) else [node.body]
-    return [n for part in body for n in ast.walk(part)]
+    return [n for part in body for n in walk(part)]
 
 
 def _only_moves(placement: Placement, node: ast.If) -> bool:
@@ -83,7 +84,7 @@ def _unmoved(placement: Placement, node: ast.AST) -> ast.AST:
         return _unmoved(placement, node.func.value)
     inner = {
         id(n): _unmoved(placement, n.func.value)
-        for n in ast.walk(node)
+        for n in walk(node)
         if n in moving and isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
     }
     return copy.deepcopy(node, inner)

@@ -13,6 +13,7 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.facts.values import Shard, Value
+from crosstrain_migrate.syntax.walks import walk
 
 FACTORIES = frozenset(
     f"torch.{name}"
@@ -94,7 +95,7 @@ def _is_fresh(facts: Facts, node: ast.expr) -> bool:
 
 
 def _mentions(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+    return any(isinstance(n, ast.Name) and n.id == name for n in walk(node))
 
 
 def _is_moved(facts: Facts, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
@@ -102,7 +103,7 @@ def _is_moved(facts: Facts, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
     if node in seen:
         return False
     seen = seen | {node}
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Call) and _moves(facts, part):
             return True
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):

@@ -17,6 +17,7 @@ from crosstrain_migrate.rules.harmless import is_pure
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
 from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
 
 from . import cpu_choice, moves
 from . import home as homes
@@ -143,7 +144,7 @@ class Plumbing:
                 for site in self.facts.callers[function]:
                     passed = argument_for(self.context, site, function, name)
                     if passed is not None:
-                        self.gone.update(ast.walk(passed))
+                        self.gone.update(walk(passed))
         for function in list(parameters):
             if function not in settled:
                 del parameters[function]
@@ -281,7 +282,7 @@ class Plumbing:
             if not isinstance(target, ast.Attribute) or not self.devices.is_device(node.value):
                 continue
             default = default_statement(self.facts, node)
-            asked = set(ast.walk(default.test)) if default is not None else set()
+            asked = set(walk(default.test)) if default is not None else set()
             loads = [
                 n
                 for n in self.facts.each(ast.Attribute)
@@ -293,7 +294,7 @@ class Plumbing:
             ]
             if not loads:
                 self.attributes.add(node)
-                self.gone.update(ast.walk(node))
+                self.gone.update(walk(node))
 
     def _definitions(self) -> None:
         """What becomes of each statement that chose the device, and of the Accelerator itself."""
@@ -319,20 +320,20 @@ class Plumbing:
                 cpu_choice.check_other(self.context, node)
             if self._unused(node):
                 removed.append(node)
-                self.gone.update(ast.walk(node))
+                self.gone.update(walk(node))
                 if node is self.context.home.statement:
                     in_place_of = node
                 else:
                     whole = default_statement(self.facts, node) or node
                     self.context.remove(whole, "CT105", "nothing uses this device any more")
             elif self._restates(node):
-                self.gone.update(ast.walk(node))
+                self.gone.update(walk(node))
                 self.context.remove(node, "CT105", "it is a torch.device already")
             elif self._becomes_the_accelerators(node):
                 kind = ".type" if self._is_read_as_text(node) else ""
                 own = f"{self.context.device(node)}{kind}"
                 self.context.replace(node.value, "CT105", "the process's own device", own)
-                self.gone.update(ast.walk(node.value))
+                self.gone.update(walk(node.value))
         if self.context.wish.mapped and self._asks_processes(self.context.options.get("cpu", "")):
             del self.context.options["cpu"]  # what a script does alone is no wish for the CPU
         for stored in self.attributes:
@@ -355,7 +356,7 @@ class Plumbing:
 
     def _asks_processes(self, test: str) -> bool:
         """Whether a test reads a variable that says how many processes there are."""
-        names = {n.id for n in ast.walk(ast.parse(test)) if isinstance(n, ast.Name)}
+        names = {n.id for n in walk(ast.parse(test)) if isinstance(n, ast.Name)}
         stores = (s for s in self.facts.each(ast.Assign) if any(ast.unparse(t) in names for t in s.targets))
         said = (ast.unparse(statement.value) for statement in stores)
         return any(word in value for value in said for word in ("PartialState()", "environ", "getenv"))
@@ -388,8 +389,8 @@ class Plumbing:
         accelerator = self.context.holder(choice.statement)
         if choice.default is not None:
             self.context.remove(choice.default, "CT105", reason)
-            self.gone.update(ast.walk(choice.default))
-        self.gone.update(ast.walk(choice.statement))
+            self.gone.update(walk(choice.default))
+        self.gone.update(walk(choice.statement))
         at_home = home.statement is choice.statement
         if not at_home and not used:
             self.context.remove(choice.statement, "CT105", reason)
@@ -427,7 +428,7 @@ class Plumbing:
 
     def _restates(self, node: ast.Assign) -> bool:
         """`device = torch.device(device)`, of another definition that becomes the accelerator's."""
-        names = [n for n in ast.walk(node.value) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        names = [n for n in walk(node.value) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
         mine = [n for n in names if ast.unparse(n) == ast.unparse(node.targets[0])]
         made = {self.facts.table.statement_of(d) for n in mine for d in self.facts.interp.reaching.get(n, ())}
         others = {d for d in self.context.device_definitions if not self._is_read_as_text(d)} - {node}
@@ -449,7 +450,7 @@ class Plumbing:
         """A device written as a string, in a variable that is compared, sliced or printed as one."""
         target = node.targets[0]
         if not isinstance(target, ast.Name) or any(
-            isinstance(n, ast.Call) and _makes_object(n) for n in ast.walk(node.value)
+            isinstance(n, ast.Call) and _makes_object(n) for n in walk(node.value)
         ):
             return False
         scope = self.facts.table.of_node[target].resolve(target.id)
@@ -525,7 +526,7 @@ PURE = frozenset({"str", "torch.accelerator.current_accelerator"})
 
 def is_pure_device(node: ast.expr) -> bool:
     """`torch.device("cuda" if torch.cuda.is_available() else "cpu")` and its relatives: no effect beyond a value."""
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Call):
             name = ast.unparse(inner.func)
             if name not in PURE and not name.endswith(("is_available", "device", "format", "is_built")):

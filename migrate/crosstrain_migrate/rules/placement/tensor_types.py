@@ -9,6 +9,7 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.values import Symbol
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.syntax.walks import walk
 
 RULE, BATCH = "CT105", "CT104"
 REASON = "the process's own GPU is current, so this works where the launcher chooses GPUs; with --cpu, or on another kind of device, it does not"
@@ -61,4 +62,4 @@ def _plain_type(context: Context, call: ast.Call) -> set[ast.AST]:
     context.replace(
         call, BATCH, "the tensor is on the device already", "{x}." + kind + "()", x=call.func.value
     )
-    return set(ast.walk(call.args[0]))
+    return set(walk(call.args[0]))

@@ -10,6 +10,7 @@ from crosstrain_migrate.rules.harmless import effectless
 from crosstrain_migrate.rules.preparing.subject import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
+from crosstrain_migrate.syntax.walks import walk
 
 RULE, VARIABLE = "CT105", "CUDA_VISIBLE_DEVICES"
 ENVIRONMENT = frozenset({"os.environ", "environ"})
@@ -56,7 +57,7 @@ def _value(statement: ast.stmt) -> ast.expr | None:
 
 def _only_text(value: ast.expr) -> bool:
     """`",".join(str(number) for number in gpus)`: nothing is missed where it is not put together."""
-    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+    calls = [n for n in walk(value) if isinstance(n, ast.Call)]
     return all(effectless(c) or last_name(c.func) in {"join", "map", "str"} for c in calls)
 
 

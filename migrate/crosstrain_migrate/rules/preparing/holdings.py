@@ -9,6 +9,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import Sequence, Value, site_of
 from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.walks import walk
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
     """The statements that put the item into its container: `loaders["train"] = ...`, `models.append(...)`"""
     return [
         n
-        for n in ast.walk(scope.node)
+        for n in walk(scope.node)
         if isinstance(n, ast.stmt) and facts.table.of_node.get(n) is scope and _fills(n, holding)
     ]
 

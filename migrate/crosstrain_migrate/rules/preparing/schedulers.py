@@ -20,6 +20,7 @@ from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.values import Function, Length, Member, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .holdings import stores
 
@@ -56,9 +57,9 @@ def _asks_later(context: Context, scheduler: Value) -> bool:
     """
     site = getattr(scheduler, "site", None)
     given = arguments_of(site) if isinstance(site, ast.Call) else []
-    values = {v for argument in given for part in ast.walk(argument) for v in context.facts.of(part)}
+    values = {v for argument in given for part in walk(argument) for v in context.facts.of(part)}
     functions = [v.node for v in values if isinstance(v, Function)]
-    asked = (n for function in functions for n in ast.walk(function) if isinstance(n, ast.Call))
+    asked = (n for function in functions for n in walk(function) if isinstance(n, ast.Call))
     return any(_of_what_is_prepared(context, call) for call in asked)
 
 
@@ -85,7 +86,7 @@ def _report_lengths(context: Context, scheduler: Value) -> None:
         for around in facts.table.ancestors(call):
             if isinstance(around, ast.For | ast.While | ast.FunctionDef):
                 break
-            if isinstance(around, ast.If) and any(isinstance(n, ast.Compare) for n in ast.walk(around.test)):
+            if isinstance(around, ast.If) and any(isinstance(n, ast.Compare) for n in walk(around.test)):
                 context.note(
                     RULE,
                     around,

@@ -12,6 +12,7 @@ from crosstrain_migrate.facts.values import Instance, Value, made_at, site_of
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
+from crosstrain_migrate.syntax.walks import walk
 
 from .aliases import sees_all
 from .holdings import Holding, stores
@@ -198,7 +199,7 @@ def check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
     """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
     for look in context.facts.interp.looks:
         over = look.iter if isinstance(look, ast.For) else look
-        looked = any(loader in context.facts.of(part) for part in ast.walk(over))
+        looked = any(loader in context.facts.of(part) for part in walk(over))
         prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(
             look, context.facts.table.of_node[position].node
         )

@@ -93,6 +93,9 @@ def _in_processes(
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
+    import crosstrain_migrate.syntax.rewrite  # noqa: F401  # loaded once, and shared by the processes
+
+    collect_rarely()
     # Forking shares what is loaded already; this process has no threads that could be caught half way.
     context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
     pool = ProcessPoolExecutor(processes, context, _end_with_the_parent, (os.getpid(),))

@@ -66,6 +66,7 @@ class EditPlan:
         self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
         self.holes: set[cst.CSTNode] = set()
         self._shape = shape
+        self._lines = shape.text.split("\n")
         self._locate(wrapper, {node for edit in wanted for node in e.nodes_of(edit)})
         for edit in wanted:
             if isinstance(edit, e.AddImport):
@@ -126,13 +127,26 @@ class EditPlan:
                 return node
         return None
 
-    def concerns(self, line: cst.SimpleStatementLine) -> bool:
-        """Whether an edit names anything in a line of statements."""
-        position = self._positions[line]
+    def concerns(self, node: cst.CSTNode) -> bool:
+        """Whether an edit names anything in a line of statements or an expression."""
+        position = self._positions[node]
         first = (position.start.line, position.start.column)
         return bisect.bisect(self._starts, (position.end.line, position.end.column)) > bisect.bisect_left(
             self._starts, first
         )
+
+    def has_comment(self, line: cst.SimpleStatementLine) -> bool:
+        """Whether there may be one inside."""
+        position = self._positions[line]
+        own = self._lines[position.start.line - 1 : position.end.line]
+        return any("#" in text for text in own)
+
+    def is_untouched_expression(self, node: cst.CSTNode) -> bool:
+        """Of f-strings the quotes are looked at, so they are none."""
+        kind = node.__class__
+        if _kind(kind) is not _Kind.EXPRESSION or kind is cst.FormattedString:
+            return False
+        return not self.concerns(node)
 
     def concrete(self, node: ast.AST, edit: e.Edit) -> cst.CSTNode:
         found = self.nodes.get(node)

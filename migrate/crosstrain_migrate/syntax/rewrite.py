@@ -71,12 +71,17 @@ class _Rewriter(cst.CSTTransformer):
             if n in plan.nodes
         }
         self.comments = 0  # seen since the last statement
+        self.skips = True  # whether expressions without edits are passed over: they hold no comment to lose
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(plan)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         # LibCST makes every node that it visits anew, which takes most of its time.
-        if isinstance(node, cst.SimpleStatementLine) and not self.plan.concerns(node):
+        if node.__class__ is cst.SimpleStatementLine:
+            if not self.plan.concerns(node):
+                return False
+            self.skips = not self.plan.has_comment(node)
+        elif self.skips and self.plan.is_untouched_expression(node):
             return False
         return super().on_visit(node)
 

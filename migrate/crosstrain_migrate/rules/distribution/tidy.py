@@ -38,8 +38,13 @@ def _emptied_out(before: str, text: str) -> str:
     for _ in range(MAX_ROUNDS):
         tree = parse(text)
         branches = [node for node in walk(tree) if isinstance(node, ast.If)]
-        inner = [following for n in branches if (following := _elif(n)) is not None]
-        edits = [edit for node in branches if node not in inner for edit in _emptied(node)][:1]
+        inner = {following for node in branches if (following := _elif(node)) is not None}
+        edits: list[e.Edit] = []
+        done: set[ast.AST] = set()  # what stands in a branch that an edit names: that is looked at again
+        for node in branches:
+            if node not in inner and node not in done and (found := _emptied(node)):
+                edits += found
+                done.update(walk(node))
         edits = edits or _idle_helper(parse(before), tree)
         if not edits:
             return text

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.facts.may_train import may_train
-from crosstrain_migrate.files import transaction
 from crosstrain_migrate.files.agreement import agreed
-from crosstrain_migrate.files.cache import Cache
 from crosstrain_migrate.files.discovery import discover
 from crosstrain_migrate.files.import_graph import is_script
 from crosstrain_migrate.files.progress import Progress
@@ -159,6 +157,8 @@ def _results(
     if not request.cache:
         yield from migrate_all(sources, request.options, migrate, progress)
         return
+    from crosstrain_migrate.files.cache import Cache
+
     cache = Cache(repr((request.options, migrate.__module__, migrate.__qualname__)))
     known = [cache.get(source.path, source.text) for source in sources]
     fresh = migrate_all(
@@ -190,6 +190,8 @@ def run_stdin(stream: BinaryIO, mode: Mode, options: Options, migrate: Migrate) 
 
 
 def _write(files: list[Migrated]) -> None:
+    from crosstrain_migrate.files import transaction
+
     transaction.write(
         [
             transaction.Replacement(file.source.path, file.source.target, file.source.data, file.after)

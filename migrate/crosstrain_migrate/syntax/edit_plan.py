@@ -135,11 +135,14 @@ class EditPlan:
             self._starts, first
         )
 
-    def has_comment(self, line: cst.SimpleStatementLine) -> bool:
-        """Whether there may be one inside."""
-        position = self._positions[line]
-        own = self._lines[position.start.line - 1 : position.end.line]
-        return any("#" in text for text in own)
+    def has_comment(self, statement: cst.CSTNode) -> bool:
+        """Whether there may be one in a statement, of a compound one in its header."""
+        decorators = getattr(statement, "decorators", ())
+        first = self._positions[decorators[0] if decorators else statement].start.line
+        body = getattr(statement, "body", None)
+        header = isinstance(body, cst.IndentedBlock)
+        last = self._positions[body.body[0]].start.line if header else self._positions[statement].end.line
+        return any("#" in line for line in self._lines[first - 1 : last])
 
     def is_untouched_expression(self, node: cst.CSTNode) -> bool:
         """Of f-strings the quotes are looked at, so they are none."""

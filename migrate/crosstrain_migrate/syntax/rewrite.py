@@ -70,7 +70,6 @@ class _Rewriter(cst.CSTTransformer):
             for n in _held(edit)
             if n in plan.nodes
         }
-        self.comments = 0  # seen since the last statement
         self.skips = True  # whether expressions without edits are passed over: they hold no comment to lose
         self.quotes: list[str] = []  # opening quotes of the f-strings around the current node
         self.blocks = Blocks(plan)
@@ -99,15 +98,13 @@ class _Rewriter(cst.CSTTransformer):
                 self.plan.done.add(edit)
         if original_node in self.keep:
             self.updated[original_node] = result
-        if result is not original_node and isinstance(result, LEADING):
-            # A statement in a line of its own has none where none has come since the one before.
-            if self.comments or not isinstance(original_node, cst.SimpleStatementLine):
-                result = with_lost_comments(original_node, result)
-            self.comments = 0
+        if (
+            result is not original_node
+            and isinstance(result, LEADING)
+            and self.plan.has_comment(original_node)
+        ):
+            result = with_lost_comments(original_node, result)
         return cast(cst.CSTNodeT, result)
-
-    def visit_Comment(self, node: cst.Comment) -> None:
-        self.comments += 1
 
     # -- expressions -----------------------------------------------------------------------------------------
 

@@ -119,7 +119,5 @@ class Interpreter(Interpretation):
         if self.assumed:
             found = self.supposed(node, found)
         cell = self.values.cell(node)
-        if len(cell) == len(found) and cell.issuperset(found):
-            return found
         self.merge(cell, found)
-        return frozenset(cell)
+        return cell.as_values()

@@ -134,6 +134,7 @@ class Interpretation(ABC):
         if not fresh:
             return
         target.update(fresh)
+        target.remembered = None
         if len(target) > WIDEN_ABOVE:
             widen(target)
         if target.readers:
@@ -148,6 +149,7 @@ class Interpretation(ABC):
             return fresh
         joined = Sequence(self.heap.join(sites))
         target.difference_update([v for v in target if isinstance(v, Sequence) and v != joined])
+        target.remembered = None
         return [v for v in fresh if not isinstance(v, Sequence)] + [joined] * (joined not in target)
 
     def store(self, owner: ast.AST, key: object, values: Iterable[Value]) -> None:
@@ -172,7 +174,7 @@ class Interpretation(ABC):
         """What `node` may be, as of the last pass."""
         if self.found is not None:
             return self.found.get(node, _NOTHING_KNOWN)
-        return frozenset(self.values.get(node, ()))
+        return self.values.values_of(node)
 
     def is_module(self, value: Value) -> bool:
         """Whether `value` is a torch.nn.Module: by class, by base class, or because an optimizer got its parameters."""

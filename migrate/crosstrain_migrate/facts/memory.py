@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from crosstrain_migrate.syntax.nodes import place_of
 
-from .values import Value
+from .values import NOTHING, Value, Values
 
 ANY = "*"  # heap key of an element whose position is not known
 Key = TypeVar("Key")
@@ -56,13 +56,19 @@ class Watch:
 
 
 class Cell(set[Value]):
-    """A set of values that grows, and its readers."""
+    """A set of values that grows, and its readers. Who changes it forgets what `as_values` has remembered."""
 
-    __slots__ = ("readers",)
+    __slots__ = ("readers", "remembered")
 
     def __init__(self) -> None:
-        super().__init__()
         self.readers: Readers = {}
+        self.remembered: Values | None = None
+
+    def as_values(self) -> Values:
+        found = self.remembered
+        if found is None:
+            found = self.remembered = frozenset(self)
+        return found
 
 
 class Cells(Generic[Key]):
@@ -100,6 +106,15 @@ class Cells(Generic[Key]):
             return frozenset(default)
         self._watch.read(found.readers)
         return found
+
+    def values_of(self, key: Key) -> Values:
+        """What the cell holds now, and goes on to hold."""
+        found = self._cells.get(key)
+        if found is None:
+            self._watch.read(self._missed[key])
+            return NOTHING
+        self._watch.read(found.readers)
+        return found.as_values()
 
     def __contains__(self, key: Key) -> bool:
         if key in self._cells:
@@ -158,6 +173,7 @@ class Heap(Cells[HeapKey]):
             held = {value for cell in cells for value in cell}
             if not held <= self.cell((one, ANY)):
                 self.cell((one, ANY)).update(held)
+                self.cell((one, ANY)).remembered = None
                 self._watch.changed(self.cell((one, ANY)).readers)
             for readers in (*(cell.readers for cell in cells), self._key_readers.pop(site, {})):
                 self._watch.changed(readers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 OPTIMIZER_PREFIX = "torch.optim."
 SCHEDULER_PREFIX = "torch.optim.lr_scheduler."
@@ -412,6 +413,7 @@ def names_a_device(node: ast.expr) -> bool:
     return isinstance(start, ast.Constant) and bool(DEVICE_START.match(str(start.value)))
 
 
+@cache
 def canonical(path: str) -> str:
     """One spelling for names that PyTorch exports from several places."""
     for prefix, replacement in _REEXPORTS.items():
@@ -449,6 +451,7 @@ def is_model_of_a_zoo(path: str) -> bool:
     )
 
 
+@cache
 def is_module_class(path: str) -> bool:
     if is_model_of_a_zoo(path):
         return True
@@ -463,6 +466,7 @@ def is_module_class(path: str) -> bool:
     )
 
 
+@cache
 def is_loader_class(path: str) -> bool:
     """Whether a path names torch's DataLoader or a class of a library that inherits from it."""
     if path in LOADERS or path in OTHER_LOADERS or path in {ASSUMED_LOADER, OBSERVED_LOADER}:
@@ -483,6 +487,7 @@ def searches(path: str) -> bool:
     return last(path) == "LBFGS"
 
 
+@cache
 def is_optimizer_class(path: str) -> bool:
     named = path.startswith(OPTIMIZER_PREFIX) and path.count(".") == 2 and last(path)[:1].isupper()
     return (named and last(path) not in NO_OPTIMIZERS) or path.startswith(OTHER_OPTIMIZERS)

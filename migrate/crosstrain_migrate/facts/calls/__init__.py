@@ -39,7 +39,8 @@ def evaluate(interp: Interpretation, node: ast.Call) -> Values:
         interp.eval(argument.value if isinstance(argument, ast.Starred) else argument)
         if isinstance(argument, ast.Starred):
             interp.eval(argument)
-    if any(interp.is_module(f) for f in functions):  # a submodule that was assigned is no unknown method
+    objects = [f for f in functions if isinstance(f, External | Instance)]
+    if objects and any(map(interp.is_module, objects)):  # a submodule that was assigned is no unknown method
         functions = frozenset(
             f for f in functions if not (isinstance(f, Member) and interp.is_module(f.receiver))
         )

@@ -155,7 +155,15 @@ class Code(ABC):
         return found
 
     def method_calls(self, name: str) -> list[ast.Call]:
-        return [c for c in self.calls if isinstance(c.func, ast.Attribute) and c.func.attr == name]
+        return self._method_calls.get(name, [])
+
+    @cached_property
+    def _method_calls(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in self.calls:
+            if isinstance(call.func, ast.Attribute):
+                found[call.func.attr].append(call)
+        return found
 
     def targets(self, call: ast.Call) -> list[FunctionNode]:
         """The script's own functions that `call` may run."""

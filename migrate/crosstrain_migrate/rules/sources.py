@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import lru_cache
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class, External, Instance
@@ -12,6 +13,12 @@ from crosstrain_migrate.syntax.scopes import Scope
 from .arguments import option_name, passed
 
 _BINDING = (ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.Attribute)
+
+
+@lru_cache(maxsize=1)
+def sources_of(facts: Facts) -> Sources:
+    """Made once for a script, and asked by several rules."""
+    return Sources(facts)
 
 
 class Sources:

@@ -91,11 +91,11 @@ def _check_names(before: str, old: ast.Module, after: str, new: ast.Module) -> l
             f"`{name}` is used in line {early[scope, name]} ({scope}) before anything binds it"
             for scope, name in sorted(early.keys() - early_uses(old, same).keys())
         ]
-    alone = read_by_all(new)
-    problems += [
-        f"`{name}` is read by all processes in line {alone[scope, name]} ({scope}), and only the main process binds it"
-        for scope, name in sorted(alone.keys() - read_by_all(old).keys())
-    ]
+    if alone := read_by_all(new):
+        problems += [
+            f"`{name}` is read by all processes in line {alone[scope, name]} ({scope}), and only the main process binds it"
+            for scope, name in sorted(alone.keys() - read_by_all(old).keys())
+        ]
     for scope in sorted(own.keys() & others.keys() - same):
         problems += _captured(scope, own[scope][0], others[scope][0])
     return problems

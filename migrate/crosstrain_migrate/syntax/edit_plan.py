@@ -140,8 +140,10 @@ class EditPlan:
         decorators = getattr(statement, "decorators", ())
         first = self._positions[decorators[0] if decorators else statement].start.line
         body = getattr(statement, "body", None)
-        header = isinstance(body, cst.IndentedBlock)
-        last = self._positions[body.body[0]].start.line if header else self._positions[statement].end.line
+        if isinstance(body, cst.IndentedBlock):
+            last = self._positions[body.body[0]].start.line
+        else:
+            last = self._positions[statement].end.line
         return any("#" in line for line in self._lines[first - 1 : last])
 
     def is_untouched_expression(self, node: cst.CSTNode) -> bool:

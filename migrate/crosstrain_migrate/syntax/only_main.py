@@ -16,6 +16,8 @@ INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 def read_by_all(tree: ast.Module) -> dict[tuple[str, str], int]:
     """(scope, name) -> a line of each scope that reads what only `if accelerator.is_main_process:` has bound there."""
+    if not any(isinstance(node, ast.Attribute) and node.attr in MAIN for node in walk(tree)):
+        return {}
     scopes: list[tuple[str, list[ast.stmt], ast.arguments | None]] = [("the module", tree.body, None)]
     scopes += [(name, function.body, function.args) for name, function in functions(tree)]
     found: dict[tuple[str, str], int] = {}

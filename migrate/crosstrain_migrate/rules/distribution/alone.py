@@ -15,7 +15,7 @@ from collections.abc import Callable
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Function, Instance, Method, Symbol
 from crosstrain_migrate.rules.arguments import default_of, passed, spawn_arguments, spreads
-from crosstrain_migrate.rules.sources import Sources
+from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -45,7 +45,7 @@ class Alone:
 
     def __init__(self, facts: Facts, world: World = ONE) -> None:
         self.facts = facts
-        self.sources = Sources(facts)
+        self.sources = sources_of(facts)
         self.world = world
         self._memo: dict[ast.AST, Known | None] = {}
         self._unreached = Dead(facts.table, self._value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.rules.sources import Sources
+from crosstrain_migrate.rules.sources import sources_of
 from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
@@ -39,7 +39,7 @@ class Differing:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.sources = Sources(facts)
+        self.sources = sources_of(facts)
         self._memo: dict[ast.expr, str | None] = {}
 
     def asks(self, node: ast.expr) -> str | None:

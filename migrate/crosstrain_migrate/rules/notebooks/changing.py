@@ -37,11 +37,6 @@ def changes(name: str, where: ast.AST) -> bool:
     return False
 
 
-def is_handed(name: str, where: ast.AST, functions: Collection[str]) -> bool:
-    """Whether a piece of code hands a variable to one of these functions, which may change what it holds."""
-    return any(True for _ in _handed(name, where, functions))
-
-
 def calls_method(name: str, where: ast.AST) -> bool:
     """Whether a piece of code calls a method of the object that a variable holds."""
     return any(

@@ -13,7 +13,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.slices import slice_of
 from crosstrain_migrate.facts.values import Member
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.sources import Sources
+from crosstrain_migrate.rules.sources import sources_of
 
 MAX_DEPTH = 5
 RENEWED = (
@@ -53,6 +53,6 @@ def _repeats(facts: Facts, node: ast.AST, depth: int) -> bool:
         if isinstance(around, LOOPS):
             return True
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
-            sites = Sources(facts).sites(around)
+            sites = sources_of(facts).sites(around)
             return len(sites) > 1 or not depth or any(_repeats(facts, s, depth - 1) for s in sites)
     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class, External, Instance
@@ -85,12 +85,18 @@ class Sources:
         """The calls of a function; of a class's constructor, where its objects are made."""
         parent = self.facts.table.parents.get(function)
         if isinstance(parent, ast.ClassDef) and function.name == "__init__":
-            return [
-                c
-                for c in self.facts.calls
-                if any(isinstance(v, Class) and v.node is parent for v in self.facts.of(c.func))
-            ]
+            return self._made_at.get(parent, [])
         return self.facts.callers.get(function, [])
+
+    @cached_property
+    def _made_at(self) -> dict[ast.ClassDef, list[ast.Call]]:
+        """The calls that make objects of each class of the script."""
+        found: dict[ast.ClassDef, list[ast.Call]] = defaultdict(list)
+        for call in self.facts.calls:
+            for value in self.facts.of(call.func):
+                if isinstance(value, Class):
+                    found[value.node].append(call)
+        return found
 
     def is_namespace(self, node: ast.expr) -> bool:
         if any(isinstance(v, External) and v.path == "argparse.Namespace" for v in self.facts.of(node)):

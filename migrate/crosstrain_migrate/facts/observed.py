@@ -12,7 +12,7 @@ import difflib
 import json
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ OF_ROLE = {
     "scheduler": "torch.optim.lr_scheduler.LRScheduler",
     "loader": api.OBSERVED_LOADER,
 }
-KNOWN_AS = {
+KNOWN_AS: dict[str, Callable[[str], bool]] = {
     "module": api.is_module_class,
     "optimizer": api.is_optimizer_class,
     "scheduler": api.is_scheduler_class,

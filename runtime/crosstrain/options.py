@@ -127,6 +127,7 @@ def data_plan(
         non_blocking=config.non_blocking,
         put_on_device=device_placement,
         rng_types=tuple(str(kind) for kind in rng_types or ("generator",)),
+        use_stateful_dataloader=config.use_stateful_dataloader,
     )
 
 

@@ -161,9 +161,9 @@ class DataLoaderConfiguration:
     """How loaders are prepared; see RUNTIME in the documentation of `Accelerator`.
 
     ``even_batches`` may also be "weighted": any batch size is split as evenly as possible and every rank's
-    loss is weighted by its rows. ``use_stateful_dataloader`` changes nothing: every prepared loader has a
-    ``state_dict``, and after `load_state` goes on where the checkpoint was saved. Streams are read again up to there; a
-    state of their own is not used.
+    loss is weighted by its rows. Every prepared loader has a ``state_dict``, and after `load_state` goes on where the
+    checkpoint was saved; streams are read again up to there. With ``use_stateful_dataloader``, and for torchdata's
+    StatefulDataLoader, a data set or iterator that has ``state_dict`` and ``load_state_dict`` goes on by these instead.
     """
 
     split_batches: bool = False

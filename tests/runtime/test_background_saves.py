@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
-from crosstrain.checkpoint import background, contents, state_files
+from crosstrain.checkpoint import background, contents, host_copies, state_files
 from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
 from crosstrain.state import RUN
@@ -267,6 +267,20 @@ def test_copies_keep_what_is_one_and_use_their_memory_again() -> None:
     copies.reuse()
     again = copies.freeze(state).thaw()
     assert {again["a"].data_ptr(), again["turned"].data_ptr()} == addresses
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_copy_a_tensor_piece_by_piece(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_copies, "PIECE", 2**14)
+    base = torch.randn(7, 5, 33, 65)
+    state = [base, base[2:5], base.permute(0, 2, 3, 1), base.to(torch.bfloat16), base.requires_grad_()]
+    frozen = HostCopies(threads).freeze(state)
+    expected = [tensor.detach().clone(memory_format=torch.preserve_format) for tensor in state]
+    with torch.no_grad():
+        base.zero_()
+    for copied, tensor in zip(frozen.thaw(), expected, strict=True):
+        assert torch.equal(copied, tensor)
+        assert copied.stride() == tensor.stride()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from crosstrain import Accelerator, FullyShardedDataParallelPlugin
 from crosstrain.checkpoint import background, contents, host_copies, state_files
 from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
+from crosstrain.comm import devices
 from crosstrain.state import RUN
 from torch import Tensor, nn
 
@@ -247,6 +248,27 @@ def test_a_process_that_fails_waits_briefly_for_one_that_is_dead(tmp_path: Path)
     with pytest.raises(RuntimeError, match="rank 1 died with exit code 7"):
         run_ranks(waits_for_a_dead_rank, 2, str(tmp_path), timeout=WITHIN)
     assert not (tmp_path / "checkpoints" / "checkpoint_0").exists()
+
+
+def test_the_thread_uses_this_processs_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread's current device is the first one, where a context of each process would take memory."""
+    seen: list[tuple[str, torch.device]] = []
+    monkeypatch.setattr(
+        background, "use_in_thread", lambda device: seen.append((threading.current_thread().name, device))
+    )
+    accelerator, _ = small_training(tmp_path)
+    accelerator.save_state(blocking=False)
+    background.finish(RUN.comm)
+    assert seen == [("crosstrain-save", accelerator.device)]
+
+
+def test_a_thread_gets_the_device_of_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
+    for name in ("cuda:3", "cuda", "cpu", "xla:1"):
+        devices.use_in_thread(torch.device(name))
+    assert chosen == [3]
 
 
 # -- copies -------------------------------------------------------------------------------------------

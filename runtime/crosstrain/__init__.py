@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         GradientAccumulationPlugin,
         GradScalerKwargs,
         InitProcessGroupKwargs,
+        ParallelismConfig,
         ProfileKwargs,
         ProjectConfiguration,
     )
@@ -46,6 +47,7 @@ __all__ = [
     "GradientAccumulationPlugin",
     "GradientState",
     "InitProcessGroupKwargs",
+    "ParallelismConfig",
     "PartialState",
     "ProfileKwargs",
     "ProjectConfiguration",
@@ -69,7 +71,7 @@ __getattr__ = resolver(
             "state": "AcceleratorState GradientState PartialState",
             "utils.dataclasses": """AutocastKwargs DataLoaderConfiguration DDPCommunicationHookType
                 DistributedDataParallelKwargs FullyShardedDataParallelPlugin GradientAccumulationPlugin
-                GradScalerKwargs InitProcessGroupKwargs ProfileKwargs ProjectConfiguration""",
+                GradScalerKwargs InitProcessGroupKwargs ParallelismConfig ProfileKwargs ProjectConfiguration""",
             "utils.memory": "find_executable_batch_size",
             "utils.modeling": "load_checkpoint_in_model",
             "utils.random": "synchronize_rng_states",

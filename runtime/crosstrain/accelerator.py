@@ -50,6 +50,7 @@ from crosstrain.utils.dataclasses import (
     GradientAccumulationPlugin,
     InitProcessGroupKwargs,
     KwargsHandler,
+    ParallelismConfig,
     ProjectConfiguration,
 )
 from crosstrain.utils.memory import release_memory
@@ -120,6 +121,7 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         downcast_bf16: bool | str = False,
         loss_reduction: Literal["mean", "sum"] = "mean",
         step_with_optimizer: bool | None = None,
+        parallelism_config: ParallelismConfig | None = None,
         **others: Any,
     ) -> None:
         options.refuse(others)
@@ -148,7 +150,8 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         self.loss_reduction = loss_reduction
         self.downcast_bf16 = options.truth(downcast_bf16)
         self.dynamo_plugin = options.dynamo(dynamo_backend, dynamo_plugin, launch)
-        self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm)
+        self._parallelism = parallelism_config
+        self.fsdp_plugin = options.sharding(fsdp_plugin, launch, self._comm, parallelism_config)
         RUN.fsdp_plugin = self.fsdp_plugin or RUN.fsdp_plugin
         RUN.sharded = RUN.sharded or (self.fsdp_plugin is not None and self._comm.world > 1)
         if RUN.sharded and self.fsdp_plugin is not None and self.fsdp_plugin.cpu_ram_efficient_loading:

@@ -20,7 +20,7 @@ ELSEWHERE = {
     "deepspeed_plugins": "shard with FullyShardedDataParallelPlugin (torch's FSDP2), or stay on accelerate",
     "megatron_lm_plugin": "use Megatron-LM's or torchtitan's own training loop",
     "torch_tp_plugin": "apply torch.distributed.tensor.parallel.parallelize_module before `prepare`",
-    "parallelism_config": "apply torch's parallel styles before `prepare`, or use torchtitan",
+    "parallelism_config": "pass Accelerator(parallelism_config=ParallelismConfig(...)) in the script",
 }
 PLUGIN_VARIABLES = {
     "ACCELERATE_USE_DEEPSPEED": "deepspeed_plugin",

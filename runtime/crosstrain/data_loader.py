@@ -50,8 +50,7 @@ def prepare_data_loader(
     """`Accelerator.prepare` for one loader, with the options given here instead of the Accelerator's.
 
     Every process must call it. Starts the run (`PartialState()`) if nothing has. `device`, `num_processes`
-    and `process_index` are the run's and may only repeat them; `use_stateful_dataloader` has no effect, since
-    every prepared loader has a state. Raises ValueError for what the run contradicts, and for a slicing
+    and `process_index` are the run's and may only repeat them. Raises ValueError for what the run contradicts, and for a slicing
     function.
     """
     PartialState()
@@ -77,5 +76,6 @@ def prepare_data_loader(
         non_blocking=non_blocking,
         put_on_device=put_on_device,
         rng_types=tuple(getattr(name, "value", name) for name in rng_types or ("generator",)),
+        use_stateful_dataloader=use_stateful_dataloader,
     )
     return prepare_loader(dataloader, comm, plan, RUN.gradients.active)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -19,6 +20,7 @@ from crosstrain.utils.dataclasses import (
     GradScalerKwargs,
     InitProcessGroupKwargs,
     KwargsHandler,
+    ParallelismConfig,
     ProfileKwargs,
     ProjectConfiguration,
     TorchDynamoPlugin,
@@ -127,6 +129,7 @@ def data_plan(
         non_blocking=config.non_blocking,
         put_on_device=device_placement,
         rng_types=tuple(str(kind) for kind in rng_types or ("generator",)),
+        use_stateful_dataloader=config.use_stateful_dataloader,
     )
 
 
@@ -161,7 +164,10 @@ def project(config: ProjectConfiguration | None, directory: str | Path | None) -
 
 
 def sharding(
-    plugin: FullyShardedDataParallelPlugin | None, launch: LaunchConfig, comm: Comm
+    plugin: FullyShardedDataParallelPlugin | None,
+    launch: LaunchConfig,
+    comm: Comm,
+    parallelism: ParallelismConfig | None = None,
 ) -> FullyShardedDataParallelPlugin | None:
     """How models are sharded: as the script says, else as the launcher does; None: not at all."""
     if plugin is None and launch.fsdp is not None:
@@ -170,8 +176,34 @@ def sharding(
         raise TypeError(
             f"fsdp_plugin must be a FullyShardedDataParallelPlugin, not a {type(plugin).__name__}"
         )
+    if parallelism is not None:
+        plugin = _divided(plugin, parallelism, comm)
     if plugin is not None and not comm.averages and comm.replicas > 1:
         _check_one_program(plugin, comm)
+    return plugin
+
+
+def _divided(
+    plugin: FullyShardedDataParallelPlugin | None, parallelism: ParallelismConfig, comm: Comm
+) -> FullyShardedDataParallelPlugin | None:
+    """The plugin for the sizes of a ParallelismConfig; None where nothing is sharded."""
+    copies, shards = parallelism.dp_replicate_size, parallelism.dp_shard_size
+    sizes = f"ParallelismConfig(dp_replicate_size={copies}, dp_shard_size={shards})"
+    if parallelism.total_size != comm.replicas:
+        raise ValueError(
+            f"{sizes} is for {parallelism.total_size} processes, and this run has {comm.replicas}."
+        )
+    if shards == 1:
+        if plugin is not None:
+            raise ValueError(f"{sizes} shards nothing: leave the FSDP plugin out, or set dp_shard_size.")
+        return None
+    plugin = copy(plugin) if plugin is not None else FullyShardedDataParallelPlugin()
+    if copies > 1:
+        zero2 = plugin.reshard_after_forward is False
+        plugin.sharding_strategy = "HYBRID_SHARD_ZERO2" if zero2 else "HYBRID_SHARD"
+        plugin.hybrid_shard_size = shards
+    elif plugin.is_hybrid:
+        raise ValueError(f"{sizes} keeps one copy of the model: set dp_replicate_size for hybrid sharding.")
     return plugin
 
 

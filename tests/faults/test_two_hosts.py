@@ -20,6 +20,7 @@ WITHIN = 300  # seconds; far more than it takes, on a machine that does other th
 PATIENCE = 200  # seconds that ranks and machines wait for each other
 SHORT = 30  # the same, where it is to run out
 LONGER = 45  # the same, where a machine also has to start again in it
+LAUNCHED: list[subprocess.Popen[str]] = []
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,20 @@ def launch(
     place: Place, hosts: Hosts, rank: int, *options: str, timeout: int = PATIENCE
 ) -> subprocess.Popen[str]:
     machines = ["--num-machines", "2", "--machine-rank", str(rank), "--main-process-ip", ADDRESSES[0]]
-    return place.launch(*machines, "--timeout", str(timeout), *options, on=hosts.on(rank))
+    agent = place.launch(*machines, "--timeout", str(timeout), *options, on=hosts.on(rank))
+    LAUNCHED.append(agent)
+    return agent
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Launchers that a failed test leaves, such as one that waited too long, are killed; their ranks end with them."""
+    yield
+    for agent in LAUNCHED:
+        if agent.poll() is None:
+            kill(agent.pid)
+            agent.wait()
+    LAUNCHED.clear()
 
 
 def start(place: Place, hosts: Hosts, *options: str, timeout: int = PATIENCE) -> list[subprocess.Popen[str]]:

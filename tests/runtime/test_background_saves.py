@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from crosstrain import Accelerator, FullyShardedDataParallelPlugin
-from crosstrain.checkpoint import background, contents, state_files
+from crosstrain.checkpoint import background, contents, host_copies, state_files
 from crosstrain.checkpoint.host_copies import HostCopies
 from crosstrain.checkpoint.manifests import beside, verify
+from crosstrain.comm import devices
 from crosstrain.state import RUN
 from torch import Tensor, nn
 
@@ -249,6 +250,27 @@ def test_a_process_that_fails_waits_briefly_for_one_that_is_dead(tmp_path: Path)
     assert not (tmp_path / "checkpoints" / "checkpoint_0").exists()
 
 
+def test_the_thread_uses_this_processs_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread's current device is the first one, where a context of each process would take memory."""
+    seen: list[tuple[str, torch.device]] = []
+    monkeypatch.setattr(
+        background, "use_in_thread", lambda device: seen.append((threading.current_thread().name, device))
+    )
+    accelerator, _ = small_training(tmp_path)
+    accelerator.save_state(blocking=False)
+    background.finish(RUN.comm)
+    assert seen == [("crosstrain-save", accelerator.device)]
+
+
+def test_a_thread_gets_the_device_of_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
+    for name in ("cuda:3", "cuda", "cpu", "xla:1"):
+        devices.use_in_thread(torch.device(name))
+    assert chosen == [3]
+
+
 # -- copies -------------------------------------------------------------------------------------------
 
 
@@ -267,6 +289,20 @@ def test_copies_keep_what_is_one_and_use_their_memory_again() -> None:
     copies.reuse()
     again = copies.freeze(state).thaw()
     assert {again["a"].data_ptr(), again["turned"].data_ptr()} == addresses
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_copy_a_tensor_piece_by_piece(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_copies, "PIECE", 2**14)
+    base = torch.randn(7, 5, 33, 65)
+    state = [base, base[2:5], base.permute(0, 2, 3, 1), base.to(torch.bfloat16), base.requires_grad_()]
+    frozen = HostCopies(threads).freeze(state)
+    expected = [tensor.detach().clone(memory_format=torch.preserve_format) for tensor in state]
+    with torch.no_grad():
+        base.zero_()
+    for copied, tensor in zip(frozen.thaw(), expected, strict=True):
+        assert torch.equal(copied, tensor)
+        assert copied.stride() == tensor.stride()
 
 
 @pytest.mark.parametrize(

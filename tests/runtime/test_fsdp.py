@@ -10,7 +10,7 @@ import pytest
 import torch
 from crosstrain import Accelerator, DistributedType
 from crosstrain.local_sgd import LocalSGD
-from crosstrain.utils import FullyShardedDataParallelPlugin
+from crosstrain.utils import FullyShardedDataParallelPlugin, ParallelismConfig
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -183,6 +183,48 @@ def _hybrid_parts() -> tuple[list[int], str, tuple[int, ...], int, int]:
 def test_hybrid_sharding_keeps_a_copy_in_every_group() -> None:
     for rank, parts in enumerate(run_ranks(_hybrid_parts, 4)):
         assert parts == ([0, 1, 2, 3], "replicate,shard", (2, 2), 4, rank % 2)
+
+
+def _divided(sizes: dict[str, int], zero2: bool) -> tuple[Any, Any, Any]:
+    plugin = FullyShardedDataParallelPlugin(reshard_after_forward=False) if zero2 else None
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))
+    model = accelerator.prepare(nn.Linear(3, 8, bias=False))
+    mesh = getattr(model.weight, "device_mesh", None)
+    chosen = accelerator.fsdp_plugin
+    assert accelerator.parallelism_config.total_size == accelerator.num_processes
+    return None if mesh is None else tuple(mesh.shape), chosen and chosen.sharding_strategy, plugin is chosen
+
+
+@pytest.mark.parametrize(
+    ("world", "sizes", "zero2", "expected"),
+    [
+        (4, {"dp_replicate_size": 2, "dp_shard_size": 2}, False, ((2, 2), "HYBRID_SHARD", False)),
+        (4, {"dp_replicate_size": 2, "dp_shard_size": 2}, True, ((2, 2), "HYBRID_SHARD_ZERO2", False)),
+        (2, {"dp_shard_size": 2}, False, ((2,), None, False)),
+        (2, {"dp_replicate_size": 2}, False, (None, None, True)),
+    ],
+)
+def test_the_sizes_of_a_parallelism_config(
+    world: int, sizes: dict[str, int], zero2: bool, expected: Any
+) -> None:
+    assert run_ranks(_divided, world, sizes, zero2) == [expected] * world
+
+
+@pytest.mark.parametrize(
+    ("sizes", "plugin", "message"),
+    [
+        ({"dp_shard_size": 2}, None, "is for 2 processes, and this run has 1"),
+        ({}, FullyShardedDataParallelPlugin(), "shards nothing: leave the FSDP plugin out"),
+        ({"dp_shard_size": 0}, None, "must be 1 or more"),
+        ({"tp_size": 2}, None, "tp_size=2 is not part of crosstrain"),
+        ({"cp_size": 2}, None, "cp_size=2 is not part of crosstrain"),
+    ],
+)
+def test_sizes_that_this_run_does_not_have_are_refused(
+    sizes: dict[str, int], plugin: Any, message: str
+) -> None:
+    with pytest.raises((ValueError, NotImplementedError), match=message):
+        Accelerator(cpu=True, fsdp_plugin=plugin, parallelism_config=ParallelismConfig(**sizes))
 
 
 class Machines:

@@ -16,6 +16,7 @@ from crosstrain.config import read_launch_config
 from crosstrain.launch import cores, selftest
 from crosstrain.launch.config import default_file, layered, read_file
 from crosstrain.launch.options import Devices, LaunchOptions, UsageError, resolve
+from crosstrain.utils import FullyShardedDataParallelPlugin
 from typer.testing import CliRunner
 
 from tests.support.ranks import free_port, run_ranks
@@ -133,16 +134,60 @@ def test_file_of_accelerates_is_understood(tmp_path: Path) -> None:
     assert "gpu_ids" not in read_file(file)
 
 
+FSDP = """
+dynamo_config:
+  dynamo_backend: INDUCTOR
+  dynamo_mode: default
+  dynamo_use_dynamic: false
+  dynamo_use_fullgraph: true
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_min_num_params:
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: true
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_transformer_layer_cls_to_wrap: Block,Head
+  fsdp_version: 2
+"""
+
+
+def test_plugins_in_a_file_of_accelerates_reach_the_ranks(tmp_path: Path) -> None:
+    file = tmp_path / "default_config.yaml"
+    file.write_text(ACCELERATES.replace("MULTI_GPU", "FSDP") + FSDP)
+    options, origin = layered({"cpu": True}, file, {})
+    assert options.dynamo == {"backend": "inductor", "mode": "default", "dynamic": False, "fullgraph": True}
+    assert options.fsdp == {
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "cpu_ram_efficient_loading": True,
+        "cpu_offload": False,
+        "reshard_after_forward": True,
+        "state_dict_type": "SHARDED_STATE_DICT",
+        "transformer_cls_names_to_wrap": "Block,Head",
+        "fsdp_version": 2,
+    }
+    resolved = resolve(options, Devices(), {}, origin)
+    ranks = read_launch_config(resolved.environment)
+    assert (ranks.fsdp, ranks.dynamo) == (options.fsdp, options.dynamo)
+    assert FullyShardedDataParallelPlugin(**options.fsdp).transformer_cls_names_to_wrap == ["Block", "Head"]
+    said = {"ACCELERATE_DYNAMO_BACKEND": "eager"}  # the environment comes before the file
+    assert layered({}, file, said)[0].dynamo == {"backend": "eager"}
+    file.write_text(ACCELERATES + "fsdp_config: {}\ndynamo_config: {dynamo_backend: NO}\n")
+    assert layered({}, file, {})[0].fsdp is layered({}, file, {})[0].dynamo is None
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("deepspeed_config: {zero_stage: 2}", "deepspeed_config has no counterpart"),
+        ("fp8_config: {backend: TE}\nipex_config: {ipex: true}", "fp8_config, ipex_config has"),
+        ("fsdp_config: {fsdp_version: 2}", "fsdp_config has no counterpart"),
+        ("distributed_type: FSDP\nfsdp_config: {fsdp_odd: 2}", "FSDP_ODD: .* has no such option"),
         (
-            "fp8_config: {backend: TE}\ndynamo_config: {dynamo_backend: INDUCTOR}",
-            "dynamo_config, fp8_config has",
+            "dynamo_config: {dynamo_backend: inductor, dynamo_use_dynamic: so}",
+            "USE_DYNAMIC='so' is not a yes",
         ),
         ("downcast_bf16: true", "downcast_bf16 has no counterpart"),
-        ("distributed_type: FSDP", "FullyShardedDataParallelPlugin"),
         ("distributed_type: DEEPSPEED", "distributed_type DEEPSPEED has no counterpart"),
         ("compute_environment: AMAZON_SAGEMAKER", "AMAZON_SAGEMAKER is not supported"),
         ("num_processes: many", "num_processes must be of type int"),

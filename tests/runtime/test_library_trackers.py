@@ -1,13 +1,19 @@
-"""MLflow, Comet, ClearML, Aim, DVCLive and Trackio without a network, on two processes: what was written is read back.
+"""MLflow, Comet, ClearML, Aim, DVCLive, Trackio and SwanLab without a network, on two processes: what was written is read back.
 
 A test skips where its library is not installed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
+import signal
 import sqlite3
+import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +22,7 @@ import pytest
 import torch
 from crosstrain import Accelerator
 
+from tests.support.processes import remaining
 from tests.support.ranks import run_ranks
 
 CONFIG = {"lr": 0.1, "epochs": 3, "name": "digits"}
@@ -66,14 +73,59 @@ def test_comet(tmp_path: Path) -> None:
     assert '"digits"' in json.dumps(told)
 
 
+CLEARML = """
+from pathlib import Path
+from tests.runtime.test_library_trackers import _run
+if __name__ == "__main__":
+    options = {f"auto_{what}": False for what in ("connect_frameworks", "resource_monitoring", "connect_arg_parser")}
+    _run("clearml", Path("."), options, CLEARML_OFFLINE_MODE="1", CLEARML_CACHE_DIR=str(Path.cwd()))
+"""
+
+
+def run_apart(script: Path, seconds: float) -> None:
+    """Run a script in a process group of its own: what it starts ends with it, at the latest when the time is over."""
+    words = [sys.executable, str(script)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with (script.parent / "output").open("w+") as said:
+        process = subprocess.Popen(
+            words, cwd=script.parent, env=env, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        text = said.read()[-4000:]
+    if code is None:
+        pytest.fail(f"{script.name} had not ended after {seconds:.0f} s and was killed; it had said:\n{text}")
+    assert code == 0, text
+
+
+def test_a_library_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    script = tmp_path / "hangs.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print('waits for', child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with pytest.raises(pytest.fail.Exception, match=r"hangs.py had not ended after 5 s") as failure:
+        run_apart(script, 5)
+    child = int(str(failure.value).rsplit(maxsplit=1)[-1])
+    assert not remaining([child])
+
+
 def test_clearml(tmp_path: Path) -> None:
-    pytest.importorskip("clearml")
-    options = {
-        "auto_connect_frameworks": False,
-        "auto_resource_monitoring": False,
-        "auto_connect_arg_parser": False,
-    }
-    _run("clearml", tmp_path, options, CLEARML_OFFLINE_MODE="1", CLEARML_CACHE_DIR=str(tmp_path))
+    """In a process of its own, with a limit: its offline mode has been seen to wait for ever."""
+    if importlib.util.find_spec("clearml") is None:
+        pytest.skip("clearml is not installed")
+    script = tmp_path / "clearml_offline.py"
+    script.write_text(CLEARML)
+    run_apart(script, 200)
     (archive,) = tmp_path.rglob("offline-*.zip")
     with zipfile.ZipFile(archive) as files:
         task = json.loads(files.read("task.json"))
@@ -109,6 +161,19 @@ def test_dvclive(tmp_path: Path) -> None:
     assert [tuple(float(cell) for cell in row.split("\t")) for row in rows[1:]] == LOSSES
     assert json.loads((live / "metrics.json").read_text())["loss"] == 5.0
     assert "name: digits" in (live / "params.yaml").read_text()
+
+
+def test_swanlab(tmp_path: Path) -> None:
+    if importlib.util.find_spec("swanlab") is None:
+        pytest.skip("swanlab is not installed")
+    folder = tmp_path / "runs"
+    _run("swanlab", tmp_path, {"mode": "offline", "log_dir": str(folder), "name": "first"})
+    (record,) = folder.rglob("*.swanlab")
+    told = record.read_bytes()
+    assert b"digits" in told and b"first" in told
+    places = [told.find(struct.pack("<d", value)) for _, value in LOSSES]
+    assert places == sorted(places) and places[0] > 0
+    assert "value: 0.1" in (record.parent / "files" / "config.yaml").read_text()
 
 
 def test_trackio(tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ ELSEWHERE = {
     "DummyOptim": "FullyShardedDataParallelPlugin",
     "DummyScheduler": "FullyShardedDataParallelPlugin",
     "MegatronLMPlugin": "torchtitan",
-    "ParallelismConfig": "parallel styles",
     "prepare_pippy": "torch.distributed.pipelining",
     "init_empty_weights": "install accelerate",
     "dispatch_model": "install accelerate",

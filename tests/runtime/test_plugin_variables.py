@@ -103,7 +103,7 @@ def test_a_job_that_is_launched_as_sharded_trains_sharded() -> None:
     [
         ("ACCELERATE_USE_DEEPSPEED", "shard with FullyShardedDataParallelPlugin"),
         ("ACCELERATE_USE_MEGATRON_LM", "torchtitan"),
-        ("ACCELERATE_USE_PARALLELISM_CONFIG", "torch's parallel styles"),
+        ("ACCELERATE_USE_PARALLELISM_CONFIG", "parallelism_config=ParallelismConfig"),
     ],
 )
 def test_other_plugins_are_refused_by_every_way_to_start(

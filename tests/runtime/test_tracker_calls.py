@@ -29,7 +29,7 @@ from crosstrain.utils import LoggerType
 from tests.support.ranks import run_ranks
 
 CONFIG = {"lr": 0.1}
-LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "trackio"]
+LIBRARIES = ["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "trackio"]
 
 
 @pytest.fixture
@@ -175,6 +175,17 @@ def test_trackio(library: MagicMock, tmp_path: Path) -> None:
     run.config.update.assert_called_once_with(CONFIG)
     run.log.assert_called_once_with({"loss": 0.5, "eval_acc": 1, "note": "a line", "both": {"x": 1}}, step=3)
     run.finish.assert_called_once_with()
+
+
+@pytest.mark.parametrize("library", ["swanlab"], indirect=True)
+def test_swanlab(library: MagicMock, tmp_path: Path) -> None:
+    run = _log("swanlab", tmp_path, {**VALUES, "both": {"x": torch.tensor(1)}}, mode="offline")
+    library.init.assert_called_once_with(project="digits", mode="offline")
+    library.config.update.assert_called_once_with(CONFIG)
+    library.Text.assert_called_once_with("a line")
+    note = library.Text.return_value
+    run.log.assert_called_once_with({"loss": 0.5, "eval_acc": 1, "note": note, "both": {"x": 1}}, step=3)
+    library.finish.assert_called_once_with()
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from crosstrain.checkpoint.contents import COPIES
 from crosstrain.checkpoint.training import together
+from crosstrain.comm.devices import use_in_thread
 from crosstrain.comm.notices import Notices
 from crosstrain.comm.protocol import Comm
 from crosstrain.state import RUN
@@ -55,6 +56,7 @@ class BackgroundSave:
         self._work = work
         self._error_before = _last_error()
         self._rank, self._world = comm.rank, comm.world
+        self._device = comm.device
         self._notices = Notices(comm, f"save/{comm.broadcast_object(uuid.uuid4().hex)}")
         # The interpreter waits for a thread that is no daemon, and leaves the process group only then.
         self._thread = threading.Thread(target=self._run, name="crosstrain-save", daemon=False)
@@ -71,6 +73,7 @@ class BackgroundSave:
 
     def _run(self) -> None:
         try:
+            use_in_thread(self._device)
             self._write_and_publish()
         except Exception as error:
             self.error = error

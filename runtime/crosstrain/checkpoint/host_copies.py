@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -13,6 +16,8 @@ from crosstrain.comm.devices import host_buffer, wait_for_copies
 from crosstrain.comm.types import HOST
 
 SMALL = 2**16  # bytes: less is not worth keeping a buffer for
+PIECE = 2**25  # bytes that one thread copies at a time
+THREADS = min(4, os.cpu_count() or 1)
 
 
 class Frozen:
@@ -53,18 +58,30 @@ class _Pickler(pickle.Pickler):
 class HostCopies:
     """Copies tensors to host memory, into the buffers of the time before: new memory costs several times as much.
 
+    What is in host memory already is copied by several threads: so the pages of new memory, too, are made by several.
     A copy may be used until `reuse` is called. The buffers stay until `release`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = THREADS) -> None:
         self._free: dict[tuple[int, str], list[Tensor]] = {}
         self._taken: list[tuple[tuple[int, str], Tensor]] = []
+        self._threads = threads
+        self._copying: list[Future[Any]] = []
+        self._submit: Callable[..., Future[Any]] | None = None
 
     def freeze(self, state: Any) -> Frozen:
         """What ``state`` is now. Raises what pickle raises for an object that cannot be saved."""
         file = io.BytesIO()
         pickler = _Pickler(file, self)
-        pickler.dump(state)
+        with ThreadPoolExecutor(self._threads, "crosstrain-copy") as pool:
+            self._submit = pool.submit
+            try:
+                pickler.dump(state)
+            finally:
+                self._submit = None
+                copying, self._copying = self._copying, []
+            for copy in copying:
+                copy.result()
         wait_for_copies()
         return Frozen(file.getvalue(), pickler.tensors)
 
@@ -100,7 +117,16 @@ class HostCopies:
         buffer = waiting.pop() if waiting else host_buffer(*key)
         self._taken.append((key, buffer))
         copied = buffer.view(source.dtype).as_strided(source.shape, source.stride())
-        return copied.copy_(source, non_blocking=True)
+        if source.device != HOST or self._threads == 1 or self._submit is None:
+            return copied.copy_(source, non_blocking=True)
+        # Dense: what they hold is one run of memory each, in the same order.
+        size, whole = source.numel(), source.as_strided((source.numel(),), (1,))
+        step = PIECE // source.element_size()
+        for start in range(0, size, step):
+            piece = slice(start, start + step)
+            target = buffer.view(source.dtype)[piece]
+            self._copying.append(self._submit(target.copy_, whole[piece]))
+        return copied
 
 
 def _identity(tensor: Tensor) -> Any:

@@ -61,11 +61,18 @@ class Position:
 
     def state_dict(self) -> dict[str, Any]:
         seed = {} if self._seedable is None else {"seed": self._seedable.initial_seed}
-        return {**self._loader.state_dict(), **seed}
+        state = {**self._loader.state_dict(), **seed}
+        if "data" in state:  # each process's data set has its own
+            state["data"] = self._loader._crosstrain.comm.all_gather_object(state["data"])
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self._seedable is not None and "seed" in state:
             self._seedable.initial_seed = state["seed"]
+        data = state.get("data")
+        if isinstance(data, list):
+            comm = self._loader._crosstrain.comm
+            state = {**state, "data": data[comm.rank] if len(data) == comm.world else None}
         self._loader.load_state_dict(state)
 
 

@@ -66,6 +66,15 @@ def set_device_random_state(kind: str, state: Tensor) -> None:
     torch.get_device_module(kind).set_rng_state(state)
 
 
+def use_in_thread(device: torch.device) -> None:
+    """Called first in a new thread: the current device is each thread's own, and the first one until somebody says.
+
+    Whatever the thread does with a device would take hundreds of megabytes of that one, which is another process's.
+    """
+    if device.index is not None and device.type != "cpu" and has_device(device.type):
+        torch.accelerator.set_device_index(device.index)
+
+
 def host_buffer(size: int, source: str) -> Tensor:
     """Bytes of host memory that a device of that type copies to; pinned where that makes the copy asynchronous."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=source in PINNING)

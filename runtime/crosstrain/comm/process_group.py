@@ -108,6 +108,12 @@ def group_device_types() -> set[str]:
     return {pair[0] for pair in pairs}
 
 
+def group_backend(kind: str) -> str:
+    """The default group's backend for a type of device, "" if it has none."""
+    pairs = dict(part.split(":") for part in dist.get_backend_config().split(","))
+    return pairs.get(kind, "")
+
+
 def group_timeout() -> timedelta:
     """How long the default group's backend for CPU tensors waits."""
     group: Any = dist.group.WORLD

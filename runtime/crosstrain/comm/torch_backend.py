@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from crosstrain.comm import host_links
+from crosstrain.comm.device_limits import SparseSum, as_bytes, carried, delivered
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.outbox import Outbox
@@ -28,6 +29,7 @@ from crosstrain.comm.pending import PendingWork
 from crosstrain.comm.placement import Placer, host
 from crosstrain.comm.process_group import (
     SecondStart,
+    group_backend,
     group_device_types,
     group_timeout,
     joined_place,
@@ -140,7 +142,7 @@ class TorchComm:
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
-            start = partial(_gather_single, out.view(-1), reachable.view(-1))
+            start = partial(_gather_single, as_bytes(out), as_bytes(reachable))
             self._collective(f"all_gather {describe([source])}", out, start)
         return out.to(source.device)
 
@@ -200,10 +202,10 @@ class TorchComm:
         if (small := self._small(f"all_reduce({op})", [source])) is not None:
             out = _reduce_rows(small[0], op)
         else:
-            out = self._reachable(source).clone()
+            out = carried(self._reachable(source).clone(), op)
             start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
             self._collective(f"all_reduce({op}) {describe([source])}", out, start)
-            out = out.to(source.device)
+            out = delivered(out, source).to(source.device)
         return out / self.world if op == "mean" else out
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
@@ -213,7 +215,7 @@ class TorchComm:
         if (small := self._small(f"broadcast from rank {src}", [source])) is not None:
             return _overwrite(tensor, small[0][src]) if self.rank != src else tensor
         buffer = self._reachable(source)
-        start = partial(dist.broadcast, buffer, src=src)
+        start = partial(dist.broadcast, as_bytes(buffer), src=src)
         self._collective(f"broadcast from rank {src} {describe([source])}", buffer, start)
         return tensor if _shares(buffer, tensor) else _overwrite(tensor, buffer)
 
@@ -270,11 +272,17 @@ class TorchComm:
     def start_average(self, tensor: Tensor) -> Pending:
         if self.debug:
             self._frames.agree(_AVERAGING, describe([tensor]))
+        if tensor.is_sparse and self._lacks_sparse(tensor.device.type):
+            return StartedCollective(SparseSum(tensor), partial(self._waiting, _AVERAGING))
         op = dist.ReduceOp.SUM if tensor.is_sparse else dist.ReduceOp.AVG
         work = dist.all_reduce(tensor, op=op, group=self.gradient_group, async_op=True)
         assert work is not None, "an asynchronous all_reduce must return its handle"
         self._remember(_AVERAGING, tensor, work)
         return StartedCollective(work, partial(self._waiting, _AVERAGING))
+
+    def _lacks_sparse(self, kind: str) -> bool:
+        """Whether the group's backend for this type of device only knows dense tensors, and that of the host does not."""
+        return kind != "cpu" and "cpu" in self._device_types and group_backend(kind) != "gloo"
 
     def _collective(self, operation: str, on: Tensor, start: Callable[..., Any]) -> None:
         """Make a collective; on a device this returns when it is its turn there, and the watch looks at it."""

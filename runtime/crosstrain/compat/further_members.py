@@ -21,7 +21,7 @@ from crosstrain.step.model import is_sharded, sync_of
 from crosstrain.step.precision import Precision
 from crosstrain.step.uneven_inputs import join
 from crosstrain.step.window import Gradients
-from crosstrain.utils.dataclasses import ProfileKwargs
+from crosstrain.utils.dataclasses import ParallelismConfig, ProfileKwargs
 
 _PREPARED = (
     "_models",
@@ -54,6 +54,7 @@ class Extras:
     handlers: Handlers
     flag_tensor: torch.Tensor | None
     _comm: Comm
+    _parallelism: ParallelismConfig | None
     _compose: Callable[[], None]
     _accumulation: Accumulation
     _gradients: Gradients
@@ -130,8 +131,8 @@ class Extras:
         return mesh_of(plugin, self._comm) if plugin is not None else None
 
     @property
-    def parallelism_config(self) -> None:
-        return None
+    def parallelism_config(self) -> ParallelismConfig | None:
+        return self._parallelism
 
     @property
     def is_composable_parallelism_enabled(self) -> bool:

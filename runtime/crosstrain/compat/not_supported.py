@@ -27,7 +27,6 @@ INSTEAD = {
     "DummyOptim": _SHARD,
     "DummyScheduler": _SHARD,
     "MegatronLMPlugin": "use Megatron-LM's or torchtitan's own training loop",
-    "ParallelismConfig": _PARALLEL,
     "TorchTensorParallelPlugin": _PARALLEL,
     "AORecipeKwargs": "convert the model with torchao before `prepare`",
     "FP8RecipeKwargs": "use mixed_precision='bf16', or torchao's float8 training",

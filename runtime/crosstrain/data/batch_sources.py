@@ -173,13 +173,20 @@ class StreamShard(IterableDataset[Any]):
         self.counts: deque[Counts] = deque()
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self._steps())  # torch asks for row after row: not a task for a generator
+        rows = iter(self.dataset)  # now, as in a plain loader
+        return chain.from_iterable(
+            self._steps(rows)
+        )  # torch asks for row after row: not a task for a generator
 
-    def _steps(self) -> Iterator[Batch]:
+    def _steps(self, rows: Iterator[Any]) -> Iterator[Batch]:
         size = self.how.size
-        rows = iter(self.dataset)
         batches = groups(rows, size) if size is not None else ([row] for row in rows)
-        for own, counts in deal(batches, self.how):
+        dealt = deal(batches, self.how)
+        if getattr(
+            self.dataset, "unasked", False
+        ):  # of a `StatefulStream`: read for what completes the last step
+            next(dealt, None)
+        for own, counts in dealt:
             if own is None:
                 return
             self.counts.append(counts)

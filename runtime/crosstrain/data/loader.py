@@ -49,12 +49,13 @@ class Pass:
     batches: what is left to read. done: batches of the pass that were given out, skipped ones included.
     length: batches of the whole pass on this rank, None when only reading can tell.
     counts: rows of the batch in hand by rank, None when unknown. start: the random state the pass began in.
-    first: no pass began before it. entered, loops: when its first batch was asked for, and by which `for` statements.
+    first: no pass began before it. snapshots: states of the data set, see `dataset_state.Snapshots`. entered, loops: when its first batch was asked for, and by which `for` statements.
     """
 
     first = True
     entered = 0
     loops: tuple[unprepared_loops.Loop, ...] = ()
+    snapshots: Any = None
 
     def __init__(self, loader: PreparedLoader, batches: Iterator[Any], start: State, done: int) -> None:
         self.loader = loader
@@ -160,7 +161,7 @@ class Progress:
     """How far training has come with one loader; a loader and its `skip_first_batches` copies share it.
 
     begun: a pass has begun; a loaded state's passes count. resume: batches done and random state of a pass that a
-    loaded state goes on in. over: that pass is to be ended first, although nobody has asked for the rest of it.
+    loaded state goes on in. data: what the data set said there (`dataset_state`). over: that pass is to be ended first, although nobody has asked for the rest of it.
     sampler_epoch: the epoch of the script's own DistributedSampler in that pass.
     """
 
@@ -169,6 +170,7 @@ class Progress:
     current: Pass | None = None
     begun: bool = False
     resume: tuple[int, State] | None = None
+    data: dict[str, Any] | None = None
     over: bool = False
     sampler_epoch: int | None = None
 
@@ -176,7 +178,8 @@ class Progress:
 @dataclass
 class Prepared:
     """What preparation adds to a loader. skip: batches that are left out of each pass, None: none, or as many as
-    a loaded state says. own: the sampler by which the script itself shards the loader.
+    a loaded state says. own: the sampler by which the script itself shards the loader. kept: the state of its data set
+    (`dataset_state.DatasetState`), None where nobody asked for it.
     """
 
     comm: Comm
@@ -189,6 +192,7 @@ class Prepared:
     seedable: SeedableRandomSampler | None = None
     skip: int | None = None
     own: Any = None
+    kept: Any = None
 
 
 class PreparedLoader(DataLoader[Any]):
@@ -213,8 +217,13 @@ class PreparedLoader(DataLoader[Any]):
         return self._run(self._begin(super().__iter__, skip, resume))
 
     def _begin(self, read: Read, skip: int, resume: State | None) -> Pass:
-        progress = self._crosstrain.progress
-        run = self._crosstrain.feed.begin(self, read, skip, resume)
+        prepared, snapshots = self._crosstrain, None
+        progress = prepared.progress
+        if prepared.kept is not None:
+            there = progress.resume is not None and progress.resume[0] == skip
+            read, snapshots = prepared.kept.reading(read, skip, progress.data if there else None)
+        run = prepared.feed.begin(self, read, skip, resume)
+        run.snapshots = snapshots
         run.first, progress.begun = not progress.begun, True
         return run
 
@@ -409,7 +418,8 @@ class PreparedLoader(DataLoader[Any]):
             done, start, first = progress.current.done, progress.current.start, progress.current.first
         elif progress.resume is not None:
             done, start = progress.resume
-        return {
+        data = {} if self._crosstrain.kept is None else {"data": self._data_state(done)}
+        return data | {
             "epoch": progress.epoch,
             "batches_done": done,
             "start": start or {"generators": self._crosstrain.feed.rng.generator_states()},
@@ -417,6 +427,14 @@ class PreparedLoader(DataLoader[Any]):
             "first": first,
             "sampler_epoch": getattr(self._crosstrain.own, "epoch", None),
         }
+
+    def _data_state(self, done: int) -> dict[str, Any] | None:
+        progress, kept = self._crosstrain.progress, self._crosstrain.kept
+        run = progress.current
+        if run is None and progress.resume is not None and progress.data is not None:
+            return progress.data
+        state: dict[str, Any] | None = kept.position(None if run is None else run.snapshots, done)
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken: the next pass starts at the next batch of the same order.
@@ -442,6 +460,10 @@ class PreparedLoader(DataLoader[Any]):
             self._crosstrain.own.set_epoch(progress.sampler_epoch)
         self._iterator = None  # its workers belong to another pass
         progress.resume = (done, state["start"]) if done else None
+        progress.data = None
+        if self._crosstrain.kept is not None:
+            data = self._crosstrain.kept.load(state.get("data"))
+            progress.data = data if done and state["batches_per_step"] == how.group else None
         if not done:
             self._crosstrain.feed.rng.set_generator_states(state["start"]["generators"])
 

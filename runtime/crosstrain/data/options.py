@@ -21,7 +21,8 @@ class DataPlan:
     not wait (with pinned memory). put_on_device: batches arrive on the device. rng_types: random streams that
     every pass copies from process 0, besides those the order depends on, which are
         always common: "generator", "torch", "python", "numpy", or the device's type.
-    seed_workers_by_rank: loader workers of different processes draw different numbers.
+    seed_workers_by_rank: loader workers of different processes draw different numbers. use_stateful_dataloader:
+    positions hold the state of the data set and of its iterator, where these have one.
     """
 
     split_batches: bool = False
@@ -33,6 +34,7 @@ class DataPlan:
     put_on_device: bool = True
     rng_types: tuple[str, ...] = ("generator",)
     seed_workers_by_rank: bool = True
+    use_stateful_dataloader: bool = False
 
     def __post_init__(self) -> None:
         if self.even_batches not in (True, False, "weighted"):

@@ -21,6 +21,7 @@ from crosstrain.data.batch_sources import (
     StreamShard,
     StreamShardFeed,
 )
+from crosstrain.data.dataset_state import is_stateful_loader, keep_dataset_state
 from crosstrain.data.dispatch import DispatchFeed
 from crosstrain.data.fingerprint import check_same_loader
 from crosstrain.data.loader import Feed, Prepared, PreparedLoader, Progress
@@ -74,10 +75,14 @@ def prepare_loader(
         plan = replace(plan, split_batches=False, even_batches=True, dispatch_batches=False)
     twin = dict(attributes)
     feed = _choose_feed(raw, twin, comm, plan)
+    stateful = plan.use_stateful_dataloader or is_stateful_loader(loader)
+    kept = keep_dataset_state(raw, twin, feed, comm.world) if stateful else None
     name = f"the loader over {type(loader.dataset).__name__}"
     beside = plan.non_blocking or bool(loader.pin_memory)  # that is what memory is pinned for
     place = comm.placer(beside, name) if plan.put_on_device else None
-    twin["_crosstrain"] = Prepared(comm, plan, active, feed, place, Progress(), raw, seedable, own=sampler)
+    twin["_crosstrain"] = Prepared(
+        comm, plan, active, feed, place, Progress(), raw, seedable, own=sampler, kept=kept
+    )
     return _dressed(_class_with(PreparedLoader, type(loader)), twin)
 
 

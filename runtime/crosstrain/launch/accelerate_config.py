@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from crosstrain.config import accelerate_plugins
 from crosstrain.launch.options import UsageError
 
 SAME = (
@@ -51,7 +52,14 @@ KINDS_OF_TRAINING = (
     "MULTI_MLU",
     "MULTI_HPU",
     "XLA",
+    "FSDP",
 )
+PLUGINS = ("dynamo_config", "fsdp_config")
+# Keys whose variables have other names.
+VARIABLES = {
+    "fsdp_backward_prefetch_policy": "FSDP_BACKWARD_PREFETCH",
+    "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+}
 
 
 def is_accelerates(data: Mapping[str, Any]) -> bool:
@@ -73,19 +81,35 @@ def from_accelerate(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("num_machines", 1) == 1:
         for name in ONLY_BETWEEN_MACHINES:
             options.pop(name, None)
-    return options
+    return options | _plugins(path, data)
+
+
+def _plugins(path: Path, data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """`fsdp_config` and `dynamo_config` as their plug-ins' options, by the variables that Accelerate makes of them."""
+    variables = {}
+    if _kind(data) == "FSDP":
+        variables["ACCELERATE_USE_FSDP"] = "true"
+        for name, value in (data.get("fsdp_config") or {}).items():
+            variables[VARIABLES.get(name, name.upper())] = "" if value is None else str(value)
+    for name, value in (data.get("dynamo_config") or {}).items():
+        if (name, value) == ("dynamo_backend", False):
+            value = "no"  # as YAML reads it without quotes
+        variables[f"ACCELERATE_{name.upper()}"] = "" if value is None else str(value)
+    try:
+        return accelerate_plugins(variables)
+    except (ValueError, NotImplementedError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _kind(data: Mapping[str, Any]) -> str:
+    return str(data.get("distributed_type") or "NO")  # without quotes YAML reads NO as false
 
 
 def _refuse(path: Path, data: Mapping[str, Any]) -> None:
     if data.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         raise UsageError(f"{path}: compute_environment {data['compute_environment']} is not supported")
-    kind = str(data.get("distributed_type") or "NO")  # without quotes YAML reads NO as false
-    if kind == "FSDP":
-        raise UsageError(
-            f"{path}: distributed_type FSDP: how a model is sharded belongs to the script here; take fsdp_config "
-            f"out and pass Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(...))"
-        )
-    known = {*SAME, *RENAMED, *WITHOUT_EFFECT}
+    kind = _kind(data)
+    known = {*SAME, *RENAMED, *WITHOUT_EFFECT, *(PLUGINS if kind == "FSDP" else PLUGINS[:1])}
     lacking = sorted(name for name in data if name not in known and data[name] not in (None, False, "no", {}))
     if kind not in KINDS_OF_TRAINING:
         lacking.insert(0, f"distributed_type {kind}")

@@ -85,8 +85,7 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]
     """The runtime's own variable, whose values are checked like a file's, before Accelerate's."""
     own = {name: value for name, value in read_config(environ).items() if name in KINDS}
     try:
-        accelerates = accelerate_values(environ)
-        accelerate_plugins(environ)  # the ranks read them themselves: here only what they would refuse
+        accelerates = accelerate_values(environ) | accelerate_plugins(environ)
     except (ValueError, NotImplementedError) as error:
         raise UsageError(str(error)) from None
     return [

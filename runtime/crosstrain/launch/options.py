@@ -19,7 +19,15 @@ RendezvousBackend = Literal["static", "c10d"]
 
 DEFAULT_PORT = 29500
 # Options that the ranks are told in CONFIG_VARIABLE; the others are the launcher's own affair.
-RUNTIME_OPTIONS = {"cpu", "mixed_precision", "gradient_accumulation_steps", "split_batches", "timeout"}
+RUNTIME_OPTIONS = {
+    "cpu",
+    "mixed_precision",
+    "gradient_accumulation_steps",
+    "split_batches",
+    "timeout",
+    "fsdp",
+    "dynamo",
+}
 # Sets of strings iterate in an order that depends on the hash seed: ranks must agree on it, also across
 # machines that cannot ask each other before they start.
 HASH_SEED = "0"
@@ -52,6 +60,9 @@ class LaunchOptions:
     debug: bool = False
     log_dir: str | None = None
     tee: str | None = None
+    # Options of the plug-ins, from a file or the environment.
+    fsdp: dict[str, Any] | None = None
+    dynamo: dict[str, Any] | None = None
 
 
 def option_kinds() -> dict[str, tuple[type, tuple[str, ...]]]:
@@ -62,6 +73,7 @@ def option_kinds() -> dict[str, tuple[type, tuple[str, ...]]]:
         if get_origin(inner) is Literal:
             kinds[name] = (str, get_args(inner))
         else:
+            inner = get_origin(inner) or inner
             kinds[name] = (inner if isinstance(inner, type) else hint, ())
     return kinds
 
@@ -252,7 +264,7 @@ def _config(options: LaunchOptions, environ: Mapping[str, str], origin: dict[str
     for name in ("cpu", "split_batches"):
         if getattr(options, name) or name in origin:  # switched off over an inherited variable counts too
             given[name] = getattr(options, name)
-    for name in ("mixed_precision", "gradient_accumulation_steps", "timeout"):
+    for name in ("mixed_precision", "gradient_accumulation_steps", "timeout", "fsdp", "dynamo"):
         if (value := getattr(options, name)) is not None:
             given[name] = value
     if options.split_batches:

@@ -51,7 +51,8 @@ class Clipping:
         if not self._gradients.sync_gradients:
             norm = get_total_norm([p.grad for p in chosen if p.grad is not None], norm_type)
             norm = _whole(norm)
-            return norm if self.scaler is None else norm / self.scaler.get_scale()
+            scale = None if self.scaler is None else self.scaler._get_scale_async()
+            return norm if scale is None else norm / scale  # a tensor: to read it would wait for the device
         self._before_clipping(chosen)
         return _whole(clip_grad_norm_(chosen, max_norm, norm_type, error_if_nonfinite, foreach))
 

@@ -1,7 +1,7 @@
 """Experiment trackers: what `Accelerator(log_with=...)` knows, and what a tracker of your own derives from.
 
 In: names or objects, and what a script logs. Out: TensorBoard, Weights & Biases, MLflow, Comet, ClearML, Aim, DVCLive,
-Trackio and JSON-lines files. `base` has what all derive from, `trackers` and `libraries` the kinds, `registry` their
+Trackio, SwanLab and JSON-lines files. `base` has what all derive from, `trackers` and `libraries` the kinds, `registry` their
 names; adding one means a class and a line in `LOGGER_TYPE_TO_CLASS`, or a script's call of `register_tracker`. `members`
 is the Accelerator's part.
 
@@ -15,6 +15,7 @@ from crosstrain.tracking.libraries import (
     CometMLTracker,
     DVCLiveTracker,
     MLflowTracker,
+    SwanLabTracker,
     TrackioTracker,
 )
 from crosstrain.tracking.registry import (
@@ -35,6 +36,7 @@ __all__ = [
     "GeneralTracker",
     "JSONLTracker",
     "MLflowTracker",
+    "SwanLabTracker",
     "TensorBoardTracker",
     "TrackioTracker",
     "WandBTracker",

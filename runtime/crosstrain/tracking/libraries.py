@@ -1,4 +1,4 @@
-"""MLflow, Comet, ClearML, Aim, DVCLive and Trackio: each library is imported when its tracker starts.
+"""MLflow, Comet, ClearML, Aim, DVCLive, Trackio and SwanLab: each library is imported when its tracker starts.
 
 The options in ``init_kwargs`` go to the call that starts the library's run. Numbers may be tensors; what a library
 cannot hold is left out with a warning.
@@ -300,6 +300,36 @@ class TrackioTracker(_LibraryTracker):
 
     def finish(self) -> None:
         self.run.finish()
+
+
+class SwanLabTracker(_LibraryTracker):
+    """A SwanLab run in the project of that name; ``init_kwargs`` go to `swanlab.init`, such as ``mode="offline"``."""
+
+    name = "swanlab"
+
+    def start(self) -> None:
+        self._swanlab = library("swanlab")
+        self.run = self._swanlab.init(project=self._run_name, **self._options)
+        self._swanlab.config["FRAMEWORK"] = "crosstrain"
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self._swanlab.config.update(values)
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Numbers, texts, and objects of SwanLab's own."""
+        known = {
+            key: self._swanlab.Text(value) if isinstance(value, str) else _loggable(value)
+            for key, value in values.items()
+        }
+        self.run.log(known, step=step, **kwargs)
+
+    def log_images(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Lists of images."""
+        for key, images in values.items():
+            self.log({key: [self._swanlab.Image(image) for image in images]}, step=step, **kwargs)
+
+    def finish(self) -> None:
+        self._swanlab.finish()
 
 
 def _loggable(value: Any) -> Any:

@@ -13,6 +13,7 @@ from crosstrain.tracking.libraries import (
     CometMLTracker,
     DVCLiveTracker,
     MLflowTracker,
+    SwanLabTracker,
     TrackioTracker,
 )
 from crosstrain.tracking.trackers import JSONLTracker, TensorBoardTracker, WandBTracker
@@ -27,6 +28,7 @@ LOGGER_TYPE_TO_CLASS: dict[str, type[GeneralTracker]] = {
     "comet_ml": CometMLTracker,
     "dvclive": DVCLiveTracker,
     "mlflow": MLflowTracker,
+    "swanlab": SwanLabTracker,
     "trackio": TrackioTracker,
 }
 # Each one's library: the module has the tracker's name.

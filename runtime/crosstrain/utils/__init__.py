@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         InitProcessGroupKwargs,
         KwargsHandler,
         LoggerType,
+        ParallelismConfig,
         PrecisionType,
         ProfileKwargs,
         ProjectConfiguration,
@@ -113,6 +114,7 @@ __all__ = [
     "InitProcessGroupKwargs",
     "KwargsHandler",
     "LoggerType",
+    "ParallelismConfig",
     "PrecisionType",
     "ProfileKwargs",
     "ProjectConfiguration",
@@ -187,7 +189,8 @@ __getattr__ = resolver(
             "utils.dataclasses": """AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration
                 DistributedDataParallelKwargs DynamoBackend FullyShardedDataParallelPlugin
                 GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs KwargsHandler
-                LoggerType PrecisionType ProfileKwargs ProjectConfiguration RNGType TorchDynamoPlugin""",
+                LoggerType ParallelismConfig PrecisionType ProfileKwargs ProjectConfiguration RNGType
+                TorchDynamoPlugin""",
             "utils.environment": """clear_environment get_int_from_env parse_choice_from_env parse_flag_from_env
                 patch_environment str_to_bool""",
             "utils.imports": "is_bf16_available is_fp16_available is_fp8_available is_weights_only_available",

@@ -26,6 +26,7 @@ class LoggerType(Words):
     DVCLIVE = "dvclive"
     JSONL = "jsonl"
     MLFLOW = "mlflow"
+    SWANLAB = "swanlab"
     TENSORBOARD = "tensorboard"
     TRACKIO = "trackio"
     WANDB = "wandb"
@@ -161,9 +162,9 @@ class DataLoaderConfiguration:
     """How loaders are prepared; see RUNTIME in the documentation of `Accelerator`.
 
     ``even_batches`` may also be "weighted": any batch size is split as evenly as possible and every rank's
-    loss is weighted by its rows. ``use_stateful_dataloader`` changes nothing: every prepared loader has a
-    ``state_dict``, and after `load_state` goes on where the checkpoint was saved. Streams are read again up to there; a
-    state of their own is not used.
+    loss is weighted by its rows. Every prepared loader has a ``state_dict``, and after `load_state` goes on where the
+    checkpoint was saved; streams are read again up to there. With ``use_stateful_dataloader``, and for torchdata's
+    StatefulDataLoader, a data set or iterator that has ``state_dict`` and ``load_state_dict`` goes on by these instead.
     """
 
     split_batches: bool = False
@@ -222,6 +223,54 @@ class TorchDynamoPlugin(KwargsHandler):
         options = super().to_kwargs()
         options.pop("use_regional_compilation", None)
         return options
+
+
+@dataclass
+class ParallelismConfig:
+    """How processes are divided: ``dp_replicate_size`` copies of the model, each sharded over ``dp_shard_size`` processes.
+
+    With ``dp_shard_size`` of 1 every process holds the whole model. Their product is the number of processes. Sharding is
+    that of `FullyShardedDataParallelPlugin`, whose other options may be given beside this. Other sizes divide the work on
+    a row and must stay 1.
+    """
+
+    dp_replicate_size: int = 1
+    dp_shard_size: int = 1
+    tp_size: int = 1
+    cp_size: int = 1
+    sp_size: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tp_size", "cp_size", "sp_size"):
+            if getattr(self, name) != 1:
+                raise NotImplementedError(
+                    f"{name}={getattr(self, name)} is not part of crosstrain: apply torch's parallel styles before "
+                    f"`prepare`, or use torchtitan."
+                )
+        if min(self.dp_replicate_size, self.dp_shard_size) < 1:
+            raise ValueError(
+                f"dp_replicate_size={self.dp_replicate_size} and dp_shard_size={self.dp_shard_size} must be 1 or more"
+            )
+
+    @property
+    def total_size(self) -> int:
+        return self.dp_replicate_size * self.dp_shard_size
+
+    @property
+    def data_parallel_size(self) -> int:
+        return self.total_size
+
+    @property
+    def non_data_parallel_size(self) -> int:
+        return 1
+
+    @property
+    def dp_replicate_enabled(self) -> bool:
+        return self.dp_replicate_size > 1
+
+    @property
+    def dp_shard_enabled(self) -> bool:
+        return self.dp_shard_size > 1
 
 
 def flag(value: str | bool) -> bool:

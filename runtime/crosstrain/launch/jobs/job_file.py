@@ -49,6 +49,10 @@ def launcher_options(
         if name not in origin or name in ELSEWHERE or name in without or value is None:
             continue
         flag = name.replace("_", "-")
+        if isinstance(value, dict):
+            raise UsageError(
+                f"{name} ({origin[name]}) cannot be written into a job: give it to the Accelerator"
+            )
         if isinstance(value, bool):
             given[f"--{flag}" if value else f"--no-{flag}"] = None
         else:

@@ -1,0 +1,308 @@
+"""The state of a data set and of the iterator over it: a resumed pass goes on from it, and reads nothing again.
+
+What torchdata's StatefulDataLoader does for a plain loader: with every batch comes what `state_dict()` says behind it, of
+the data set and of its iterator, from the process that read the batch (a worker, or this one). A resumed pass gives each
+worker the state of its last batch, by `load_state_dict`, and goes on with the worker whose turn it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, repeat
+from typing import Any, NamedTuple, TypeAlias
+
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, get_worker_info
+
+from crosstrain.data.batch_sources import StreamShard
+from crosstrain.data.dispatch import DispatchFeed
+from crosstrain.data.loader import Feed, Read
+
+State: TypeAlias = dict[str, Any]
+_PLACEHOLDER = object()  # a row of a batch that only passes a worker's turn on
+_READ_AHEAD = 3  # steps: no pass reads further ahead of its loop
+
+
+class Snapshot(NamedTuple):
+    """What a worker's data set said behind a batch; None where neither it nor its iterator has a state."""
+
+    worker: int
+    state: State | None
+
+
+class StatefulStream(IterableDataset[Any]):
+    """A stream that can go on where it was; attributes are those of the stream.
+
+    rows: that are asked for at once. again: of these, that complete the last step of a pass, which a stream that goes on
+    reads again, in the first worker or `everywhere`. It gives them first: leads, which are not the loop's. unasked: whether
+    they are not the loader's either, whose first batch is to come from another worker.
+    """
+
+    def __init__(self, dataset: Any, rows: int, again: int, everywhere: bool = False) -> None:
+        self.dataset = dataset
+        self.rows = rows
+        self.again = again
+        self.everywhere = everywhere
+        self.unasked = False
+        self.resume: dict[int, State] = {}  # states by worker
+        self.turn = -1  # the worker that gave the last batch
+        self._iterator: Any = None
+        self._begin: Any = None
+        self._ended = False
+
+    def __iter__(self) -> Iterator[Any]:
+        worker, turn, self.turn = _worker(), self.turn, -1
+        state = self.resume.pop(worker, None)
+        leads: Any = repeat(_PLACEHOLDER, self.rows) if worker <= turn else ()
+        self.unasked = state is not None and self.everywhere and worker > turn
+        if state is None:
+            self._begin = _state_of(self.dataset)
+        else:
+            self._begin = state["begin"]
+            if self.everywhere or worker == 0:
+                leads = self._read_again() or leads
+            _load(self.dataset, state["dataset"])
+        self._ended = state is not None and state["ended"]
+        if self._ended:  # a data set that has begun its next pass is not to give it in this one
+            self._iterator = None
+            return iter(leads)
+        self._iterator = iter(self.dataset)
+        if state is not None:
+            _load(self._iterator, state["iterator"])
+        return chain(leads, self._iterator, self._end())
+
+    def _end(self) -> Iterator[Any]:
+        self._ended = True
+        yield from ()
+
+    def _read_again(self) -> list[Any]:
+        """The first rows of the pass."""
+        if not self.again:
+            return []
+        _load(self.dataset, self._begin)
+        return list(islice(iter(self.dataset), self.again))
+
+    def state(self) -> State | None:
+        iterator = None if self._iterator is self.dataset else _state_of(self._iterator)
+        dataset = _state_of(self.dataset)
+        if dataset is None and iterator is None:
+            return None
+        return {"begin": self._begin, "dataset": dataset, "iterator": iterator, "ended": self._ended}
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dataset":  # not yet unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+class StatefulRows:
+    """A map-style data set that has a state, as `StatefulStream` is for a stream."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.resume: dict[int, State] = {}
+        self.turn = -1
+
+    def state(self) -> State | None:
+        return {"dataset": _state_of(self.dataset)}
+
+    def restore(self) -> None:
+        """Let the data set of this process go on; the worker whose turn it is is the first one of the new pass."""
+        info = get_worker_info()
+        workers = 1 if info is None else info.num_workers
+        state = self.resume.pop((_worker() + self.turn + 1) % workers, None)
+        if state is not None:
+            _load(self.dataset, state["dataset"])
+
+
+class RestoringWorker:
+    """A `worker_init_fn` that lets the worker's data set go on, after the user's own."""
+
+    def __init__(self, rows: StatefulRows, inner: Callable[[int], None] | None) -> None:
+        self.rows = rows
+        self.inner = inner
+
+    def __call__(self, worker: int) -> None:
+        if self.inner is not None:
+            self.inner(worker)
+        self.rows.restore()
+
+
+class SnapshotCollate:
+    """Collates, and adds the state behind the batch: both cross a worker's pipe together."""
+
+    def __init__(self, source: StatefulStream | StatefulRows, collate: Callable[[Any], Any]) -> None:
+        self.source = source
+        self.collate = collate
+
+    def __call__(self, rows: Any) -> tuple[Any, Snapshot]:
+        if rows is _PLACEHOLDER or (type(rows) is list and rows and rows[0] is _PLACEHOLDER):
+            return None, Snapshot(_worker(), None)
+        batch = self.collate(rows)
+        return batch, Snapshot(_worker(), self.source.state())
+
+
+class Snapshots:
+    """The states that came with the batches of one pass, kept until its loop is there.
+
+    group: batches that make a step. batches, states, turn: how many the loop has got, the state of each worker behind
+    the last one it gave, and the worker that gave the last one of all.
+    """
+
+    def __init__(self, group: int, batches: int, states: dict[int, State], turn: int) -> None:
+        self._group = group
+        self._batches = batches
+        self._states = states
+        self._turn = turn
+        self._waiting: deque[Snapshot] = deque()
+
+    def strip(self, items: Iterator[tuple[Any, Snapshot]]) -> Iterator[Any]:
+        for batch, snapshot in items:
+            self._waiting.append(snapshot)
+            if len(self._waiting) > _READ_AHEAD * self._group:
+                self._settle()
+            yield batch
+
+    def after(self, steps: int) -> tuple[dict[int, State], int] | None:
+        """States and turn when the loop has got so many steps; None if there are none."""
+        while self._waiting and self._batches < steps * self._group:
+            self._settle()
+        return (self._states, self._turn) if self._states else None
+
+    def _settle(self) -> None:
+        worker, state = self._waiting.popleft()
+        self._batches += 1
+        self._turn = worker
+        if state is not None:
+            self._states[worker] = state
+
+
+class DatasetState:
+    """Keeps the state of one prepared loader's data set.
+
+    source: the data set, as the loader's workers have it. workers: of the loader. group: batches that make a step.
+    """
+
+    def __init__(self, source: StatefulStream | StatefulRows, workers: int, group: int) -> None:
+        self._source = source
+        self._workers = max(1, workers)
+        self._in_workers = workers > 0
+        self._group = group
+
+    def reading(self, read: Read, skip: int, loaded: State | None) -> tuple[Read, Snapshots]:
+        """`read`, with the batches stripped of their states; and these.
+
+        loaded: the state in which the pass goes on behind `skip` steps. What was skipped is not read then: in its place
+        stands the first batch of the pass, as often.
+        """
+        stream = isinstance(self._source, StatefulStream)
+        if loaded is None:
+            snapshots = Snapshots(self._group, 0 if stream else skip, {}, -1)
+            return lambda: snapshots.strip(iter(read())), snapshots
+        states = {int(worker): state for worker, state in loaded["workers"].items()}
+        snapshots = Snapshots(self._group, skip * self._group, dict(states), loaded["turn"])
+
+        def restored() -> Iterator[Any]:
+            items = self._begin(read, states, loaded["turn"])
+            if not stream:
+                return snapshots.strip(items)
+            return chain.from_iterable(_behind(items, loaded["turn"] + 1, skip * self._group, snapshots))
+
+        return restored, snapshots
+
+    def _begin(self, read: Read, states: dict[int, State], turn: int) -> Iterator[Any]:
+        source = self._source
+        source.resume, source.turn = dict(states), turn
+        try:
+            if isinstance(source, StatefulRows) and not self._in_workers:
+                source.restore()
+            return iter(read())
+        finally:  # the workers have it; the next pass starts anew
+            source.resume, source.turn = {}, -1
+
+    def position(self, snapshots: Snapshots | None, steps: int) -> State | None:
+        """What a resume of the pass behind so many steps needs, and what the data set of this process says itself."""
+        found = None if snapshots is None or not steps else snapshots.after(steps)
+        own = None if found is not None and not self._in_workers else _state_of(self._source.dataset)
+        if found is None and own is None:
+            return None
+        states, turn = found or ({}, -1)
+        workers = {str(worker): state for worker, state in states.items()}
+        return {"own": own, "workers": workers, "turn": turn, "num_workers": self._workers}
+
+    def load(self, state: State | None) -> State | None:
+        """Give the data set of this process its own state; the rest is for the next pass, None if it is of no use."""
+        if state is None:
+            return None
+        _load(self._source.dataset, state["own"])
+        return state if state["workers"] and state["num_workers"] == self._workers else None
+
+
+def _behind(items: Iterator[Any], leads: int, skipped: int, snapshots: Snapshots) -> Iterator[Iterator[Any]]:
+    """The batches behind the first ones, which only pass on the workers' turns."""
+    first = list(islice(items, leads))
+    yield repeat(first[0][0] if first else None, skipped)
+    yield snapshots.strip(items)
+
+
+def keep_dataset_state(
+    loader: DataLoader[Any], twin: dict[str, Any], feed: Feed, world: int
+) -> DatasetState | None:
+    """Let the batches of a loader with the attributes `twin` bring the state of its data set.
+
+    None where the data set has none, and for a class whose own `__iter__` would see the states beside its batches.
+    """
+    dataset = twin["dataset"]
+    if type(loader).__iter__ not in _plain_iterations(type(loader)) or isinstance(dataset, IterDataPipe):
+        return None
+    dispatched = isinstance(feed, DispatchFeed)
+    workers = twin["num_workers"]
+    if not isinstance(dataset, IterableDataset):
+        if dispatched or not _has_state(dataset):
+            return None
+        source = StatefulRows(dataset)
+        twin["collate_fn"] = SnapshotCollate(source, twin["collate_fn"])
+        if workers:
+            twin["worker_init_fn"] = RestoringWorker(source, twin["worker_init_fn"])
+        return DatasetState(source, workers, 1)
+    size = loader.batch_size or 1
+    if isinstance(dataset, StreamShard):
+        rows = dataset.how.full or dataset.how.group
+        dataset.dataset = stream = StatefulStream(dataset.dataset, rows, rows, everywhere=True)
+    else:
+        twin["dataset"] = stream = StatefulStream(dataset, size, size if world > 1 else 0)
+    twin["collate_fn"] = SnapshotCollate(stream, twin["collate_fn"])
+    return DatasetState(stream, workers, feed.how.group if dispatched else 1)
+
+
+def is_stateful_loader(loader: DataLoader[Any]) -> bool:
+    """Whether it is torchdata's StatefulDataLoader, which is not imported for the question."""
+    return any(kind.__module__.startswith("torchdata.stateful_dataloader") for kind in type(loader).__mro__)
+
+
+def _plain_iterations(kind: type) -> list[Any]:
+    named = [DataLoader, *(base for base in kind.__mro__ if base.__module__.startswith("torchdata."))]
+    return [vars(base).get("__iter__") for base in named]
+
+
+def _has_state(holder: Any) -> bool:
+    return all(callable(getattr(holder, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def _state_of(holder: Any) -> Any:
+    """Its state as it is now; None for an object without one."""
+    return copy.deepcopy(holder.state_dict()) if _has_state(holder) else None
+
+
+def _load(holder: Any, state: Any) -> None:
+    if state is not None and _has_state(holder):
+        holder.load_state_dict(copy.deepcopy(state))
+
+
+def _worker() -> int:
+    info = get_worker_info()
+    return 0 if info is None else info.id

@@ -1,0 +1,283 @@
+"""`use_stateful_dataloader`: a resumed pass goes on in the data set's own state, and reads nothing again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crosstrain import Accelerator
+from crosstrain.data.active_loaders import ActiveLoaders
+from crosstrain.data.options import DataPlan
+from crosstrain.data.prepare import prepare_loader, skip_first_batches
+from crosstrain.utils import DataLoaderConfiguration
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from tests.support.ranks import run_ranks, this_rank
+
+ACTIVE = ActiveLoaders()
+LENGTH = 23
+
+
+def _share() -> tuple[int, int]:
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+class Stream(IterableDataset[Any]):
+    """Numbers that follow from its state alone. `reads` is not part of the state: what is read again shows."""
+
+    def __init__(self) -> None:
+        self.at, self.value, self.reads = 0, 1, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        number, workers = _share()
+        while self.at < LENGTH // workers + number:  # the workers end at different rows
+            self.at += 1
+            self.reads += 1
+            self.value = (self.value * 31 + number + 7) % 10007
+            yield torch.tensor([self.value, self.at, number])
+        self.at, self.value = 0, self.value + 1  # the next pass is another one
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "value": self.value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at, self.value = state["at"], state["value"]
+
+
+class Walk:
+    """An iterator with a state."""
+
+    def __init__(self) -> None:
+        self.number, self.workers = _share()
+        self.at = self.number
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self.at >= LENGTH:
+            raise StopIteration
+        self.at += self.workers
+        return torch.tensor([self.at - self.workers, self.number, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
+
+
+class OfWalks(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return Walk()
+
+
+class Rows(Dataset[Any]):
+    """A map-style data set whose rows tell how many it has given before."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        self.given += 1
+        return torch.tensor([index, self.given, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.given = state["given"]
+
+
+KINDS: dict[str, Any] = {"data set": Stream, "iterator": OfWalks, "rows": Rows}
+BATCH = 2
+
+
+def _workers(number: int, start: str = "fork") -> dict[str, Any]:
+    return {"num_workers": number, "multiprocessing_context": start} if number else {}
+
+
+def _fresh(kind: str, workers: int, dispatch: bool | None, start: str = "fork") -> Any:
+    raw: DataLoader[Any] = DataLoader(
+        KINDS[kind](),
+        batch_size=BATCH,
+        shuffle=True if kind == "rows" else None,
+        generator=torch.Generator().manual_seed(3),
+        **_workers(workers, start),
+    )
+    plan = DataPlan(use_stateful_dataloader=True, dispatch_batches=dispatch)
+    return prepare_loader(raw, this_rank(), plan, ACTIVE)
+
+
+def _resume(kind: str, workers: int, dispatch: bool | None) -> tuple[Any, Any]:
+    """Two passes without a break, and the same with a break behind some batches."""
+    loader = _fresh(kind, workers, dispatch)
+    whole = [[batch.tolist() for batch in loader] for _ in range(2)]
+    return whole, [_broken_off(kind, workers, dispatch, save_at) for save_at in (1, 2, 4, 6)]
+
+
+def _broken_off(kind: str, workers: int, dispatch: bool | None, save_at: int) -> Any:
+    loader = _fresh(kind, workers, dispatch)
+    walk = iter(loader)
+    first = [next(walk).tolist() for _ in range(save_at)]
+    state = loader.state_dict()
+    for _ in range(2):  # what the loop does behind the checkpoint is lost
+        next(walk, None)
+    walk.close()
+    again = _fresh(kind, workers, dispatch)
+    again.load_state_dict(state)
+    rest = [batch.tolist() for batch in again]
+    return [first + rest, [batch.tolist() for batch in again]]
+
+
+CASES = [
+    (kind, workers, dispatch, world)
+    for kind in KINDS
+    for workers in (0, 3)
+    for world, dispatch in ((1, None), (2, None), (2, False))
+]
+
+
+@pytest.mark.parametrize(("kind", "workers", "dispatch", "world"), CASES)
+def test_a_resumed_pass_is_the_rest_of_the_pass(
+    kind: str, workers: int, dispatch: bool | None, world: int
+) -> None:
+    for whole, resumed in run_ranks(_resume, world, kind, workers, dispatch, forks=workers > 0):
+        assert resumed == [whole] * len(resumed)
+
+
+def test_workers_that_are_started_anew_get_their_states_too() -> None:
+    loader = _spawned()
+    whole = [batch.tolist() for batch in loader]
+    walk = iter(loader)
+    next(walk), next(walk), next(walk)
+    state = loader.state_dict()
+    walk.close()
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == whole[3:]
+
+
+def _spawned() -> Any:
+    raw: DataLoader[Any] = DataLoader(OfWalks(), batch_size=BATCH, **_workers(2, "spawn"))
+    return prepare_loader(raw, _alone()[0], DataPlan(use_stateful_dataloader=True), ACTIVE)
+
+
+def _reads(dispatch: bool | None) -> list[int]:
+    loader = _fresh("data set", 0, dispatch)
+    walk = iter(loader)
+    for _ in range(4):
+        next(walk)
+    again = _fresh("data set", 0, dispatch)
+    again.load_state_dict(loader.state_dict())
+    next(iter(again))
+    return [loader.dataset.reads, again.dataset.reads]
+
+
+@pytest.mark.parametrize(
+    ("world", "dispatch", "reads"),
+    [(1, None, [8, 2]), (2, None, [20, 9]), (2, False, [16, 8])],
+)
+def test_only_what_completes_the_last_step_is_read_again(
+    world: int, dispatch: bool | None, reads: list[int]
+) -> None:
+    """One process dispatches and reads a step ahead, as the length of the stream is not known."""
+    assert run_ranks(_reads, world, dispatch)[0] == reads
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [0, 3])
+def test_batches_are_those_of_torchdatas_stateful_loader(kind: str, workers: int) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    seen = []
+    for stateful in (lambda loader: loader, lambda loader: prepare_loader(loader, *_alone())):
+
+        def fresh(stateful: Any = stateful) -> Any:
+            return stateful(loaders.StatefulDataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers)))
+
+        loader = fresh()
+        walk = iter(loader)
+        for _ in range(4):
+            next(walk)
+        state = loader.state_dict()
+        again = fresh()
+        again.load_state_dict(state)
+        seen.append([batch.tolist() for batch in again])
+    assert seen[0] == seen[1] != []
+
+
+def _alone() -> tuple[Any, DataPlan, ActiveLoaders]:
+    from crosstrain.comm.torch_backend import TorchComm
+
+    return TorchComm.start(cpu=True), DataPlan(), ACTIVE
+
+
+def _checkpoint(folder: Path, kind: str, workers: int) -> tuple[Any, Any]:
+    def fresh() -> tuple[Accelerator, Any]:
+        torch.manual_seed(3)
+        config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=False)
+        accelerator = Accelerator(cpu=True, dataloader_config=config)
+        raw: DataLoader[Any] = DataLoader(KINDS[kind](), batch_size=BATCH, **_workers(workers))
+        return accelerator, accelerator.prepare(raw)
+
+    accelerator, loader = fresh()
+    whole = [batch.tolist() for batch in loader]
+    accelerator, loader = fresh()
+    seen = []
+    for batch in loader:
+        seen.append(batch.tolist())
+        if len(seen) == 2:
+            accelerator.save_state(str(folder / "state"))
+            break
+    accelerator, loader = fresh()
+    accelerator.load_state(str(folder / "state"))
+    accelerator.save_state(str(folder / "again"))  # before a batch is read: still the same position
+    accelerator, loader = fresh()
+    accelerator.load_state(str(folder / "again"))
+    return whole, seen + [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_holds_the_state_of_every_process(
+    tmp_path: Path, kind: str, workers: int, world: int
+) -> None:
+    for whole, resumed in run_ranks(_checkpoint, world, tmp_path, kind, workers, forks=workers > 0):
+        assert resumed == whole
+
+
+def test_another_position_than_the_saved_one_is_read_from_the_start() -> None:
+    for skip in (1, 3):
+        loader = prepare_loader(
+            DataLoader(OfWalks(), batch_size=BATCH),
+            _alone()[0],
+            DataPlan(use_stateful_dataloader=True),
+            ACTIVE,
+        )
+        whole = [batch.tolist() for batch in loader]
+        walk = iter(loader)
+        next(walk), next(walk)
+        state = loader.state_dict()
+        walk.close()
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in skip_first_batches(loader, skip)] == whole[skip:]
+
+
+class Transforming(DataLoader[Any]):
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for batch in super().__iter__():
+            yield batch * 2
+
+
+def test_a_loader_with_an_iteration_of_its_own_sees_its_batches_alone() -> None:
+    raw = Transforming(Rows(), batch_size=BATCH)
+    loader = prepare_loader(raw, _alone()[0], DataPlan(use_stateful_dataloader=True), ACTIVE)
+    assert [batch[:, 0].tolist() for batch in loader][1] == [4, 6]
+    assert "data" not in loader.state_dict()  # type: ignore[attr-defined]

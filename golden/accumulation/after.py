@@ -51,7 +51,7 @@ for epoch in range(num_epochs):
         loss = F.cross_entropy(model(x), y)
         loss = loss / accum_steps  # so that the gradients add up to a mean
         accelerator.backward(loss)
-        train_loss += accelerator.reduce(loss, reduction="mean").item() * accum_steps
+        train_loss += accelerator.weighted(loss).item() * accum_steps
 
         if (i + 1) % accum_steps == 0 or (i + 1) == len(train_dataloader):
             optimizer.step()
@@ -63,5 +63,6 @@ for epoch in range(num_epochs):
         with torch.inference_mode():
             num_correct += accelerator.gather_for_metrics(model(x).argmax(-1) == y).sum().item()
 
+    train_loss = accelerator.reduce(train_loss, reduction="mean")
     accelerator.print('epoch: {}, train loss: {:.4f}, test accuracy: {:.4f}'.format(
         epoch, train_loss / len(train_dataloader), num_correct / len(test_dataset)))

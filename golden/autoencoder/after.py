@@ -59,8 +59,9 @@ def main(opts):
       optim.zero_grad()
       accelerator.backward(loss)
       optim.step()
-      total += accelerator.reduce(loss, reduction="mean").item()
+      total += accelerator.weighted(loss).item()
       batches += 1
+    total = accelerator.reduce(total, reduction="mean")
     avg = total / batches
     accelerator.print("epoch {:3d}  average loss {:.5f}".format(epoch, avg))
 

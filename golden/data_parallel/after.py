@@ -51,7 +51,7 @@ for epoch in range(num_epochs):
         loss = criterion(model(x), y) + model.regularization()
         accelerator.backward(loss)
         optimizer.step()
-        epoch_loss += accelerator.reduce(loss, reduction="mean").item()
+        epoch_loss += accelerator.weighted(loss).item()
 
     model.eval()
     correct, total = 0, 0
@@ -59,6 +59,7 @@ for epoch in range(num_epochs):
         for x, y in test_loader:
             correct += accelerator.gather_for_metrics(model(x).argmax(dim=1) == y).sum().item()
             total += accelerator.gather_for_metrics(y).size(0)
+    epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
     accelerator.print("epoch %d  loss %.4f  accuracy %.2f%%" % (epoch + 1, epoch_loss / len(train_loader), 100.0 * correct / total))
 
 accelerator.print("hidden units:", model.hidden_size)

@@ -164,7 +164,7 @@ def main():
         for batch in train_dataloader:
             outputs = model(**batch)
             loss = outputs["loss"]
-            total_loss += accelerator.reduce(loss.detach().float(), reduction="mean")
+            total_loss += accelerator.weighted(loss.detach().float())
             accelerator.backward(loss)
             accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm)
             optimizer.step()
@@ -182,6 +182,7 @@ def main():
             eval_loss += outputs["loss"].item() * len(batch["labels"])
             right += (outputs["logits"].argmax(dim=-1) == batch["labels"]).sum().item()
         n = len(eval_dataloader.dataset)
+        total_loss = accelerator.reduce(total_loss, reduction="mean")
         accelerator.print(f"epoch {epoch}: step {completed_steps} train_loss {total_loss.item() / len(train_dataloader):.4f} "
               f"eval_loss {eval_loss / n:.4f} accuracy {right / n:.4f} lr {lr_scheduler.get_last_lr()[0]:.2e}")
 

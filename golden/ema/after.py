@@ -63,9 +63,10 @@ def main(epochs=2, bs=52, lr=0.3):
             accelerator.backward(loss)
             sgd.step()
             ema.update(net)
-            tot += accelerator.reduce(loss.detach(), reduction="mean")
+            tot += accelerator.weighted(loss.detach())
 
         acc, ema_acc = run_validation(net, val_dl, accelerator), run_validation(ema.ema, val_dl, accelerator)
+        tot = accelerator.reduce(tot, reduction="mean")
         accelerator.print("epoch", ep, "loss %.4f" % (tot.item() / len(train_dl)), "acc %.4f" % acc, "ema acc %.4f" % ema_acc)
 
         if ema_acc > best:

@@ -53,8 +53,9 @@ for epoch in range(EPOCHS):  # every image once per epoch
         accelerator.clip_grad_norm_(model.parameters(), MAX_NORM)
         optimizer.step()
 
-        running_loss += accelerator.reduce(loss, reduction="mean").item()
+        running_loss += accelerator.weighted(loss).item()
         if i % PRINT_EVERY == PRINT_EVERY - 1:
+            running_loss = accelerator.reduce(running_loss, reduction="mean")
             accelerator.print(f"[{epoch + 1}, {i + 1:3d}] loss: {running_loss / PRINT_EVERY:.4f}")
             running_loss = 0.0
 

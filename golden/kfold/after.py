@@ -31,7 +31,8 @@ def train_fold(model, loader, optimizer, loss_fn):
             loss = loss_fn(model(x), y)
             accelerator.backward(loss)
             optimizer.step()
-            cumul += accelerator.reduce(loss, reduction="mean").item()
+            cumul += accelerator.weighted(loss).item()
+        cumul = accelerator.reduce(cumul, reduction="mean")
         accelerator.print(f'  époque {epoch + 1} : perte {cumul / len(loader):.4f}')  # moyenne par lot
 
 

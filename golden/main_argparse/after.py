@@ -117,9 +117,10 @@ def main():
             optimizer.step()
             scheduler.step()  # every batch
 
-            epoch_loss += accelerator.reduce(loss, reduction="mean").item()
+            epoch_loss += accelerator.weighted(loss).item()
 
         val_loss, val_acc = evaluate(model, val_loader, criterion, accelerator)
+        epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
         accelerator.print(
             f"epoch {epoch + 1}/{args.epochs}  train loss {epoch_loss / len(train_loader):.4f}  "
             f"val loss {val_loss:.4f}  val acc {val_acc:.4f}  lr {scheduler.get_last_lr()[0]:.2e}"

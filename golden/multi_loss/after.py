@@ -85,8 +85,9 @@ def run():
             accelerator.backward(losses["total"])
             optimizer.step()
             for k, v in losses.items():
-                sums[k] += accelerator.reduce(v, reduction="mean").item()
+                sums[k] += accelerator.weighted(v).item()
         scheduler.step()
+        sums = accelerator.reduce(sums, reduction="mean")
         accelerator.print("epoch", epoch, "train", " ".join(f"{k}={v / len(train_loader):.4f}" for k, v in sums.items()))
 
         model.eval()

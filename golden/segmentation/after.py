@@ -106,13 +106,14 @@ def main():
 
             masks_pred = net(images)
             loss = criterion(masks_pred, true_masks)
-            epoch_loss += accelerator.reduce(loss, reduction="mean").item()
+            epoch_loss += accelerator.weighted(loss).item()
 
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
 
         pixel_acc, iou = evaluate(net, val_loader, device)
+        epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
         accelerator.print(f"Epoch {epoch + 1}: loss {epoch_loss / len(train_loader):.4f}, pixel accuracy {pixel_acc:.4f}, "
               f"mean IoU {np.mean(iou):.4f} ({', '.join('%.3f' % v for v in iou)})")
 

@@ -97,7 +97,8 @@ def train(model, batches, optimizer, criterion, clip):
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        total += accelerator.reduce(loss, reduction="mean").item()
+        total += accelerator.weighted(loss).item()
+    total = accelerator.reduce(total, reduction="mean")
     return total / len(batches)
 
 

@@ -30,7 +30,8 @@ for e in range(2):
     l_ = 0.
     for a, b in tr:
         o.zero_grad(); l = L(m(a), b); accelerator.backward(l); o.step()
-        l_ += float(accelerator.reduce(l, reduction="mean"))
+        l_ += float(accelerator.weighted(l))
+    l_ = accelerator.reduce(l_, reduction="mean")
     hist.append(l_/len(tr))
     ok = 0
     with T.no_grad():

@@ -50,7 +50,8 @@ def train(accelerator, net, loader, optimizer, criterion, use_cuda):
 		)
 		accelerator.backward(loss)  # type: ignore
 		optimizer.step()
-		total += accelerator.reduce(loss, reduction="mean").item()  # for the mean
+		total += accelerator.weighted(loss).item()  # for the mean
+	total = accelerator.reduce(total, reduction="mean")
 	return total / len(loader)
 
 

@@ -398,11 +398,12 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         return gather_for_metrics(input_data, self._gradients.active, self._comm, use_gather_object)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """New tensors with the sum, mean, max or min over the ranks.
+        """New tensors (or numbers, where Python's are given) with the sum, mean, max or min over the ranks.
 
-        While a weighted loader is iterated, "mean" weights each rank as `backward` does: the mean of the
+        While a weighted loader is iterated, "mean" weights each rank's tensors as `backward` does: the mean of the
         ranks' row means is then the mean over all rows. After the loop that still holds for the last loss. A rank
-        without rows in the last step, which only keeps the others company, adds nothing to "sum".
+        without rows in the last step, which only keeps the others company, adds nothing to "sum". Numbers, which
+        have been added up over several steps as a rule, count as they are.
         """
         weight = 1.0
         if reduction == "mean" and self._comm.averages:
@@ -410,10 +411,19 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         elif reduction == "sum":
             weight = float(self._gradients.active.has_rows(self._comm.rank))
         if weight == 0.0:
-            tensor = map_tensors(torch.zeros_like, tensor, strict="reduce")
+            tensor = map_tensors(torch.zeros_like, tensor)
         elif weight != 1.0:
-            tensor = map_tensors(lambda t: t * weight, tensor, strict="reduce")
+            tensor = map_tensors(lambda t: t * weight, tensor)
         return operations.reduce(tensor, reduction, scale)
+
+    def weighted(self, tensor: Any) -> Any:
+        """What this rank's mean over its rows contributes to the mean over the ranks; no communication.
+
+        That is ``tensor`` itself, times the rank's weight in a step whose rows are not spread evenly over the ranks
+        (`even_batches="weighted"`). Sums of it are reduced with "mean" when the loop is over.
+        """
+        weight = self._weight_of(tensor) if self._comm.averages else 1.0
+        return tensor if weight == 1.0 else map_tensors(lambda t: t * weight if weight else torch.zeros_like(t), tensor)
 
     def pad_across_processes(
         self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False

@@ -25,6 +25,35 @@ def gather(tensor: T, comm: Comm) -> T:
     return gathered
 
 
+def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int = 1 << 20) -> list[Tensor]:
+    """Each tensor over the ranks, in one collective for those of one dtype and device.
+
+    ``large``: the bytes from which on a tensor goes by itself, without a copy.
+    """
+    if not comm.averages:  # of one program, which holds the whole of a tensor anyway
+        return [comm.all_reduce(tensor, reduction) for tensor in tensors]
+    together: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    out = [tensor.detach() for tensor in tensors]
+    for number, tensor in enumerate(out):
+        if tensor.nbytes >= large:
+            out[number] = comm.all_reduce(tensor, reduction)
+        else:
+            together.setdefault((tensor.dtype, tensor.device), []).append(number)
+    for numbers in together.values():
+        group = [out[number] for number in numbers]
+        for number, reduced in zip(numbers, _reduce_flat(group, reduction, comm), strict=True):
+            out[number] = reduced
+    return out
+
+
+def _reduce_flat(tensors: list[Tensor], reduction: str, comm: Comm) -> list[Tensor]:
+    if len(tensors) == 1:
+        return [comm.all_reduce(tensors[0], reduction)]
+    flat = comm.all_reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]), reduction)
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape).clone() for tensor, part in zip(tensors, parts, strict=True)]
+
+
 def broadcast_tensors(tensors: list[Tensor], comm: Comm, src: int = 0, chunk: int = 25 << 20) -> None:
     """Overwrite all tensors by one rank's, in few collectives: flat buffers of one dtype and device.
 

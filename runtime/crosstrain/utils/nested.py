@@ -69,20 +69,26 @@ def map_leaves(fn: Callable[[Any], Any], batch: Any, is_leaf: Callable[[Any], bo
     return fn(batch)
 
 
-def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | None = None) -> Any:
+def map_tensors(
+    function: Callable[[Any], Any], data: Any, *, strict: str | None = None, numbers: bool = False
+) -> Any:
     """``data`` with every tensor replaced by ``function(tensor)``; containers (dataclasses, too) keep their types.
 
-    Other leaves pass through, unless ``strict`` names the operation: then they are a TypeError.
+    Other leaves pass through, unless ``strict`` names the operation: then they are a TypeError. ``numbers``: an int
+    or a float is replaced like a tensor.
     """
-    if isinstance(data, Tensor):
+
+    def inside(item: Any) -> Any:
+        return map_tensors(function, item, strict=strict, numbers=numbers)
+
+    if isinstance(data, Tensor) or (numbers and is_number(data)):
         return function(data)
     if isinstance(data, (tuple, list)):
-        return same_sequence(data, [map_tensors(function, item, strict=strict) for item in data])
+        return same_sequence(data, [inside(item) for item in data])
     if isinstance(data, Mapping):
-        mapped = {key: map_tensors(function, value, strict=strict) for key, value in data.items()}
-        return same_mapping(data, mapped)
+        return same_mapping(data, {key: inside(value) for key, value in data.items()})
     if (fields := fields_of(data)) is not None:
-        changed = {name: map_tensors(function, value, strict=strict) for name, value in fields.items()}
+        changed = {name: inside(value) for name, value in fields.items()}
         same = all(changed[name] is value for name, value in fields.items())
         return data if same else same_dataclass(data, changed)
     if strict is not None:
@@ -93,10 +99,15 @@ def map_tensors(function: Callable[[Tensor], Any], data: Any, *, strict: str | N
     return data
 
 
-def leaves(data: Any, *, strict: str | None = None) -> list[Tensor]:
-    """Every tensor in ``data``, in the order of `map_tensors`; ``strict`` as there."""
-    found: list[Tensor] = []
-    map_tensors(found.append, data, strict=strict)
+def is_number(data: Any) -> bool:
+    """An int or a float, and not a truth value."""
+    return isinstance(data, (int, float)) and not isinstance(data, bool)
+
+
+def leaves(data: Any, *, strict: str | None = None, numbers: bool = False) -> list[Any]:
+    """Every tensor in ``data``, in the order of `map_tensors`; ``strict`` and ``numbers`` as there."""
+    found: list[Any] = []
+    map_tensors(found.append, data, strict=strict, numbers=numbers)
     return found
 
 
@@ -111,10 +122,10 @@ def only_tensors(data: Any) -> bool:
     return isinstance(data, Tensor)
 
 
-def refill(data: Any, tensors: Iterable[Any]) -> Any:
-    """``data`` with its tensors replaced, in order."""
+def refill(data: Any, tensors: Iterable[Any], *, numbers: bool = False) -> Any:
+    """``data`` with its tensors, and with ``numbers`` its numbers, replaced in order."""
     source = iter(tensors)
-    return map_tensors(lambda _: next(source), data)
+    return map_tensors(lambda _: next(source), data, numbers=numbers)
 
 
 def concatenate(data: list[Any], dim: int = 0) -> Any:

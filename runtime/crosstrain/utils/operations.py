@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from crosstrain.comm import collectives, double_reduction
@@ -24,6 +25,7 @@ from crosstrain.utils.nested import (
     map_tensors,
     pad_to,
     recursively_apply,
+    refill,
     send_to_device,
     slice_tensors,
 )
@@ -86,28 +88,42 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
 def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
     """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own.
 
+    All tensors of one dtype and device travel in one collective. A number of Python's is reduced, too, and stays one.
     Raises RuntimeError for the sum of a tensor that `reduce` or `gather` returned.
     """
     if reduction not in ("sum", "mean", "max", "min", "none"):
         raise ValueError(f"reduction {reduction!r} is unknown; choose one of sum, mean, max, min, none.")
     comm = RUN.comm
-    own = comm.world == 1 or reduction == "none"
-    if not own and reduction == "sum" and scale == 1.0:
-        _refuse_reduced(tensor, comm)
-
-    def one(leaf: Tensor) -> Tensor:
-        out = leaf.clone() if own else comm.all_reduce(leaf, reduction)
-        return out if scale == 1.0 else out * scale
-
-    result: T = map_tensors(one, tensor, strict="reduce")
-    if not own:
-        double_reduction.remember(leaves(result), "reduce")
+    given = leaves(tensor, strict="reduce", numbers=True)
+    if comm.world == 1 or reduction == "none":
+        found = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in given]
+    else:
+        found = _over_ranks(given, reduction, comm, scaled=scale != 1.0)
+    scaled = found if scale == 1.0 else [leaf * scale for leaf in found]
+    if comm.world > 1 and reduction != "none":
+        double_reduction.remember([leaf for leaf in scaled if isinstance(leaf, Tensor)], "reduce")
+    result: T = refill(tensor, scaled, numbers=True)
     return result
 
 
-def _refuse_reduced(tensor: Any, comm: Comm) -> None:
+def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -> list[Any]:
+    """The tensors and numbers, reduced."""
+    tensors = [leaf if isinstance(leaf, Tensor) else _exactly(leaf) for leaf in given]
+    if reduction == "sum" and not scaled:
+        _refuse_reduced(tensors, comm)
+    reduced = collectives.reduce_tensors(tensors, reduction, comm)
+    return [
+        out if isinstance(leaf, Tensor) else out.item() for leaf, out in zip(given, reduced, strict=True)
+    ]
+
+
+def _exactly(number: float) -> Tensor:
+    """A number as a tensor that holds all of its digits; on the host, where every device's run can exchange it."""
+    return torch.tensor(number, dtype=torch.int64 if isinstance(number, int) else torch.float64)
+
+
+def _refuse_reduced(tensors: list[Tensor], comm: Comm) -> None:
     """Raise on every rank where one of them would sum what is global already."""
-    tensors = leaves(tensor)
     said = double_reduction.problem(tensors, 'accelerator.reduce(..., "sum")')
     if said is None:
         return

@@ -32,6 +32,7 @@ from .pools import pool_around
 from .row_loops import in_row_loops, rows_read
 from .shard_values import local_shards, shards
 from .shares import Sink, SinkFinder
+from .totals import reduce_totals
 from .trained import trains_every_batch
 from .transactions import Transaction
 from .unshown import Unshown
@@ -58,6 +59,7 @@ def plan(context: Context) -> None:
     gatherer = _gathered(context, loaders, own)
     gatherer.assume()
     own.plan()
+    reduce_totals(context, Unshown(context, own))
     reduce_once(context)
     for loader in loaders if gatherer.collapses else ():
         _check_collate(context, loader)

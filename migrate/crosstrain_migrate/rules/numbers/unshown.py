@@ -19,6 +19,7 @@ from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output.speakers import BARS
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.program import parts
 from crosstrain_migrate.syntax.walks import walk
 
@@ -66,9 +67,19 @@ class Unshown:
         """Says which numbers of a bar are each process's own."""
         shown: dict[ast.stmt, list[str]] = {}
         for sink in sorted(sinks, key=lambda s: (s.node.lineno, s.node.col_offset)):
-            statement = next((s for s in self.own.flow(sink).statements if self._displays(s)), None)
+            statement = next((s for s in self.own.flow(sink).statements if self.displays(s)), None)
             if statement is not None:
                 shown.setdefault(statement, []).append(f"`{ast.unparse(sink.node)}`")
+        self._say(shown)
+
+    def say(self, nodes: list[ast.expr]) -> None:
+        """Says the same of numbers that stand in a display."""
+        shown: dict[ast.stmt, list[str]] = {}
+        for node in sorted(nodes, key=place_of):
+            shown.setdefault(self.facts.table.statement_of(node), []).append(f"`{ast.unparse(node)}`")
+        self._say(shown)
+
+    def _say(self, shown: dict[ast.stmt, list[str]]) -> None:
         for statement, numbers in shown.items():
             verb = "is" if len(numbers) == 1 else "are"
             self.context.note(
@@ -86,7 +97,7 @@ class Unshown:
 
     def _is_silent(self, statement: ast.stmt, sink: Sink) -> bool:
         """Whether a statement hands a number on at most."""
-        if self._displays(statement):
+        if self.displays(statement):
             return self.facts.batch_loop_around(statement) is self.facts.batch_loop_around(sink.node)
         uses = self.own.flow(sink).uses
         calls = [n for n in walk(statement) if isinstance(n, ast.Call) and uses & set(walk(n))]
@@ -132,7 +143,7 @@ class Unshown:
         held = target.value if isinstance(target, ast.Subscript) else target
         return isinstance(held, ast.Name)
 
-    def _displays(self, statement: ast.stmt) -> bool:
+    def displays(self, statement: ast.stmt) -> bool:
         """`bar.set_postfix(loss=x)`"""
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
@@ -163,14 +174,14 @@ class Unshown:
         flow = self.own.flow(sink)
         found: set[ast.AST] = {s for s in flow.statements if isinstance(s, ast.Assign | ast.AugAssign)}
         for use in flow.uses:
-            if isinstance(use, ast.expr) and self._displays(self.facts.table.statement_of(use)):
-                found.add(self._whole(use))
+            if isinstance(use, ast.expr) and self.displays(self.facts.table.statement_of(use)):
+                found.add(self.whole(use))
         return found
 
-    def _whole(self, node: ast.expr) -> ast.expr:
+    def whole(self, node: ast.expr) -> ast.expr:
         """The arithmetic around a number: `100 * hits / seen`."""
         around = self.facts.table.parents.get(node)
         if isinstance(around, ast.BinOp) and not isinstance(around.op, ast.Mod):
-            return self._whole(around)
+            return self.whole(around)
         method = isinstance(around, ast.Attribute) or (isinstance(around, ast.Call) and around.func is node)
-        return self._whole(around) if method and isinstance(around, ast.expr) else node
+        return self.whole(around) if method and isinstance(around, ast.expr) else node

@@ -350,7 +350,7 @@ def cannot_be_guarded(context: Context, statement: ast.stmt) -> str | None:
 def takes_all_processes(context: Context, statement: ast.stmt) -> str | None:
     """Why processes cannot run a statement one after the other."""
     for node in walk(statement):
-        if node in context.collective:
+        if node in context.collective or (node in context.below_collective and node is not statement):
             return "it communicates inside"
         if isinstance(node, ast.Call) and _runs_a_model(context, node):
             return "it runs the model inside"

@@ -1,0 +1,314 @@
+"""CT602: a loss that a step only adds up, or keeps for later, is reduced where it is read.
+
+What:   `total` adds up what this process contributes, and is averaged over the processes above the statement that
+        prints, returns or compares it.
+Why:    The mean of the processes' sums is the sum of the means, and takes one collective instead of one a step.
+Before: `total += loss.item()`
+After:  `total += accelerator.weighted(loss).item()`, and `total = accelerator.reduce(total, reduction="mean")` where it
+        is read; the weight is 1 unless a step's rows are not spread evenly over the processes.
+Leaves: a number that something else reads in every step; a progress bar shows the main process's own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.distribution.differing import Differing
+from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.scopes import Scope
+
+from .number_containers import holds_numbers, reads_no_number
+from .once import MEAN
+from .unshown import Unshown
+
+RULE = "CT602"
+LOOPS = ast.For | ast.AsyncFor | ast.While
+SAME = frozenset({"item", "detach", "cpu", "float", "double", "clone"})  # methods that keep a number what it is
+Variable = tuple[Scope, str]
+
+
+class _ReadInEveryStep(Exception):
+    """A number that is needed in each step is reduced there."""
+
+
+def reduce_totals(context: Context, unshown: Unshown) -> None:
+    """Takes the reductions back that are made in every step for a number that is read later, and makes one there."""
+    if context.runtime != "crosstrain" or "even_batches" in context.options:
+        return  # Accelerate knows no weights, and reduces tensors alone; nor has a sum over rows a weight
+    edits = {x.node: x for x in context.edits if isinstance(x, e.Replace) and x.template.endswith(MEAN)}
+    found: list[_Total] = []
+    for node in edits:
+        if any(node in total.nodes for total in found):
+            continue
+        try:
+            found.append(_Total(context, unshown, edits, node))
+        except _ReadInEveryStep:
+            continue
+    for total in _worthwhile(context, unshown, edits, found):
+        total.emit()
+
+
+def _worthwhile(
+    context: Context, unshown: Unshown, edits: dict[ast.expr, e.Replace], found: list[_Total]
+) -> list[_Total]:
+    """Those in whose loops no loss is reduced in every step anyway, together with which theirs cost nothing."""
+    table = context.facts.table
+    left = set(edits).difference(*(total.nodes for total in found))
+    kept = []
+    for total in found:
+        beside = [n for n in left if table.is_inside(n, total.loop) and not total.is_conditional(n)]
+        shown = [n for n in beside if unshown.displays(table.statement_of(n))]
+        if len(shown) == len(beside):
+            total.shown += shown
+            kept.append(total)
+    return kept
+
+
+@dataclass
+class _Place:
+    """A statement above which variables are reduced."""
+
+    statement: ast.stmt
+    names: list[str] = field(default_factory=list)
+
+
+class _Total:
+    """The variables that a loss goes into, step by step, and where these are read.
+
+    nodes: the losses, with those that a display shows beside. Raises _ReadInEveryStep where it must be global at once.
+    """
+
+    def __init__(
+        self, context: Context, unshown: Unshown, edits: dict[ast.expr, e.Replace], node: ast.expr
+    ) -> None:
+        self.context = context
+        self.facts: Facts = context.facts
+        self.unshown = unshown
+        self.edits = edits
+        self.nodes: set[ast.expr] = set()
+        self.shown: list[ast.expr] = []
+        self.statements: set[ast.stmt] = set()
+        self.variables: dict[Variable, set[ast.AST]] = {}  # with what binds them to a number of this process
+        self.readers: dict[Variable, list[ast.stmt]] = {}
+        self._differing = Differing(self.facts)
+        loop = self.facts.batch_loop_around(node)
+        if loop is None:
+            raise _ReadInEveryStep
+        self.loop = loop
+        self._keep(self.facts.table.statement_of(node))
+        if any(not self._is_number(n) for n in self.nodes) and any(map(self._is_in_loop, self._all_readers())):
+            raise _ReadInEveryStep  # a tensor would be weighted again there
+
+    # -- what is kept ----------------------------------------------------------------------------------------
+
+    def _keep(self, statement: ast.stmt) -> None:
+        """A statement that adds a number of this process to a variable, or binds one to it."""
+        if statement in self.statements:
+            return
+        target = self._target(statement)
+        held = target.value if isinstance(target, ast.Subscript) else target
+        if not isinstance(held, ast.Name) or self.facts.batch_loop_around(statement) is not self.loop:
+            raise _ReadInEveryStep
+        scope = self.facts.table.of_node[held].resolve(held.id)
+        if scope is None or (scope.parent is None and is_linked(self.context.text)):
+            raise _ReadInEveryStep  # a notebook's other cells may read it
+        variable = scope, held.id
+        self.statements.add(statement)
+        self.variables.setdefault(variable, set()).add(held)
+        assert isinstance(statement, ast.Assign | ast.AugAssign)
+        scales = isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Mult | ast.Div)
+        linear = self._is_alike(statement.value) if scales else self._is_linear(statement.value)
+        if not linear or (isinstance(target, ast.Subscript) and not self._is_alike(target.slice)):
+            raise _ReadInEveryStep
+        self.nodes |= {n for n in ast.walk(statement) if n in self.edits}  # type: ignore[misc]
+        self._read(variable, contained=isinstance(target, ast.Subscript))
+
+    def _target(self, statement: ast.stmt) -> ast.expr:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            return statement.targets[0]
+        adds = isinstance(statement, ast.AugAssign) and isinstance(
+            statement.op, ast.Add | ast.Sub | ast.Mult | ast.Div
+        )
+        if not adds:
+            raise _ReadInEveryStep
+        assert isinstance(statement, ast.AugAssign)
+        return statement.target
+
+    def _is_linear(self, node: ast.expr) -> bool:
+        """Whether the mean over processes of `node` is that of the numbers in it, computed on in the same way."""
+        if node in self.edits or self._is_kept(node):
+            return True
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Add | ast.Sub):
+                sides = (node.left, node.right)
+                return all(self._is_linear(side) or self._is_alike(side) for side in sides)
+            if isinstance(node.op, ast.Mult) and self._is_alike(node.left):
+                return self._is_linear(node.right)
+            scales = isinstance(node.op, ast.Mult | ast.Div) and self._is_alike(node.right)
+            return scales and self._is_linear(node.left)
+        if isinstance(node, ast.UnaryOp):
+            return isinstance(node.op, ast.USub) and self._is_linear(node.operand)
+        if isinstance(node, ast.Attribute):
+            return node.attr == "data" and self._is_linear(node.value)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            return node.func.attr in SAME and not node.keywords and self._is_linear(node.func.value)
+        reads = isinstance(node, ast.Call) and self.facts.paths(node.func) == {"builtins.float"}
+        return reads and isinstance(node, ast.Call) and len(node.args) == 1 and self._is_linear(node.args[0])
+
+    def _is_alike(self, node: ast.expr) -> bool:
+        """Whether all processes have the same value here."""
+        parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
+        own = any(self._is_kept(n) or any(isinstance(v, Shard) for v in self.facts.of(n)) for n in parts)
+        return not own and self._differing.asks(node) is None
+
+    def _is_kept(self, node: ast.AST) -> bool:
+        """Whether `node` is a variable that holds a number of this process."""
+        if not isinstance(node, ast.Name):
+            return False
+        scope = self.facts.table.of_node[node].resolve(node.id)
+        return scope is not None and (scope, node.id) in self.variables
+
+    # -- who reads it ----------------------------------------------------------------------------------------
+
+    def _read(self, variable: Variable, contained: bool) -> None:
+        scope, name = variable
+        here = self.facts.table.of_node[next(iter(self.variables[variable]))]
+        mentions = self.facts.mentions(scope, name)
+        if any(self.facts.table.of_node[n] is not here for n in mentions):
+            raise _ReadInEveryStep  # a function of its own sees it
+        if contained and not holds_numbers(self.facts, mentions, self.loop):
+            raise _ReadInEveryStep
+        for mention in mentions:
+            statement = self.facts.table.statement_of(mention)
+            if statement in self.statements or (contained and reads_no_number(self.facts, mention)):
+                continue
+            if isinstance(mention.ctx, ast.Store) and not isinstance(statement, ast.AugAssign):
+                if not self._is_set_anew(mention, statement):
+                    raise _ReadInEveryStep
+            elif self._sees_own(mention, variable, contained):
+                self._is_read(mention, statement, variable)
+
+    def _is_set_anew(self, mention: ast.Name, statement: ast.stmt) -> bool:
+        """`total = 0.0`, or what all processes have."""
+        return isinstance(statement, ast.Assign) and not any(
+            isinstance(v, Shard) for v in (*self.facts.of(mention), *self.facts.of(statement.value))
+        )
+
+    def _sees_own(self, mention: ast.Name, variable: Variable, contained: bool) -> bool:
+        definitions = self.facts.interp.reaching.get(mention)
+        return contained or definitions is None or bool(definitions & self.variables[variable])
+
+    def _is_read(self, mention: ast.Name, statement: ast.stmt, variable: Variable) -> None:
+        if self.unshown.displays(statement) and self._is_shown_alone(mention):
+            self.shown.append(mention)
+            return
+        place = self._place(statement)
+        if self.facts.table.is_inside(place, self.loop) and not self.is_conditional(place):
+            self._keep(statement)  # as long as it only hands the number on
+            return
+        if self.facts.table.is_whole_else(place) or isinstance(place, ast.While):
+            raise _ReadInEveryStep  # nothing can stand above it
+        self.readers.setdefault(variable, []).append(place)
+
+    def _is_shown_alone(self, mention: ast.Name) -> bool:
+        """Whether a display shows nothing that is computed together with numbers of all processes."""
+        others = (n for n in ast.walk(self.unshown.whole(mention)) if isinstance(n, ast.expr))
+        return not any(
+            isinstance(v, Shard) for n in others if isinstance(n, ast.Name) and n is not mention
+            for v in self.facts.of(n)
+        )
+
+    def _place(self, statement: ast.stmt) -> ast.stmt:
+        """The statement above which all processes come: outside of loops that go over something else, and of files."""
+        place = statement
+        inner: ast.AST = statement
+        for around in self._around(statement):
+            if isinstance(around, ast.ExceptHandler) or (
+                isinstance(around, ast.Try) and inner in around.finalbody
+            ):
+                raise _ReadInEveryStep  # one process may come there alone
+            if isinstance(around, ast.If) and self._differing.asks(around.test) is not None:
+                raise _ReadInEveryStep
+            if isinstance(around, LOOPS | ast.With | ast.AsyncWith):
+                place = around
+            inner = around
+        return place
+
+    def _around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What is around `node`, but not around the statements that add the number up."""
+        for around in self.facts.table.ancestors(node):
+            added = any(self.facts.table.is_inside(s, around) for s in self.statements)
+            if added or around in self.facts.table.scopes:
+                return
+            yield around
+
+    def is_conditional(self, node: ast.AST) -> bool:
+        """Whether a step may leave `node` out which adds the number up."""
+        return any(isinstance(around, ast.If) for around in self._around(node))
+
+    def _all_readers(self) -> Iterator[ast.stmt]:
+        return (statement for statements in self.readers.values() for statement in statements)
+
+    def _is_in_loop(self, statement: ast.stmt) -> bool:
+        return self.facts.batch_loop_around(statement) is not None
+
+    def _is_number(self, node: ast.expr) -> bool:
+        """Whether what is kept of a loss is a number of Python's."""
+        statement = self.facts.table.statement_of(node)
+        assert isinstance(statement, ast.Assign | ast.AugAssign)
+        return all(v.host for v in self.facts.of(statement.value) if isinstance(v, Shard))
+
+    # -- the reductions --------------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        gone = {self.edits[node] for node in (*self.nodes, *self.shown) if node in self.edits}
+        replaced = {edit.node for edit in gone}
+        self.context.edits[:] = [x for x in self.context.edits if x not in gone]
+        self.context.collective -= replaced
+        self.context.averaged -= replaced
+        for node in self.nodes:
+            template = f"{self.context.accelerator(node)}.weighted({{x}})"
+            self.context.replace(node, RULE, self.edits[node].reason, template, x=node)
+        for place in self._places():
+            accelerator = self.context.accelerator(place.statement)
+            names = ", ".join(place.names)
+            given = f"({names})" if len(place.names) > 1 else names
+            code = f"{names} = {accelerator}{MEAN.replace('{x}', given)}"
+            reason = "the mean over the processes of what each has added up"
+            self.context.edits.append(e.InsertBefore(place.statement, RULE, reason, code=code))
+            self.context.below_collective.add(place.statement)
+        self.unshown.say(self.shown)
+
+    def _places(self) -> list[_Place]:
+        places: list[_Place] = []
+        for variable, statements in self.readers.items():
+            name = variable[1]
+            for statement in sorted(set(statements), key=place_of):
+                if any(name in p.names and self._leads_to(p, statement, variable) for p in places):
+                    continue
+                joined = next((p for p in places if self._leads_to(p, statement, variable)), None)
+                if joined is None:
+                    places.append(joined := _Place(statement))
+                joined.names.append(name)
+        return places
+
+    def _leads_to(self, place: _Place, statement: ast.stmt, variable: Variable) -> bool:
+        """Whether what is reduced at a place is still that when `statement` is reached."""
+        suite = suite_of(self.facts, place.statement)
+        inside = [s for s in suite if self.facts.table.is_inside(statement, s)]
+        if not inside:
+            return False
+        first, last = suite.index(place.statement), suite.index(inside[0])
+        between = suite[first:last] if statement is inside[0] else suite[first : last + 1]
+        scope, name = variable
+        stores = [n for n in self.facts.mentions(scope, name) if isinstance(n.ctx, ast.Store)]
+        bound = [*stores, *self.statements] if place.names != [name] else self.statements
+        return first <= last and not any(self.facts.table.is_inside(n, s) for n in bound for s in between)

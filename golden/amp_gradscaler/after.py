@@ -64,9 +64,8 @@ def main():
 
             optimizer.step()
 
-            train_loss += (
-                accelerator.reduce(loss, reduction="mean").item() * accelerator.gather_for_metrics(labels).size(0)
-            )
+            train_loss += accelerator.weighted(loss).item() * accelerator.global_rows(images)
+        train_loss = accelerator.reduce(train_loss, reduction="mean")
         train_loss /= len(train_loader.dataset)
 
         model.eval()

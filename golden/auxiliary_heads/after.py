@@ -42,7 +42,7 @@ def train_one_epoch(model, criterion, optimizer, loader, accelerator, epoch):
         accelerator.backward(loss)
         optimizer.step()
         hits += accelerator.gather_for_metrics(outputs["out"].argmax(1) == labels).sum().item()
-        rows += accelerator.gather_for_metrics(labels).size(0)
+        rows += accelerator.global_rows(labels)
         total += accelerator.weighted(loss).item()
     total = accelerator.reduce(total, reduction="mean")
     accelerator.print(f"epoch {epoch}: loss {total / len(loader):.4f}, right {hits} of {rows}")

@@ -62,7 +62,7 @@ def train_epoch(model, loader, criterion, optimizer, device, clip):
         accelerator.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         loss = accelerator.reduce(loss, reduction="mean")
-        total += loss.item() * accelerator.gather_for_metrics(y).size(0)
+        total += loss.item() * accelerator.global_rows(x)
         accelerator.print(f"    batch {step}: loss {loss.item():.4f}")
     return total / len(loader.dataset)
 

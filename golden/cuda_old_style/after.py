@@ -62,9 +62,8 @@ def train(epoch):
 
         train_loss += accelerator.reduce(loss.data, reduction="mean").item()
         pred = output.data.max(1)[1]  # index of the largest score
-        pred, target = accelerator.gather_for_metrics((pred, target))
-        correct += pred.eq(target.data).cpu().sum().item()
-        total += target.size(0)
+        correct += accelerator.gather_for_metrics(pred.eq(target.data)).cpu().sum().item()
+        total += accelerator.global_rows(target)
         accelerator.print('epoch %d, %d/%d: loss so far %.3f, right so far %.3f%% (%d/%d)' % (
             epoch, batch_idx + 1, len(train_loader), train_loss / (batch_idx + 1),
             100. * correct / total, correct, total))

@@ -58,7 +58,7 @@ for epoch in range(num_epochs):
     with torch.no_grad():
         for x, y in test_loader:
             correct += accelerator.gather_for_metrics(model(x).argmax(dim=1) == y).sum().item()
-            total += accelerator.gather_for_metrics(y).size(0)
+            total += accelerator.global_rows(y)
     epoch_loss = accelerator.reduce(epoch_loss, reduction="mean")
     accelerator.print("epoch %d  loss %.4f  accuracy %.2f%%" % (epoch + 1, epoch_loss / len(train_loader), 100.0 * correct / total))
 

@@ -33,9 +33,8 @@ def train_teacher(net, loader, accelerator, epochs, lr):
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()
-            total += (
-                accelerator.reduce(loss, reduction="mean").item() * len(accelerator.gather_for_metrics(labels))
-            )
+            total += accelerator.weighted(loss).item() * accelerator.global_rows(labels)
+        total = accelerator.reduce(total, reduction="mean")
         accelerator.print(f"teacher epoch {epoch}: loss {total / len(loader.dataset):.4f}")
 
 
@@ -65,11 +64,10 @@ def distill(student, teacher, loader, accelerator, epochs, lr, T, alpha):
             accelerator.backward(loss)
             optimizer.step()
 
-            labels = accelerator.gather_for_metrics(labels)
-            loss_ce, loss_kd = accelerator.reduce((loss_ce, loss_kd), reduction="mean")
-            sums["ce"] += loss_ce.item() * len(labels)
-            sums["kd"] += loss_kd.item() * len(labels)
+            sums["ce"] += accelerator.weighted(loss_ce).item() * accelerator.global_rows(labels)
+            sums["kd"] += accelerator.weighted(loss_kd).item() * accelerator.global_rows(labels)
         n = len(loader.dataset)
+        sums = accelerator.reduce(sums, reduction="mean")
         accelerator.print(f"student epoch {epoch}: ce {sums['ce'] / n:.4f} kd {sums['kd'] / n:.4f}")
 
 

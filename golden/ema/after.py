@@ -29,9 +29,8 @@ def run_validation(net, loader, accelerator):
     ok, n = 0, 0
     with torch.no_grad():
         for img, lab in loader:
-            output, lab = accelerator.gather_for_metrics((net(img).argmax(1).eq(lab), lab))
-            ok += output.sum().item()
-            n += lab.shape[0]
+            ok += accelerator.gather_for_metrics(net(img).argmax(1).eq(lab)).sum().item()
+            n += accelerator.global_rows(lab)
     return ok / n
 
 

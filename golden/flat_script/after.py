@@ -72,8 +72,7 @@ with torch.no_grad():
     for images, labels in testloader:
         outputs = model(images)
         _, predicted = torch.max(outputs.data, 1)
-        predicted, labels = accelerator.gather_for_metrics((predicted, labels))
-        total += labels.size(0)
-        correct += (predicted == labels).sum().item()
+        total += accelerator.global_rows(labels)
+        correct += accelerator.gather_for_metrics(predicted == labels).sum().item()
 
 accelerator.print(f"{correct} of {total} test images right: {100 * correct / total:.2f} %")

@@ -35,7 +35,7 @@ def train(model, stream, optimizer, criterion, log_every=2):
         loss = criterion(model(x), y)
         accelerator.backward(loss)
         optimizer.step()
-        seen += accelerator.gather_for_metrics(y).size(0)
+        seen += accelerator.global_rows(x)
         if n % log_every == 0:
             accelerator.print(
                 f"{seen} examples seen, loss {accelerator.reduce(loss, reduction='mean').item():.4f}"

@@ -42,7 +42,7 @@ def score(model, loader):
     with torch.no_grad():
         for x, y in loader:
             bons += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
-            total += len(accelerator.gather_for_metrics(y))
+            total += accelerator.global_rows(y)
     return bons / total
 
 

@@ -156,10 +156,10 @@ if __name__ == "__main__":
             if args.clip > 0:
                 accelerator.clip_grad_norm_(model.parameters(), args.clip)
             optimizer.step()
-            outputs, targets = accelerator.gather_for_metrics((outputs, targets))
-            loss_sum += accelerator.reduce(loss, reduction="mean").item() * targets.size(0)
-            correct += (outputs.argmax(dim=1) == targets).sum().item()
-            seen += targets.size(0)
+            loss_sum += accelerator.weighted(loss).item() * accelerator.global_rows(targets)
+            correct += accelerator.gather_for_metrics(outputs.argmax(dim=1) == targets).sum().item()
+            seen += accelerator.global_rows(targets)
+        loss_sum = accelerator.reduce(loss_sum, reduction="mean")
         train_loss = loss_sum / seen
         train_accuracy = correct / seen
         scheduler.step()

@@ -62,8 +62,7 @@ def main():
             accelerator.backward(loss)
             optimizer.step()
             seen.update(
-                accelerator.reduce(loss.detach(), reduction="mean"),
-                weight=len(accelerator.gather_for_metrics(labels))
+                accelerator.reduce(loss.detach(), reduction="mean"), weight=accelerator.global_rows(labels)
             )
         value, matrix = score(model, test_loader, accuracy, confusion, accelerator)
         accelerator.print(f"epoch {epoch}: loss {seen.compute():.4f}, accuracy {value:.4f}, {int(matrix.sum())} rows")

@@ -37,7 +37,7 @@ def train(args, model, accelerator, train_loader, optimizer, epoch):
         optimizer.step()
         if batch_idx % args.log_interval == 0:
             accelerator.print('epoch {} [{:5d}/{} {:3.0f}%]  loss {:.6f}'.format(
-                epoch, batch_idx * len(accelerator.gather_for_metrics(target)), len(train_loader.dataset),
+                epoch, batch_idx * accelerator.global_rows(data), len(train_loader.dataset),
                 100. * batch_idx / len(train_loader), accelerator.reduce(loss, reduction="mean").item()))
 
 

@@ -72,7 +72,7 @@ def train(args, model, accelerator, train_loader, criterion, optimizer, epoch):
         loss = criterion(e1, e2, same)
         accelerator.backward(loss)
         optimizer.step()
-        seen += len(accelerator.gather_for_metrics(same))
+        seen += accelerator.global_rows(img1)
         if batch_idx % args.log_interval == 0:
             accelerator.print(
                 'epoch {}: {} of {} pairs, loss {:.6f}'.format(

@@ -44,7 +44,7 @@ def train(model, loader, optimizer, writer, epoch, accelerator):
             loss = accelerator.reduce(loss, reduction="mean")
             writer.add_scalar("train/loss", loss.item(), epoch * len(loader) + i)
             pbar.set_postfix(loss=f"{loss.item():.3f}")
-            pbar.update(accelerator.gather_for_metrics(y).shape[0])
+            pbar.update(accelerator.global_rows(x))
 
 
 def predict(model, loader, accelerator):

@@ -50,10 +50,10 @@ class Trainer:
             self.accelerator.backward(loss)
             self.optimizer.step()
 
-            logits, y = self.accelerator.gather_for_metrics((logits, y))
-            total_loss += self.accelerator.reduce(loss, reduction="mean").item() * y.size(0)
-            n_correct += (logits.argmax(dim=1) == y).sum().item()
-            n_samples += y.size(0)
+            total_loss += self.accelerator.weighted(loss).item() * self.accelerator.global_rows(x)
+            n_correct += self.accelerator.gather_for_metrics(logits.argmax(dim=1) == y).sum().item()
+            n_samples += self.accelerator.global_rows(x)
+        total_loss = self.accelerator.reduce(total_loss, reduction="mean")
         return total_loss / n_samples, n_correct / n_samples
 
     def evaluate(self):

@@ -67,6 +67,6 @@ for epoch in range(2):
 			scores, recon = net(x)
 			scores, recon, x, y = accelerator.gather_for_metrics((scores, recon, x, y))
 			right += torch.sum(scores.argmax(1) == y).item()
-			err += rebuild(recon, x).item() * len(y)
-			n += len(y)
+			err += rebuild(recon, x).item() * len(x)
+			n += len(x)
 	accelerator.print("epoch %d  accuracy %.4f  reconstruction %.4f" % (epoch, right / n, err / n))

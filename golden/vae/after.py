@@ -78,9 +78,9 @@ def train(epoch):
         train_loss += loss.item()
         optimizer.step()
         if batch_idx % args.log_interval == 0:
-            data = accelerator.gather_for_metrics(data)
             accelerator.print('epoch {} ({}/{}): {:.4f} per image'.format(
-                epoch, batch_idx * len(data), len(train_loader.dataset), loss.item() / len(data)))
+                epoch, batch_idx * accelerator.global_rows(data), len(train_loader.dataset),
+                loss.item() / accelerator.global_rows(data)))
 
     accelerator.print('epoch {} train: {:.4f}'.format(epoch, train_loss / len(train_loader.dataset)))
 

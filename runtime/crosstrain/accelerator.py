@@ -26,7 +26,7 @@ from crosstrain.comm.write_once import write_once
 from crosstrain.compat.further_members import Extras
 from crosstrain.compat.option_members import Choices
 from crosstrain.compat.process_members import ProcessViews
-from crosstrain.data.metrics import gather_for_metrics
+from crosstrain.data.metrics import gather_for_metrics, global_rows
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
@@ -396,6 +396,12 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         even out the last one: see `crosstrain.data.metrics.gather_for_metrics`.
         """
         return gather_for_metrics(input_data, self._gradients.active, self._comm, use_gather_object)
+
+    def global_rows(self, rows: Any) -> int:
+        """How many rows of the batch all ranks have, where this one has ``rows``: as many as `gather_for_metrics`
+        returns, without communication.
+        """
+        return global_rows(rows, self._gradients.active, self._comm)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """New tensors (or numbers, where Python's are given) with the sum, mean, max or min over the ranks.

@@ -28,8 +28,9 @@ def train_one_epoch(
         optimizer.step()
         scheduler.step()
 
-        targets = accelerator.gather_for_metrics(targets)
-        sums.add(n=len(targets), loss=loss_value * len(targets))
+        sums.add(
+            n=accelerator.global_rows(targets), loss=loss_value * accelerator.global_rows(targets)
+        )
 
     accelerator.print(f"epoch {epoch}: lr {optimizer.param_groups[0]['lr']:.5f}")
     return sums.means()

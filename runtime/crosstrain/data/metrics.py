@@ -13,7 +13,7 @@ from crosstrain.comm.collectives import gather
 from crosstrain.comm.frames import Refused
 from crosstrain.comm.protocol import Comm
 from crosstrain.data.merging import Column, RowsByRank, columns, in_list, in_place
-from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand
+from crosstrain.data.metric_rows import KIND, VALUE, BatchInHand, rows_per_sample
 from crosstrain.utils import checks
 from crosstrain.utils.nested import leaves, only_tensors, pad_to, refill
 
@@ -58,6 +58,26 @@ def gather_for_metrics(data: Any, active: ActiveLoaders, comm: Comm, use_gather_
         if hand.whole
         else _gather_tensors(data, counts, comm, per_sample)
     )
+
+
+def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
+    """How many rows `gather_for_metrics` would return for ``data``, which has this process's rows of the batch.
+
+    The loader in hand knows it, so nothing is exchanged but where it does not (a stream of unknown length, rows from
+    outside its loop). Raises RuntimeError as `gather_for_metrics` does.
+    """
+    if comm.replicas == 1:
+        return len(data)
+    column = Column(data)
+    hand = BatchInHand.of(active, comm, whole=isinstance(data, Tensor) and not comm.averages)
+    if hand.counts is None or hand.foreign or hand.collected(column):
+        return len(gather_for_metrics(data, active, comm))
+    problem = hand.problem([column])
+    if problem is not None:
+        checks.failed(KIND, problem)
+        comm.refuse(problem)
+    _note([column], hand)
+    return sum(hand.counts.real) * max(1, rows_per_sample(column.size, hand.held(hand.counts)))
 
 
 def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:

@@ -39,7 +39,7 @@ class Trainer:
             self.optimizer.step()
             losses.update(
                 self.accelerator.reduce(loss, reduction="mean").item(),
-                len(self.accelerator.gather_for_metrics(labels))
+                self.accelerator.global_rows(labels)
             )
         return losses.value
 
@@ -52,5 +52,5 @@ class Trainer:
             correct += self.accelerator.gather_for_metrics(
                 self.model(images).argmax(dim=1) == labels
             ).sum().item()
-            total += len(self.accelerator.gather_for_metrics(labels))
+            total += self.accelerator.global_rows(labels)
         return correct / total

@@ -85,11 +85,41 @@ class Counts:
             return False
         if any(n not in nodes for n in self._that_see(uses[0].node, definitions)):
             return False
+        if self.context.runtime == "crosstrain":
+            size = next((n for n in ast.walk(statement.value) if self._is_size_of(n, measured)), None)
+            if not isinstance(size, ast.expr):
+                return False
+            self.count(size, measured)
+            return True
         accelerator = self.context.accelerator(measured)
         code = f"{accelerator}.gather_for_metrics({counted})"
         self.context.replace(measured, self.rule, "rows of the global batch", code)
         self.context.collective.add(measured)
         return True
+
+    def count(self, node: ast.expr, rows: ast.expr | str) -> None:
+        """The number of rows at `node` becomes that of all processes, of which the loader knows; nothing is gathered."""
+        hole = rows if isinstance(rows, str) else "{x}"
+        template = f"{self.context.accelerator(node)}.global_rows({hole})"
+        holes = {} if isinstance(rows, str) else {"x": rows}
+        self.context.replace(node, self.rule, "rows of the global batch", template, **holes)
+        self.context.gathered.add(node)
+
+    @staticmethod
+    def is_size(node: ast.AST) -> bool:
+        """`len(x)`, `x.size(0)`, `x.shape[0]`: of dimension 0, and not `x.numel()`."""
+        if isinstance(node, ast.Subscript):
+            sizes = node.value.func if isinstance(node.value, ast.Call) else node.value
+            first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
+            return first and isinstance(sizes, ast.Attribute) and sizes.attr in {"shape", "size"}
+        if not isinstance(node, ast.Call) or len(node.args) != 1:
+            return False
+        method = isinstance(node.func, ast.Attribute) and node.func.attr == "size"
+        first = isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+        return (method and first) or (isinstance(node.func, ast.Name) and node.func.id == "len")
+
+    def _is_size_of(self, node: ast.AST, rows: ast.expr) -> bool:
+        return self.is_size(node) and any(n is rows for n in ast.walk(node))
 
     def _count_above(self, definitions: frozenset[ast.AST], counted: str, uses: list[Collapse]) -> bool:
         """A variable of its own holds the number of all processes' rows, where it is used more than once."""
@@ -107,9 +137,12 @@ class Counts:
         if name is None:
             return False
         self.named.add(name)
-        code = f"{name} = len({self.context.accelerator(position)}.gather_for_metrics({counted}))"
+        accelerator = self.context.accelerator(position)
+        known = self.context.runtime == "crosstrain"
+        rows = f"global_rows({counted})" if known else f"gather_for_metrics({counted})"
+        code = f"{name} = {accelerator}.{rows}" if known else f"{name} = len({accelerator}.{rows})"
         self.context.edits.append(e.InsertBefore(position, self.rule, "rows of the global batch", code=code))
-        self.context.collective.add(position)
+        (self.context.gathered if known else self.context.collective).add(position)
         for node in nodes:
             self.context.edits.append(e.Replace(node, self.rule, template=name))
         return True

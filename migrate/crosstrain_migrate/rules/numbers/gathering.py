@@ -52,6 +52,18 @@ class Ungathered(Refusal):
         self.node, self.why, self.remedy = node, why, remedy
 
 
+def _on_device(node: ast.expr) -> ast.expr:
+    """`x` of `x.cpu()`: it is gathered where it was computed."""
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "cpu"
+        and not node.args
+    ):
+        node = node.func.value
+    return node
+
+
 def _is_variable(node: ast.expr) -> bool:
     """`x` and `x.detach()`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
@@ -140,7 +152,10 @@ class Gatherer:
             if all(c.counted for c in group):
                 done = self.counts.where_defined(group)
                 group = [c for c in group if c.node not in done]
+            counts = [c for c in group if self._is_known(c)]
+            group = [c for c in group if c not in counts]
             cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
+            self._count(counts, cut)
             again = next((c for c in group if c.again), None)
             above = next((c for c in group if c.above), None)
             if cut is not None:
@@ -158,6 +173,36 @@ class Gatherer:
                 raise NotAgain(again.node)
             elif group:
                 self._emit_inline(group)
+
+    def _is_known(self, collapse: Collapse) -> bool:
+        """Whether the loader in hand says how many rows all processes have, so that none need be gathered for it."""
+        size = bool(collapse.counted) or (collapse.counts and self.counts.is_size(collapse.node))
+        return self.context.runtime == "crosstrain" and size and len(collapse.operands) == 1
+
+    def _count(self, counts: list[Collapse], cut: _Cut | None) -> None:
+        """Counts rows that are there, and leaves it to what is gathered above to be counted as it is."""
+        left = [c for c in counts if cut is None or not self._is_gathered(c, cut)]
+        done = self.counts.once([c for c in left if c.counted])
+        for collapse in left:
+            if collapse.node not in done:
+                self.counts.count(collapse.node, collapse.counted or collapse.operands[0])
+
+    def _is_gathered(self, collapse: Collapse, cut: _Cut) -> bool:
+        """Whether a cut has gathered the rows that are counted, what they are computed from, or as many others: then
+        these are counted."""
+        if not self._at_or_after(collapse.node, cut.before):
+            return False
+        if collapse.counted:
+            cut.replaced += [(collapse.node, f"len({collapse.counted})")] if collapse.counted in cut.names else []
+            return collapse.counted in cut.names
+        rows = collapse.operands[0]
+        names = [n for n in ast.walk(rows) if isinstance(n, ast.Name)]
+        made = [d for n in names for d in self.facts.interp.reaching.get(n, ())]
+        if any(n.id in cut.names for n in names) or any(self._at_or_after(d, cut.before) for d in made):
+            return True
+        leaf = self.cheaper_leaf(rows)
+        cut.replaced += [(rows, leaf)] if leaf is not None and leaf in cut.names else []
+        return leaf in cut.names
 
     def assume(self) -> None:
         """Says of what is gathered where only the code around it tells that it has rows."""
@@ -235,7 +280,7 @@ class Gatherer:
                 self.context.replace(collapse.node, self.rule, "rows of the global batch", call)
                 self.context.collective.add(collapse.node)
                 continue
-            for operand in (o for o in collapse.operands if o not in gathered):
+            for operand in (_on_device(o) for o in collapse.operands if o not in gathered):
                 gathered.add(operand)
                 if any(n in self.facts.loss_slice for n in _outside_calls(operand)):
                     raise Ungathered(

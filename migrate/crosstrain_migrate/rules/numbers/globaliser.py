@@ -149,7 +149,7 @@ class Globaliser:
         own = {s.kind for s in self.local(node)}
         if kinds <= {"rows"} and any(is_padded(self.context, o) is not False for o in mine):
             if counts:
-                self.count_padded(mine[0])
+                self.count_padded(node, mine[0])
                 return
             if own == {"sum"}:
                 self.loss(node, own)
@@ -166,8 +166,11 @@ class Globaliser:
             return
         raise self.cannot(node, "its arguments are not laid out row by row, so they cannot be gathered")
 
-    def count_padded(self, rows: ast.expr) -> None:
+    def count_padded(self, node: ast.expr, rows: ast.expr) -> None:
         """Each process pads its rows to a length of its own: their first numbers fit together, and there are as many."""
+        if self.context.runtime == "crosstrain" and self.gatherer.counts.is_size(node):
+            self.gatherer.counts.count(node, rows)
+            return
         heads = ".gather_for_metrics({x}.reshape(len({x}), -1)[:, 0])"
         template = self.context.accelerator(rows) + heads
         self.context.replace(rows, RULE, "rows of the global batch", template, x=rows)

@@ -99,6 +99,7 @@ class _Total:
         self.variables: dict[Variable, set[ast.AST]] = {}  # with what binds them to a number of this process
         self.readers: dict[Variable, list[ast.stmt]] = {}
         self._differing = Differing(self.facts)
+        self._counted = {x.node for x in context.edits if isinstance(x, e.Replace) and ".global_rows(" in x.template}
         loop = self.facts.batch_loop_around(node)
         if loop is None:
             raise _ReadInEveryStep
@@ -165,6 +166,10 @@ class _Total:
 
     def _is_alike(self, node: ast.expr) -> bool:
         """Whether all processes have the same value here."""
+        if node in self._counted:
+            return True
+        if isinstance(node, ast.BinOp):
+            return self._is_alike(node.left) and self._is_alike(node.right)
         parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
         own = any(self._is_kept(n) or any(isinstance(v, Shard) for v in self.facts.of(n)) for n in parts)
         return not own and self._differing.asks(node) is None

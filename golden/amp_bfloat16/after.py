@@ -61,7 +61,7 @@ def main():
         for x, y in valid:
             with torch.no_grad(), accelerator.autocast():
                 hits += accelerator.gather_for_metrics(model(x).argmax(dim=-1) == y).sum().item()
-            total += accelerator.gather_for_metrics(y).numel()
+            total += accelerator.global_rows(y.flatten())
         accelerator.print(f"epoch {epoch} validation accuracy {hits / total:.3f} ({hits} of {total})")
 
 

@@ -14,12 +14,15 @@ from tests.support.ranks import run_ranks
 from .support import check_invariants, migrate
 
 
-def check_two_are_one(text: str, printed: bool = True) -> FileResult:
-    """A script that leaves `weights`, before and after its conversion; `printed`: their numbers are compared, too."""
+def check_two_are_one(text: str, printed: bool = True, options: str = "") -> FileResult:
+    """A script that leaves `weights`, before and after its conversion; `printed`: their numbers are compared, too.
+
+    options: further ones of the Accelerator.
+    """
     result = migrate(text)
     assert not result.refused, result.findings
     check_invariants(text, result)
-    shared = result.after.replace("Accelerator(", "Accelerator(split_batches=True, ", 1)
+    shared = result.after.replace("Accelerator(", f"Accelerator(split_batches=True, {options}", 1)
     ((before, said),) = run_ranks(run, 1, text)
     processes = run_ranks(run, 2, shared)
     for after, _ in processes:

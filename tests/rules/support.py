@@ -55,6 +55,7 @@ for epoch in range(2):
         <backward>
         <step>
         <after_step>
+    <after_loop>
     # the epoch is over
     <after_epoch>
 <end>
@@ -89,6 +90,7 @@ SLOTS = {
     "backward": "loss.backward()",
     "step": "optimizer.step()",
     "after_step": "",
+    "after_loop": "",
     "after_epoch": "",
     "end": "",
 }

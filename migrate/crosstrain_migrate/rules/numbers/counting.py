@@ -100,14 +100,23 @@ class Counts:
     def count(self, node: ast.expr, rows: ast.expr | str) -> None:
         """The number of rows at `node` becomes that of all processes, of which the loader knows; nothing is gathered."""
         hole = rows if isinstance(rows, str) else "{x}"
+        hole += ".flatten()" if self._is_number_of_elements(node) else ""
         template = f"{self.context.accelerator(node)}.global_rows({hole})"
         holes = {} if isinstance(rows, str) else {"x": rows}
         self.context.replace(node, self.rule, "rows of the global batch", template, **holes)
         self.context.gathered.add(node)
 
     @staticmethod
-    def is_size(node: ast.AST) -> bool:
-        """`len(x)`, `x.size(0)`, `x.shape[0]`: of dimension 0, and not `x.numel()`."""
+    def _is_number_of_elements(node: ast.AST) -> bool:
+        """`y.numel()`: of a variable."""
+        if not isinstance(node, ast.Call) or node.args or not isinstance(node.func, ast.Attribute):
+            return False
+        return node.func.attr in {"numel", "nelement"} and isinstance(node.func.value, ast.Name)
+
+    def is_size(self, node: ast.AST) -> bool:
+        """`len(x)`, `x.size(0)`, `x.shape[0]` and `x.numel()`: as many as there are rows, or several for each row."""
+        if self._is_number_of_elements(node):
+            return True
         if isinstance(node, ast.Subscript):
             sizes = node.value.func if isinstance(node.value, ast.Call) else node.value
             first = isinstance(node.slice, ast.Constant) and node.slice.value == 0

@@ -26,7 +26,7 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.scopes import Scope
 
 from .number_containers import holds_numbers, reads_no_number
-from .once import MEAN
+from .once import MEAN, variable_of
 from .unshown import Unshown
 
 RULE = "CT602"
@@ -52,19 +52,22 @@ def reduce_totals(context: Context, unshown: Unshown) -> None:
             found.append(_Total(context, unshown, edits, node))
         except _ReadInEveryStep:
             continue
-    for total in _worthwhile(context, unshown, edits, found):
-        total.emit()
+    totals = _worthwhile(context, unshown, edits, found)
+    for total in totals:
+        total.add_up()
+    for place in _places(totals):
+        _reduce(context, place)
 
 
 def _worthwhile(
     context: Context, unshown: Unshown, edits: dict[ast.expr, e.Replace], found: list[_Total]
 ) -> list[_Total]:
-    """Those in whose loops no loss is reduced in every step anyway, together with which theirs cost nothing."""
+    """Those whose losses nothing else has reduced in every step; a display beside shows the process's own."""
     table = context.facts.table
     left = set(edits).difference(*(total.nodes for total in found))
     kept = []
     for total in found:
-        beside = [n for n in left if table.is_inside(n, total.loop) and not total.is_conditional(n)]
+        beside = [n for n in left if total.is_of_loss(n) and not total.is_conditional(n)]
         shown = [n for n in beside if unshown.displays(table.statement_of(n))]
         if len(shown) == len(beside):
             total.shown += shown
@@ -271,9 +274,23 @@ class _Total:
         assert isinstance(statement, ast.Assign | ast.AugAssign)
         return all(v.host for v in self.facts.of(statement.value) if isinstance(v, Shard))
 
+    def is_of_loss(self, node: ast.expr) -> bool:
+        """Whether `node` is one of the losses, read elsewhere in the loop."""
+        if not self.facts.table.is_inside(node, self.loop):
+            return False
+        return any(self._is_same(node, own) for own in self.nodes)
+
+    def _is_same(self, one: ast.expr, other: ast.expr) -> bool:
+        mine, others = variable_of(one), variable_of(other)
+        if mine is None or others is None:
+            return ast.unparse(one) == ast.unparse(other)
+        reaching = self.facts.interp.reaching
+        return mine.id == others.id and reaching.get(mine) == reaching.get(others)
+
     # -- the reductions --------------------------------------------------------------------------------------
 
-    def emit(self) -> None:
+    def add_up(self) -> None:
+        """In the loop, each process adds up what it contributes."""
         gone = {self.edits[node] for node in (*self.nodes, *self.shown) if node in self.edits}
         replaced = {edit.node for edit in gone}
         self.context.edits[:] = [x for x in self.context.edits if x not in gone]
@@ -282,38 +299,52 @@ class _Total:
         for node in self.nodes:
             template = f"{self.context.accelerator(node)}.weighted({{x}})"
             self.context.replace(node, RULE, self.edits[node].reason, template, x=node)
-        for place in self._places():
-            accelerator = self.context.accelerator(place.statement)
-            names = ", ".join(place.names)
-            given = f"({names})" if len(place.names) > 1 else names
-            code = f"{names} = {accelerator}{MEAN.replace('{x}', given)}"
-            reason = "the mean over the processes of what each has added up"
-            self.context.edits.append(e.InsertBefore(place.statement, RULE, reason, code=code))
-            self.context.below_collective.add(place.statement)
         self.unshown.say(self.shown)
 
-    def _places(self) -> list[_Place]:
-        places: list[_Place] = []
-        for variable, statements in self.readers.items():
-            name = variable[1]
-            for statement in sorted(set(statements), key=place_of):
-                if any(name in p.names and self._leads_to(p, statement, variable) for p in places):
-                    continue
-                joined = next((p for p in places if self._leads_to(p, statement, variable)), None)
-                if joined is None:
-                    places.append(joined := _Place(statement))
-                joined.names.append(name)
-        return places
-
-    def _leads_to(self, place: _Place, statement: ast.stmt, variable: Variable) -> bool:
-        """Whether what is reduced at a place is still that when `statement` is reached."""
-        suite = suite_of(self.facts, place.statement)
-        inside = [s for s in suite if self.facts.table.is_inside(statement, s)]
-        if not inside:
+    def still_holds(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
+        """Whether a variable that is reduced above a statement is still that at another one."""
+        suite = suite_of(self.facts, above)
+        around = next((s for s in suite if self.facts.table.is_inside(at, s)), None)
+        if around is None or suite.index(around) < suite.index(above):
             return False
-        first, last = suite.index(place.statement), suite.index(inside[0])
-        between = suite[first:last] if statement is inside[0] else suite[first : last + 1]
-        scope, name = variable
-        stores = [n for n in self.facts.mentions(scope, name) if isinstance(n.ctx, ast.Store)]
-        bound = [*stores, *self.statements] if place.names != [name] else self.statements
-        return first <= last and not any(self.facts.table.is_inside(n, s) for n in bound for s in between)
+        between = suite[suite.index(above) : suite.index(around) + (around is not at)]
+        return not any(self.facts.table.is_inside(n, s) for n in self.statements for s in between)
+
+    def is_bound_before(self, variable: Variable, above: ast.stmt, at: ast.stmt) -> bool:
+        """Whether nothing between two statements of a suite binds a variable."""
+        suite = suite_of(self.facts, above)
+        if at not in suite:
+            return False
+        between = suite[suite.index(above) : suite.index(at)]
+        bound = [n for n in self.facts.mentions(*variable) if isinstance(n.ctx, ast.Store)]
+        return not any(self.facts.table.is_inside(n, s) for n in bound for s in between)
+
+
+def _places(totals: list[_Total]) -> list[_Place]:
+    """Where variables are reduced: above their first readers, those of one suite together."""
+    read = [
+        (statement, variable, total)
+        for total in totals
+        for variable, statements in total.readers.items()
+        for statement in set(statements)
+    ]
+    places: list[_Place] = []
+    for statement, variable, total in sorted(read, key=lambda one: place_of(one[0])):
+        name = variable[1]
+        if any(name in p.names and total.still_holds(variable, p.statement, statement) for p in places):
+            continue
+        joined = (p for p in places if total.is_bound_before(variable, p.statement, statement))
+        place = next(joined, None)
+        if place is None:
+            places.append(place := _Place(statement))
+        place.names.append(name)
+    return places
+
+
+def _reduce(context: Context, place: _Place) -> None:
+    names = ", ".join(place.names)
+    given = f"({names})" if len(place.names) > 1 else names
+    code = f"{names} = {context.accelerator(place.statement)}{MEAN.replace('{x}', given)}"
+    reason = "the mean over the processes of what each has added up"
+    context.edits.append(e.InsertBefore(place.statement, RULE, reason, code=code))
+    context.below_collective.add(place.statement)

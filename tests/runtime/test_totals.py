@@ -1,0 +1,127 @@
+"""Numbers that a loop adds up without communication, and reduces when it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from crosstrain import Accelerator
+from torch.utils.data import DataLoader, IterableDataset
+
+from tests.support.ranks import run_ranks
+
+SHARED: list[dict[str, Any]] = [
+    {"split_batches": True, "even_batches": "weighted"},
+    {"even_batches": "weighted"},
+]
+
+
+def _totals(mode: dict[str, Any], n: int, size: int) -> tuple[list[float], list[float]]:
+    """What is added up without communication, and with a reduction in every step."""
+    accelerator = Accelerator(cpu=True, **mode)
+    loader = accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size))
+    number, tensor, each = 0.0, torch.zeros(()), 0.0
+    for x in loader:
+        mean = x.square().mean()
+        number += accelerator.weighted(mean).item() * accelerator.global_rows(x)
+        tensor += accelerator.weighted(mean)
+        each += accelerator.reduce(mean, "mean").item()
+    number = accelerator.reduce(number, "mean")
+    tensor = accelerator.reduce(tensor, "mean")
+    return [number, tensor.item()], [sum(float(i) ** 2 for i in range(n)), each]
+
+
+@pytest.mark.parametrize(("n", "size"), [(13, 4), (9, 8), (12, 4), (5, 2)])
+@pytest.mark.parametrize("mode", SHARED, ids=str)
+def test_a_total_is_that_of_all_rows(mode: dict[str, Any], n: int, size: int) -> None:
+    """accelerate: a sum of the processes' own means is not that of the rows where the last batch is uneven."""
+    for found, expected in run_ranks(_totals, 2, mode, n, size):
+        assert found == pytest.approx(expected)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(7))
+
+
+def _counted(mode: dict[str, Any]) -> list[int]:
+    accelerator = Accelerator(cpu=True, **mode)
+    rows, tokens, streamed, listed = 0, 0, 0, 0
+    for x in accelerator.prepare(DataLoader(torch.arange(13), batch_size=4)):
+        rows += accelerator.global_rows(x)
+        tokens += accelerator.global_rows(x.repeat_interleave(3))
+        listed += accelerator.global_rows([str(i) for i in x.tolist()])
+    for x in accelerator.prepare(DataLoader(Stream(), batch_size=2)):
+        streamed += accelerator.global_rows(x)
+    return [rows, tokens, listed, streamed]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("mode", [{}, {"even_batches": "weighted"}, {"dispatch_batches": True}], ids=str)
+def test_every_row_is_counted_once(mode: dict[str, Any], world: int) -> None:
+    for rows, tokens, listed, streamed in run_ranks(_counted, world, mode):
+        assert (rows, tokens, listed) == (13, 39, 13)
+        assert streamed >= 7  # what completes a stream's last batch is not known
+
+
+def _miscounted() -> str:
+    accelerator = Accelerator(cpu=True)
+    for x in accelerator.prepare(DataLoader(torch.arange(16), batch_size=4)):
+        try:
+            accelerator.global_rows(x[:3])
+        except RuntimeError as error:
+            return str(error)
+    return "no error"
+
+
+def test_other_rows_than_the_batch_has_are_an_error() -> None:
+    for said in run_ranks(_miscounted, 2):
+        assert "has 4 rows on this process" in said
+
+
+def _reduced() -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True)
+    me = accelerator.process_index
+    calls: list[str] = []
+    group: Any = dist.ProcessGroup
+    for name in ("allreduce", "allgather", "_allgather_base", "all_gather_single"):
+        if hasattr(group, name):
+            setattr(group, name, _listed(getattr(group, name), calls))
+    sums = {"a": me / 3, "b": torch.full((2,), float(me)), "c": torch.tensor(2.0 * me)}
+    found: dict[str, Any] = accelerator.reduce(sums, "mean")
+    large = accelerator.reduce((torch.full((300_000,), float(me)), torch.tensor(float(me))), "mean")
+    found["large"] = [tensor.max().item() for tensor in large]
+    calls.clear()
+    accelerator.reduce([torch.tensor(1.0), torch.tensor(2.0), torch.ones(3)], "mean")
+    found["collectives"] = len(calls)
+    found["sum"] = accelerator.reduce((me + 1, me + 0.5), "sum")
+    return found
+
+
+def _listed(call: Any, calls: list[str]) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        calls.append(call.__name__)
+        return call(*args, **kwargs)
+
+    return wrapper
+
+
+def test_numbers_are_reduced_and_what_stands_together_travels_together() -> None:
+    for found in run_ranks(_reduced, 2):
+        assert found["a"] == 1 / 6 and isinstance(found["a"], float)
+        assert found["b"].tolist() == [0.5, 0.5] and found["c"].item() == 1.0
+        assert found["large"] == [0.5, 0.5]
+        assert found["collectives"] == 1
+        assert found["sum"] == (3, 2.0) and isinstance(found["sum"][0], int)
+
+
+def test_one_process_keeps_its_numbers() -> None:
+    accelerator = Accelerator(cpu=True)
+    loss = torch.tensor(2.0)
+    sums = {"a": 1 / 3}
+    assert accelerator.weighted(loss) is loss
+    assert accelerator.reduce(sums, "mean") == sums and accelerator.reduce(sums, "mean") is not sums
+    with pytest.raises(TypeError, match="it found a str"):
+        accelerator.reduce({"name": "x"}, "mean")

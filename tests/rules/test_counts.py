@@ -1,27 +1,29 @@
-"""CT602: a variable that holds the number of a batch's rows is that of all processes' rows, counted once a step."""
+"""CT602: a variable that holds the number of a batch's rows is that of all processes' rows."""
 
 from __future__ import annotations
 
-from .numbers import COUNT, LOSS, RULE
+from .numbers import RULE, WEIGHTED, reduced
 from .support import SLOTS, Case, converts, each, leaves
 
 START = {"epoch": "seen, total = 0, 0.0", "after_epoch": "print(total / seen)"}
 TOLD = {"after_epoch": "accelerator.print(total / seen)"}
+ADDED = {**TOLD, "after_loop": reduced("total")}
+ROWS = "accelerator.global_rows(y)"
 
 
 def counted(name: str, before: str, after: str, at: str = "", **more: str) -> Case:
-    return converts(RULE, name, {**START, "after_step": before, **more}, {**TOLD, "after_step": after}, at=at)
+    return converts(RULE, name, {**START, "after_step": before, **more}, {**ADDED, "after_step": after}, at=at)
 
 
 def uncounted(name: str, before: str, after: str, **more: str) -> Case:
-    return leaves(RULE, name, {**START, "after_step": before, **more}, {**TOLD, "after_step": after})
+    return leaves(RULE, name, {**START, "after_step": before, **more}, {**ADDED, "after_step": after})
 
 
 POSITIVE = [
     counted(
         "counted where it is defined",
         "n = x.size(0)\nseen += n\ntotal += loss.item() * n",
-        f"n = accelerator.gather_for_metrics(y).size(0)\nseen += n\ntotal += {LOSS}.item() * n",
+        f"n = accelerator.global_rows(x)\nseen += n\ntotal += {WEIGHTED} * n",
         at="n = x.size",
     ),
     converts(
@@ -33,9 +35,9 @@ POSITIVE = [
             "after_step": "total += loss.item() * n",
         },
         {
-            **TOLD,
-            "loss": "n = len(accelerator.gather_for_metrics(y))\nseen += n\n" + SLOTS["loss"],
-            "after_step": f"total += {LOSS}.item() * n",
+            **ADDED,
+            "loss": "n = accelerator.global_rows(x)\nseen += n\n" + SLOTS["loss"],
+            "after_step": f"total += {WEIGHTED} * n",
         },
         at="n = len(x)",
     ),
@@ -48,10 +50,10 @@ POSITIVE = [
             "after_step": "total += loss.item() * n",
         },
         {
-            **TOLD,
-            "loss": f"n = len(x)\nrows = {COUNT}\nseen += rows\nout = model(x).reshape(n, 3)\n"
+            **ADDED,
+            "loss": f"n = len(x)\nrows = {ROWS}\nseen += rows\nout = model(x).reshape(n, 3)\n"
             "loss = F.cross_entropy(out, y)",
-            "after_step": f"total += {LOSS}.item() * rows",
+            "after_step": f"total += {WEIGHTED} * rows",
         },
         at="seen += n",
     ),
@@ -66,8 +68,8 @@ POSITIVE = [
             },
             {
                 "after_epoch": "accelerator.print(total)",
-                "after_step": f"{classes}\npred, y = accelerator.gather_for_metrics((pred, y))\n"
-                "total += (pred == y).sum().item() / len(pred)",
+                "after_step": f"{classes}\ntotal += "
+                "accelerator.gather_for_metrics(pred == y).sum().item() / accelerator.global_rows(out)",
             },
             at="total += (pred",
         )
@@ -83,7 +85,7 @@ NEGATIVE = [
         RULE,
         "read once, where it may be left out",
         {**START, "after_step": "n = len(x)\nif epoch > 0:\n    seen += n\ntotal += loss.item()"},
-        {**TOLD, "after_step": f"n = len(x)\nif epoch > 0:\n    seen += {COUNT}\ntotal += {LOSS}.item()"},
+        {**ADDED, "after_step": f"n = len(x)\nif epoch > 0:\n    seen += {ROWS}\ntotal += {WEIGHTED}"},
     ),
     leaves(
         RULE,
@@ -91,14 +93,14 @@ NEGATIVE = [
         {**START, "after_step": "n = len(x)\nseen += n\ntotal += n\nshow = lambda: n"},
         {
             **TOLD,
-            "after_step": "n = len(x)\ny = accelerator.gather_for_metrics(y)\nseen += len(y)\ntotal += len(y)\n"
+            "after_step": f"n = len(x)\nrows = {ROWS}\nseen += rows\ntotal += rows\n"
             "show = lambda: n",
         },
     ),
     uncounted(
         "this process's rows are needed, too, but the labels no more",
         "seen += n\ntotal += loss.item() * n",
-        f"y = accelerator.gather_for_metrics(y)\nseen += len(y)\ntotal += {LOSS}.item() * len(y)",
+        f"rows = {ROWS}\nseen += rows\ntotal += {WEIGHTED} * rows",
         loss="n = len(x)\nout = model(x).reshape(n, 3)\nloss = F.cross_entropy(out, y)",
     ),
     leaves(
@@ -112,8 +114,7 @@ NEGATIVE = [
         {
             "after_epoch": "accelerator.print(total)",
             "after_step": "again = model(x)\npred = again.argmax(1)\n"
-            "pred, out, y = accelerator.gather_for_metrics((pred, out, y))\n"
-            "total += (pred == y).sum().item() / len(out)",
+            "total += accelerator.gather_for_metrics(pred == y).sum().item() / accelerator.global_rows(out)",
         },
     ),
 ]

@@ -104,8 +104,8 @@ POSITIVE = [
         "right answers and how many",
         "out = model(x)\n_, guess = torch.max(out, 1)\nseen += y.size(0)\nright += (guess == y).sum().item()",
         "out = model(x)\n_, guess = torch.max(out, 1)\n"
-        "guess, y = accelerator.gather_for_metrics((guess, y))\n"
-        "seen += y.size(0)\nright += (guess == y).sum().item()",
+        "seen += accelerator.global_rows(y)\n"
+        "right += accelerator.gather_for_metrics(guess == y).sum().item()",
         start="right, seen = 0, 0",
         end="print(right / seen)",
         at="seen += ",
@@ -206,8 +206,8 @@ POSITIVE = [
     distributed(
         "squared errors and how many elements",
         "total += (model(x).argmax(1) - y).pow(2).sum().item()\nseen += y.numel()",
-        "output, y = accelerator.gather_for_metrics(((model(x).argmax(1) - y).pow(2), y))\n"
-        "total += output.sum().item()\nseen += y.numel()",
+        "total += accelerator.gather_for_metrics((model(x).argmax(1) - y).pow(2)).sum().item()\n"
+        "seen += accelerator.global_rows(y.flatten())",
         start="total, seen = 0.0, 0",
         end="print((total / seen) ** 0.5)",
         at="total += ",

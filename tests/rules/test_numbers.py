@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .numbers import COUNT, ENUMERATED, LOSS, METER, RULE, step, summed
+from .numbers import COUNT, ENUMERATED, LOSS, METER, RULE, WEIGHTED, step, summed
 from .support import SLOTS, Case, converts, each, migrate, script
 
 STEP = """\
@@ -29,7 +29,7 @@ POSITIVE = [
 def run(model, batch, accelerator):
     x, y = batch
     out = model(x)
-    return F.cross_entropy(out, y), len(accelerator.gather_for_metrics(y)), accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()
+    return F.cross_entropy(out, y), accelerator.global_rows(x), accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()
 """,
             "loss": "loss, count, hits = run(model, batch, accelerator)",
             "after_step": f"total += {LOSS}.item() * count\nn += count\nright += hits",
@@ -42,7 +42,7 @@ def run(model, batch, accelerator):
     step(
         "a batch drawn for its size alone",
         "size = len(next(iter(train_loader))[0])\nprint(size)",
-        "size = len(accelerator.gather_for_metrics(next(iter(train_loader))[0]))\naccelerator.print(size)",
+        "size = accelerator.global_rows(next(iter(train_loader))[0])\naccelerator.print(size)",
     ),
     converts(
         RULE,
@@ -163,28 +163,28 @@ def run(model, batch, accelerator):
         "losses by batch",
         "total = 0.0",
         "total += loss.item()",
-        f"total += {LOSS}.item()",
+        f"total += {WEIGHTED}",
         "total / len(train_loader)",
     ),
     summed(
         "losses by batch, on the device",
         "total = 0.0",
         "total += loss.detach()",
-        'total += accelerator.reduce(loss.detach(), reduction="mean")',
+        "total += accelerator.weighted(loss.detach())",
         "total.item()",
     ),
     summed(
         "losses by sample",
         "total = 0.0",
         "total += loss.item() * x.size(0)",
-        f"total += {LOSS}.item() * accelerator.gather_for_metrics(y).size(0)",
+        f"total += {WEIGHTED} * {COUNT}",
         "total / len(train_set)",
     ),
     summed(
         "losses by sample, by length",
         "total = 0.0",
         "total += loss.item() * len(x)",
-        f"total += {LOSS}.item() * {COUNT}",
+        f"total += {WEIGHTED} * {COUNT}",
         "total / len(train_set)",
     ),
     converts(
@@ -197,8 +197,8 @@ def run(model, batch, accelerator):
         },
         {
             "after_step": (
-                "out, y = accelerator.gather_for_metrics((out, y))\n"
-                "right += (out.argmax(1) == y).sum().item()\nseen += y.size(0)"
+                "right += accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()\n"
+                "seen += accelerator.global_rows(y)"
             ),
             "after_epoch": "accelerator.print(right / seen)",
         },
@@ -215,8 +215,8 @@ def run(model, batch, accelerator):
         {
             "after_step": (
                 "_, guess = torch.max(out.data, 1)\n"
-                "guess, y = accelerator.gather_for_metrics((guess, y))\n"
-                "seen += y.size(0)\nright += (guess == y).sum().item()"
+                "seen += accelerator.global_rows(y)\n"
+                "right += accelerator.gather_for_metrics(guess == y).sum().item()"
             ),
             "after_epoch": "accelerator.print(right / seen)",
         },
@@ -232,10 +232,8 @@ def run(model, batch, accelerator):
             "after_epoch": "print(right / seen)",
         },
         {
-            "after_step": (
-                "out, y = accelerator.gather_for_metrics((out, y))\n"
-                "right += (out.argmax(1) == y).sum().item()\nseen += len(y)"
-            ),
+            "loss": f"n = {COUNT}\nout = model(x)\nloss = F.cross_entropy(out, y)",
+            "after_step": "right += accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()\nseen += n",
             "after_epoch": "accelerator.print(right / seen)",
         },
         at="right += ",
@@ -254,7 +252,7 @@ def run(model, batch, accelerator):
             "epoch": "model.train()\nmeter = Meter()",
             "after_step": "meter.update(loss.item(), x.size(0))",
         },
-        {"after_step": f"meter.update({LOSS}.item(), accelerator.gather_for_metrics(y).size(0))"},
+        {"after_step": f"meter.update({LOSS}.item(), {COUNT})"},
         at="meter.update",
     ),
     step("progress", "print(i * len(x))", f"accelerator.print(i * {COUNT})", **ENUMERATED),
@@ -336,7 +334,7 @@ def test_rows_that_a_training_function_needs_are_not_taken_from_it() -> None:
     result = migrate(script(slots).replace("        optimizer.zero_grad()\n        total", "        total"))
     assert result.changed, result.findings
     assert "y = accelerator.gather" not in result.after
-    assert result.after.count("len(accelerator.gather_for_metrics(y))") == 2
+    assert result.after.count("accelerator.global_rows(y)") == 2
 
 
 def test_rows_that_only_an_elif_reads() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .numbers import LOSS, RULE
 from .support import SLOTS, Case, converts, each, leaves
 
-START = {"epoch": "total, n = 0.0, 0", "after_epoch": "print(total, n)"}
+START = {"epoch": "total, n = [], 0", "after_epoch": "print(total, n)"}
 TOLD = {"after_epoch": "accelerator.print(total, n)"}
 
 
@@ -39,20 +39,20 @@ def two_apart(name: str, before: str, after: str) -> Case:
 POSITIVE = [
     together(
         "read twice",
-        "total += loss.item()\nif n % 2 == 0:\n    print(f'{loss.item():.3f}')\nn += 1",
-        f"loss = {LOSS}\ntotal += loss.item()\nif n % 2 == 0:\n"
+        "total.append(loss.item())\nif n % 2 == 0:\n    print(f'{loss.item():.3f}')\nn += 1",
+        f"loss = {LOSS}\ntotal.append(loss.item())\nif n % 2 == 0:\n"
         "    accelerator.print(f'{loss.item():.3f}')\nn += 1",
     ),
     together(
         "read first where it may be left out",
-        "if n % 2 == 0:\n    print(loss.item())\ntotal += loss.item()",
-        f"loss = {LOSS}\nif n % 2 == 0:\n    accelerator.print(loss.item())\ntotal += loss.item()",
+        "if n % 2 == 0:\n    print(loss.item())\ntotal.append(loss.item())",
+        f"loss = {LOSS}\nif n % 2 == 0:\n    accelerator.print(loss.item())\ntotal.append(loss.item())",
         at="if n % 2",
     ),
     together(
         "read as data and detached",
-        "total += loss.data.item()\nprint(loss.detach().item())",
-        f"loss = {LOSS}\ntotal += loss.data.item()\naccelerator.print(loss.detach().item())",
+        "total.append(loss.data.item())\nprint(loss.detach().item())",
+        f"loss = {LOSS}\ntotal.append(loss.data.item())\naccelerator.print(loss.detach().item())",
         at="loss.data",
     ),
     two(
@@ -63,36 +63,36 @@ POSITIVE = [
     ),
     two(
         "two losses of two statements",
-        "total += fit.item()\nn += size.item()",
-        f"{BOTH}\ntotal += fit.item()\nn += size.item()",
-        at="total += fit",
+        "total.append(fit.item())\ntotal.append(size.item())",
+        f"{BOTH}\ntotal.append(fit.item())\ntotal.append(size.item())",
+        at="total.append(fit",
     ),
 ]
 NEGATIVE = [
     apart(
         "each reader may be left out",
-        "if n % 2 == 0:\n    print(loss.item())\nif n % 3 == 0:\n    total += loss.item()",
-        f"if n % 2 == 0:\n    accelerator.print({LOSS}.item())\nif n % 3 == 0:\n    total += {LOSS}.item()",
+        "if n % 2 == 0:\n    print(loss.item())\nif n % 3 == 0:\n    total.append(loss.item())",
+        f"if n % 2 == 0:\n    accelerator.print({LOSS}.item())\nif n % 3 == 0:\n    total.append({LOSS}.item())",
     ),
     apart(
         "the readers are an elif",
-        "if n == 0:\n    print('first')\nelif loss.item() < total:\n    total = loss.item()\nn += 1",
-        f"if n == 0:\n    accelerator.print('first')\nelif {LOSS}.item() < total:\n    total = {LOSS}.item()\nn += 1",
+        "if n == 0:\n    print('first')\nelif loss.item() < n:\n    n = loss.item()\nn += 1",
+        f"if n == 0:\n    accelerator.print('first')\nelif {LOSS}.item() < n:\n    n = {LOSS}.item()\nn += 1",
     ),
     apart(
         "it is kept as it is, too",
-        "total += loss.item()\nprint(loss.item())\nlast = loss",
-        f"total += {LOSS}.item()\naccelerator.print({LOSS}.item())\nlast = loss",
+        "total.append(loss.item())\nprint(loss.item())\nlast = loss",
+        f"total.append({LOSS}.item())\naccelerator.print({LOSS}.item())\nlast = loss",
     ),
     apart(
         "a function of its own sees it",
-        "total += loss.item()\nprint(loss.item())\nlast = lambda: loss",
-        f"total += {LOSS}.item()\naccelerator.print({LOSS}.item())\nlast = lambda: loss",
+        "total.append(loss.item())\nprint(loss.item())\nlast = lambda: loss",
+        f"total.append({LOSS}.item())\naccelerator.print({LOSS}.item())\nlast = lambda: loss",
     ),
     apart(
         "it is forgotten in the end",
-        "total += loss.item()\nprint(loss.item())\ndel loss",
-        f"total += {LOSS}.item()\naccelerator.print({LOSS}.item())\ndel loss",
+        "total.append(loss.item())\nprint(loss.item())\ndel loss",
+        f"total.append({LOSS}.item())\naccelerator.print({LOSS}.item())\ndel loss",
     ),
     leaves(
         RULE,
@@ -100,38 +100,38 @@ NEGATIVE = [
         {
             **START,
             "loss": SLOTS["loss"]
-            + "\ntotal += loss.item()\nprint(loss.item())\nloss += 0.1 * model.weight.square().sum()",
+            + "\ntotal.append(loss.item())\nprint(loss.item())\nloss += 0.1 * model.weight.square().sum()",
         },
         {
             **TOLD,
             "loss": SLOTS["loss"]
-            + f"\ntotal += {LOSS}.item()\naccelerator.print({LOSS}.item())\nloss += 0.1 * model.weight.square().sum()",
+            + f"\ntotal.append({LOSS}.item())\naccelerator.print({LOSS}.item())\nloss += 0.1 * model.weight.square().sum()",
         },
     ),
     leaves(
         RULE,
         "backward stands between the readers",
-        {**START, "loss": SLOTS["loss"] + "\ntotal += loss.item()", "after_step": "print(loss.item())"},
+        {**START, "loss": SLOTS["loss"] + "\ntotal.append(loss.item())", "after_step": "print(loss.item())"},
         {
             **TOLD,
-            "loss": SLOTS["loss"] + f"\ntotal += {LOSS}.item()",
+            "loss": SLOTS["loss"] + f"\ntotal.append({LOSS}.item())",
             "after_step": f"accelerator.print({LOSS}.item())",
         },
     ),
     two_apart(
         "one of the two losses is kept as it is, too",
-        "total += fit.item()\nn += size.item()\nlast = size",
-        f"total += {FIT}.item()\nn += {SIZE}.item()\nlast = size",
+        "total.append(fit.item())\ntotal.append(size.item())\nlast = size",
+        f"total.append({FIT}.item())\ntotal.append({SIZE}.item())\nlast = size",
     ),
     two_apart(
         "the second loss is read where it may be left out",
-        "total += fit.item()\nif n % 2 == 0:\n    n += size.item()",
-        f"total += {FIT}.item()\nif n % 2 == 0:\n    n += {SIZE}.item()",
+        "total.append(fit.item())\nif n % 2 == 0:\n    total.append(size.item())",
+        f"total.append({FIT}.item())\nif n % 2 == 0:\n    total.append({SIZE}.item())",
     ),
     two_apart(
         "the second loss is made after the first is read",
-        "total += fit.item()\nsize = loss - fit\nn += size.item()",
-        f"total += {FIT}.item()\nsize = loss - fit\nn += {SIZE}.item()",
+        "total.append(fit.item())\nsize = loss - fit\ntotal.append(size.item())",
+        f"total.append({FIT}.item())\nsize = loss - fit\ntotal.append({SIZE}.item())",
     ),
     leaves(
         RULE,

@@ -25,7 +25,7 @@ def collate(rows):
 DATA = """\
 train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
 train_loader = DataLoader(train_set, batch_size=8, shuffle=True, collate_fn={})"""
-HEADS = "accelerator.gather_for_metrics(x.reshape(len(x), -1)[:, 0])"
+COUNTED = "accelerator.global_rows(x)"
 
 
 SEEN = ((BACKWARD, "F.cross_entropy(out, y)"),)  # what a model makes of the padding is said
@@ -43,7 +43,7 @@ POSITIVE = [
             batch="x, y = (t.to(device) for t in (x, y))",
             after_step="print(len(y))",
         ),
-        {"batch": "", "after_step": "accelerator.print(len(accelerator.gather_for_metrics(y)))"},
+        {"batch": "", "after_step": "accelerator.print(accelerator.global_rows(y))"},
         at="print(len(y))",
         findings=SEEN,
     ),
@@ -51,14 +51,14 @@ POSITIVE = [
         NUMBERS,
         "rows of a padded tensor are counted",
         padding(after_step="print(len(x))"),
-        {"after_step": f"accelerator.print(len({HEADS}))"},
+        {"after_step": f"accelerator.print({COUNTED})"},
         findings=SEEN,
     ),
     converts(
         NUMBERS,
         "counted by the size of a variable",
         padding(after_step="n = x.size(0)\nprint(n)"),
-        {"after_step": f"n = {HEADS}.size(0)\naccelerator.print(n)"},
+        {"after_step": f"n = {COUNTED}\naccelerator.print(n)"},
         at="n = x.size(0)",
         findings=SEEN,
     ),
@@ -68,14 +68,14 @@ POSITIVE = [
         padding(
             given="partial(collate)", imports="from functools import partial", after_step="print(x.shape[0])"
         ),
-        {"after_step": f"accelerator.print({HEADS}.shape[0])"},
+        {"after_step": f"accelerator.print({COUNTED})"},
         findings=SEEN,
     ),
     converts(
         NUMBERS,
         "by a lambda",
         padding(given="lambda rows: collate(rows)", after_step="print(len(x))"),
-        {"after_step": f"accelerator.print(len({HEADS}))"},
+        {"after_step": f"accelerator.print({COUNTED})"},
         findings=SEEN,
     ),
     converts(
@@ -121,13 +121,13 @@ NEGATIVE = [
             "def collate(rows):\n    return torch.stack([r[0] for r in rows]), torch.tensor([r[1] for r in rows])",
             after_step="print(len(x))",
         ),
-        {"after_step": "accelerator.print(len(accelerator.gather_for_metrics(x)))"},
+        {"after_step": f"accelerator.print({COUNTED})"},
     ),
     leaves(
         NUMBERS,
         "labels alone are counted as they are",
         padding(after_step="print(len(y))"),
-        {"after_step": "accelerator.print(len(accelerator.gather_for_metrics(y)))"},
+        {"after_step": "accelerator.print(accelerator.global_rows(y))"},
         findings=SEEN,
     ),
     leaves(
@@ -162,7 +162,7 @@ def test_a_list_that_is_filled_by_a_bound_method() -> None:
         "xs.append(row", "append(row"
     )
     result = migrate(script({**SLOTS, **padding(collate=bound, after_step="print(len(x))")}))
-    assert f"accelerator.print(len({HEADS}))" in result.after
+    assert f"accelerator.print({COUNTED})" in result.after
 
 
 def test_parts_in_parts() -> None:
@@ -175,6 +175,6 @@ def test_parts_in_parts() -> None:
     for loop in ("for (n, x), y in train_loader:", "for i, ((n, x), y) in enumerate(train_loader):"):
         slots = {**SLOTS, **padding(collate=nested, loop=loop, batch="", after_step="print(len(x), len(y))")}
         result = migrate(script(slots))
-        assert f"accelerator.print(len({HEADS}), len(accelerator.gather_for_metrics(y)))" in unbroken(
+        assert f"accelerator.print({COUNTED}, accelerator.global_rows(y))" in unbroken(
             result.after
         )

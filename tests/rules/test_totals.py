@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from .as_one import check_two_are_one
-from .numbers import ENUMERATED, LOSS, RULE
+from .numbers import ENUMERATED, LOSS, RULE, WEIGHTED, reduced
 from .support import SLOTS, Case, converts, each, leaves
 
-WEIGHTED = "accelerator.weighted(loss).item()"
 START = {"epoch": "total = 0.0"}
 ADD = {**START, "after_step": "total += loss.item()"}
 ADDED = {"after_step": f"total += {WEIGHTED}"}
-
-
-def reduced(name: str) -> str:
-    return f'{name} = accelerator.reduce({name}, reduction="mean")'
 
 
 def told(name: str, before: str, after: str, **more: str) -> Case:
@@ -63,7 +58,7 @@ TWO = {
 TWO_ADDED = {
     "after_step": "fits += accelerator.weighted(fit).item()\nsizes += accelerator.weighted(size).item()"
 }
-BOTH = 'fits, sizes = accelerator.reduce((fits, sizes), reduction="mean")'
+BOTH = reduced("fits", "sizes")
 SUMS = {
     "imports": "from collections import defaultdict",
     "epoch": "sums = defaultdict(float)",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from .numbers import LOSS, RULE
+from .numbers import LOSS, RULE, WEIGHTED, reduced
 from .support import Case, converts, each, leaves
 
 BAR = {"imports": "from tqdm import tqdm", "loop": "bar = tqdm(train_loader)\nfor x, y in bar:"}
 QUIET = {"loop": "bar = tqdm(train_loader, disable=not accelerator.is_local_main_process)\nfor x, y in bar:"}
 START = {"epoch": "total, seen = 0.0, 0"}
 HIT = "(out.argmax(1) == y).sum().item()"
-GATHERED = "out, y = accelerator.gather_for_metrics((out, y))"
 
 
 def shown(name: str, after_step: str, at: str, **more: str) -> Case:
@@ -21,12 +20,15 @@ def shown(name: str, after_step: str, at: str, **more: str) -> Case:
 def told(name: str, before: str, after: str, at: str, **more: str) -> Case:
     """What somebody is told beside the bar."""
     tells = {slot: text.replace("print(", "accelerator.print(") for slot, text in more.items()}
+    adds = "accelerator.weighted(" in after
+    reduces = {"after_loop": reduced("total")} if adds else {}
     return converts(
         RULE,
         name,
         {**BAR, **START, "after_step": before, **more},
-        {**QUIET, **tells, "after_step": after},
+        {**QUIET, **tells, "after_step": after, **reduces},
         at=at,
+        findings=((RULE, "bar.set_postfix"),) if adds else (),
     )
 
 
@@ -58,21 +60,22 @@ POSITIVE = [
     told(
         "printed after the epoch, too",
         "total += loss.item()\nbar.set_postfix(loss=total)",
-        f"total += {LOSS}.item()\nbar.set_postfix(loss=total)",
+        f"total += {WEIGHTED}\nbar.set_postfix(loss=total)",
         "total += ",
         after_epoch="print(total)",
     ),
     told(
-        "added up and printed, so the bar shows that of all processes",
+        "added up and printed later",
         "total += loss.item()\nbar.set_postfix(loss=loss.item())",
-        f"loss = {LOSS}\ntotal += loss.item()\nbar.set_postfix(loss=loss.item())",
+        f"total += {WEIGHTED}\nbar.set_postfix(loss=loss.item())",
         "total += ",
         after_epoch="print(total)",
     ),
     told(
         "the rows are told, so the right ones by them are those of all",
         f"total += {HIT}\nseen += len(y)\nbar.set_postfix(acc=total / seen)",
-        f"{GATHERED}\ntotal += {HIT}\nseen += len(y)\nbar.set_postfix(acc=total / seen)",
+        "total += accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()\n"
+        "seen += accelerator.global_rows(y)\nbar.set_postfix(acc=total / seen)",
         "total += ",
         after_epoch="print(seen)",
     ),
@@ -88,7 +91,8 @@ POSITIVE = [
         },
         {
             "setup": "bar = tqdm(total=2, disable=not accelerator.is_local_main_process)",
-            "after_step": f"total += {LOSS}.item()",
+            "after_step": f"total += {WEIGHTED}",
+            "after_loop": reduced("total"),
         },
         at="total += ",
     ),

@@ -59,6 +59,14 @@ def reduce_totals(context: Context, unshown: Unshown) -> None:
         _reduce(context, place)
 
 
+def _counted(context: Context) -> set[ast.AST]:
+    """Where the number of all processes' rows stands."""
+    above = [x.code for x in context.edits if isinstance(x, e.InsertBefore) and ".global_rows(" in x.code]
+    names = {code.partition(" = ")[0] for code in above}
+    counted = (x for x in context.edits if isinstance(x, e.Replace))
+    return {x.node for x in counted if ".global_rows(" in x.template or x.template in names}
+
+
 def _worthwhile(
     context: Context, unshown: Unshown, edits: dict[ast.expr, e.Replace], found: list[_Total]
 ) -> list[_Total]:
@@ -102,7 +110,7 @@ class _Total:
         self.variables: dict[Variable, set[ast.AST]] = {}  # with what binds them to a number of this process
         self.readers: dict[Variable, list[ast.stmt]] = {}
         self._differing = Differing(self.facts)
-        self._counted = {x.node for x in context.edits if isinstance(x, e.Replace) and ".global_rows(" in x.template}
+        self._counted = _counted(context)
         loop = self.facts.batch_loop_around(node)
         if loop is None:
             raise _ReadInEveryStep
@@ -169,13 +177,20 @@ class _Total:
 
     def _is_alike(self, node: ast.expr) -> bool:
         """Whether all processes have the same value here."""
-        if node in self._counted:
+        if node in self._counted or self._is_counted(node):
             return True
         if isinstance(node, ast.BinOp):
             return self._is_alike(node.left) and self._is_alike(node.right)
         parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
         own = any(self._is_kept(n) or any(isinstance(v, Shard) for v in self.facts.of(n)) for n in parts)
         return not own and self._differing.asks(node) is None
+
+    def _is_counted(self, node: ast.expr) -> bool:
+        """Whether `node` is a variable that holds the number of all processes' rows."""
+        bound = self.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
+        made = [self.facts.table.statement_of(d) for d in bound if not isinstance(d, ast.arg)]
+        whole = len(made) == len(bound) and all(isinstance(s, ast.Assign) and s.value in self._counted for s in made)
+        return bool(made) and whole
 
     def _is_kept(self, node: ast.AST) -> bool:
         """Whether `node` is a variable that holds a number of this process."""
@@ -215,7 +230,8 @@ class _Total:
         return contained or definitions is None or bool(definitions & self.variables[variable])
 
     def _is_read(self, mention: ast.Name, statement: ast.stmt, variable: Variable) -> None:
-        if self.unshown.displays(statement) and self._is_shown_alone(mention):
+        beside = self.facts.table.is_inside(statement, self.loop) and self.unshown.displays(statement)
+        if beside and self._is_shown_alone(mention):
             self.shown.append(mention)
             return
         place = self._place(statement)

@@ -1,6 +1,7 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from contextlib import nullcontext
 from crosstrain import Accelerator
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
@@ -50,7 +51,9 @@ for epoch in range(num_epochs):
     for i, (x, y) in enumerate(train_dataloader):
         loss = F.cross_entropy(model(x), y)
         loss = loss / accum_steps  # so that the gradients add up to a mean
-        accelerator.backward(loss)
+        steps_now = (i + 1) % accum_steps == 0 or (i + 1) == len(train_dataloader)
+        with nullcontext() if steps_now else accelerator.no_sync(model):
+            accelerator.backward(loss)
         train_loss += accelerator.weighted(loss).item() * accum_steps
 
         if (i + 1) % accum_steps == 0 or (i + 1) == len(train_dataloader):

@@ -19,6 +19,7 @@ TITLES: dict[str, str] = {
     "CT203": "clipping goes through the accelerator",
     "CT204": "a loss that is a sum stays a sum",
     "CT205": "schedulers step as they are written",
+    "CT206": "micro-batches are averaged once a step",
     "CT301": "DataParallel",
     "CT302": "DistributedDataParallel",
     "CT303": "torch.distributed by hand",

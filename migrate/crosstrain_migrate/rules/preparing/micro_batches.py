@@ -1,0 +1,102 @@
+"""CT206: gradients that are added up over several batches by hand are averaged once, before the step.
+
+What:   A backward pass that no step follows keeps its gradients to itself; the author's test says which one that is.
+Why:    The gradients of all of them are averaged by the last one: the same sum, with one exchange instead of several.
+Before: `loss.backward()` above `if (i + 1) % steps == 0: optimizer.step()`
+After:  the backward pass under `with nullcontext() if steps_now else accelerator.no_sync(model):`, and above it
+        `steps_now = (i + 1) % steps == 0`
+Leaves: loops that read or clip gradients in every batch, and tests whose value is another one where the pass begins.
+"""
+
+from __future__ import annotations
+
+import ast
+from itertools import chain, count
+
+from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.distribution.differing import Differing
+from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name
+
+RULE = "CT206"
+REASON = "the gradients of several batches are averaged once"
+
+
+def plan(context: Context) -> None:
+    if context.runtime != "crosstrain" or context.wish.mapped or len(context.facts.backward_calls) != 1:
+        return
+    call = context.facts.backward_calls[0][0]
+    statement = context.facts.table.statement_of(call)
+    loop = context.facts.batch_loop_around(call)
+    if loop is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return
+    steps = _steps(context, statement, loop)
+    model = _model(context, loop)
+    if steps is None or model is None or not context.allows(RULE, statement):
+        return
+    name = _free_name(context, statement)
+    told = e.InsertBefore(statement, RULE, REASON, code=f"{name} = {context.source(steps.test)}")
+    within = f"nullcontext() if {name} else {context.accelerator(call)}.no_sync({model})"
+    context.edits += [told, e.Within(statement, RULE, context=within)]
+    file = context.facts.table.of_node[call].file
+    context.edits.append(e.AddImport(file, RULE, code="from contextlib import nullcontext"))
+
+
+def _free_name(context: Context, node: ast.AST) -> str:
+    scope = context.facts.table.of_node[node]
+    taken = scope.names | scope.module.names
+    return next(n for n in chain(("steps_now",), (f"steps_now_{k}" for k in count(2))) if n not in taken)
+
+
+def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None:
+    """The `if` behind a backward pass, in its suite, under which alone the loop steps and forgets its gradients."""
+    suite = suite_of(context.facts, backward)
+    behind = suite[suite.index(backward) + 1 :]
+    calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
+    stepping = [c for c in calls if _is_of_optimizer(context, c, "step")]
+    found = [
+        s for s in behind if isinstance(s, ast.If) and not s.orelse and any(c in ast.walk(s) for c in stepping)
+    ]
+    if len(found) != 1 or not _is_known_before(context, found[0].test, behind[: behind.index(found[0])]):
+        return None
+    inside = set(ast.walk(found[0]))
+    touching = [c for c in calls if _is_of_optimizer(context, c, "zero_grad") or _clips(c)]
+    touching += [n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad"]  # type: ignore[misc]
+    return found[0] if all(n in inside for n in (*stepping, *touching)) else None
+
+
+def _is_of_optimizer(context: Context, call: ast.Call, method: str) -> bool:
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != method:
+        return False
+    values = context.facts.of(call.func.value)
+    named = method == "zero_grad"  # a model's, too
+    return named or bool(values & set(context.facts.optimizers))
+
+
+def _clips(call: ast.Call) -> bool:
+    return last_name(call.func) in {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"}
+
+
+def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) -> bool:
+    """Whether a test of a counter, `(i + 1) % steps == 0`, is answered alike by all processes above these statements."""
+    nodes = list(ast.walk(test))
+    counts = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes)
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    if not counts or any(context.facts.paths(c.func) != {"builtins.len"} for c in calls):
+        return False
+    if any(isinstance(v, Shard) for n in nodes if isinstance(n, ast.expr) for v in context.facts.of(n)):
+        return False
+    read = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    bound = [n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store)]
+    changed = {n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in bound}
+    return not read & changed and Differing(context.facts).asks(test) is None
+
+
+def _model(context: Context, loop: ast.AST) -> str | None:
+    """The one model, under the name by which the loop calls it."""
+    models = set(context.subject.models)
+    called = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
+    names = {context.source(f) for f in called if isinstance(f, ast.Name | ast.Attribute) and context.facts.of(f) & models}
+    return names.pop() if len(models) == len(names) == 1 else None

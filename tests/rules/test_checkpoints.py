@@ -13,7 +13,10 @@ GROWN = "while True:\n    name = tag + name"
 WAIT = "accelerator.wait_for_everyone()"
 STATE = '{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}'
 RUNNING = {"epoch": "model.train()\ntotal = 0.0", "after_step": "total += loss.item()"}
-RUNNING_AFTER = {"after_step": 'total += accelerator.reduce(loss, reduction="mean").item()'}
+RUNNING_AFTER = {
+    "after_step": "total += accelerator.weighted(loss).item()",
+    "after_loop": 'total = accelerator.reduce(total, reduction="mean")',
+}
 TO_FILE, SAVED_TO_FILE = WEIGHTS.format('"m.pt"'), SAVED.format('"m.pt"')
 READ = 'model.load_state_dict(torch.load("m.pt"))'
 

@@ -301,7 +301,7 @@ FAULTS = [
     Fault(
         "labels that were filtered have not the rows of the batch",
         {"epoch": "seen = 0", "after_step": "y = y[y > 0]\nseen += x.size(0)", "after_epoch": "print(seen)"},
-        holds=("seen += accelerator.gather_for_metrics(x).size(0)",),
+        holds=("seen += accelerator.global_rows(x)",),
     ),
     Fault(
         "another loader's labels have not the rows of the batch",
@@ -313,7 +313,7 @@ FAULTS = [
             "after_step": "seen += x.size(0)",
             "after_epoch": "print(seen)",
         },
-        holds=("seen += accelerator.gather_for_metrics(y).size(0)",),
+        holds=("seen += accelerator.global_rows(x)",),
     ),
     Fault(
         "all processes leave the loop at the same batch",

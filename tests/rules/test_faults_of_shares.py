@@ -48,7 +48,7 @@ SHARES = [
         SAVED.replace("<loss>", '"loss": loss').replace("<rows>", "len(y)"),
         SAVED.replace("torch.save", "accelerator.save")
         .replace("<loss>", f'"loss": {REDUCED}')
-        .replace("<rows>", "len(accelerator.gather_for_metrics(y))"),
+        .replace("<rows>", "accelerator.global_rows(y)"),
     ),
     measured(
         "rows in a file",
@@ -113,14 +113,15 @@ KEPT = [
         "rows at the place that their number says",
         "bank, at = torch.zeros(48, 3), 0",
         "bank[at : at + len(x)] = out.detach().cpu()\nat += len(x)",
-        "out, y = accelerator.gather_for_metrics((out, y))\nbank[at : at + len(y)] = out.detach().cpu()\nat += len(y)",
+        "bank[at : at + accelerator.global_rows(x)] = accelerator.gather_for_metrics(out.detach()).cpu()\n"
+        "at += accelerator.global_rows(x)",
     ),
     kept(
         "a bank that is moved on by the number of rows",
         "bank = torch.zeros(16, 3)",
         "bank = torch.roll(bank, len(x), 0)\nbank[: len(x)] = out.detach().cpu()",
-        "out, y = accelerator.gather_for_metrics((out, y))\nbank = torch.roll(bank, len(y), 0)\n"
-        "bank[: len(y)] = out.detach().cpu()",
+        "bank = torch.roll(bank, accelerator.global_rows(x), 0)\n"
+        "bank[: accelerator.global_rows(x)] = accelerator.gather_for_metrics(out.detach()).cpu()",
     ),
     kept(
         "what a function of torch writes into an older tensor",
@@ -138,7 +139,7 @@ KEPT = [
         "the first number of a size",
         "seen = 0",
         "seen += out.size()[0]",
-        "seen += accelerator.gather_for_metrics(out).size()[0]",
+        "seen += accelerator.global_rows(out)",
     ),
 ]
 

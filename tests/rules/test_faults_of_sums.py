@@ -12,7 +12,8 @@ TESTED = (
     "        out = model(x.to(device))\n        loss = F.cross_entropy(out, y.to(device))\n        {}\nprint({})"
 )
 REDUCED = 'accelerator.reduce(loss, reduction="mean")'
-ROWS = "len(accelerator.gather_for_metrics(y))"
+ROWS = "accelerator.global_rows(x)"
+WEIGHTED = "accelerator.weighted(loss)"
 
 
 def summed(name: str, start: str, step: str, shown: str, *holds: str) -> Fault:
@@ -90,14 +91,14 @@ FAULTS = [
         "share = len(x) / len(train_set)\ntotal += loss.item() * share",
         "total",
         f"share = {ROWS} / len(train_set)",
-        f"total += {REDUCED}.item() * share",
+        f"total += {WEIGHTED}.item() * share",
     ),
     summed(
         "the loss times rows that has a name",
         "total = 0.0",
         "weighted = loss * len(x)\ntotal += weighted.item()",
         "total",
-        f"weighted = {REDUCED} * {ROWS}",
+        f"weighted = {WEIGHTED} * {ROWS}",
         "total += weighted.item()",
     ),
     summed(

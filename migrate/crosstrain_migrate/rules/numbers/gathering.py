@@ -152,7 +152,7 @@ class Gatherer:
             if all(c.counted for c in group):
                 done = self.counts.where_defined(group)
                 group = [c for c in group if c.node not in done]
-            counts = [c for c in group if self._is_known(c)]
+            counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
             group = [c for c in group if c not in counts]
             cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
             self._count(counts, cut)
@@ -178,6 +178,16 @@ class Gatherer:
         """Whether the loader in hand says how many rows all processes have, so that none need be gathered for it."""
         size = bool(collapse.counted) or (collapse.counts and self.counts.is_size(collapse.node))
         return self.context.runtime == "crosstrain" and size and len(collapse.operands) == 1
+
+    def _is_older(self, collapse: Collapse) -> bool:
+        """Whether rows of an earlier batch may be among the operands: `last` of `last = x` at the end of the loop."""
+        names = [n for o in collapse.operands for n in ast.walk(o) if isinstance(n, ast.Name)]
+        bound = [(d, n) for n in names for d in self.facts.interp.reaching.get(n, ())]
+        return any(
+            line_of(definition) > name.lineno and self.facts.table.of_node[definition] is self.facts.table.of_node[name]
+            for definition, name in bound
+            if shards(self.facts, name)
+        )
 
     def _count(self, counts: list[Collapse], cut: _Cut | None) -> None:
         """Counts rows that are there, and leaves it to what is gathered above to be counted as it is."""

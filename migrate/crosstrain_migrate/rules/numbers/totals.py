@@ -111,6 +111,7 @@ class _Total:
         self.readers: dict[Variable, list[ast.stmt]] = {}
         self._differing = Differing(self.facts)
         self._counted = _counted(context)
+        self._asked: set[ast.AST] = set()  # variables whose values are being looked at
         loop = self.facts.batch_loop_around(node)
         if loop is None:
             raise _ReadInEveryStep
@@ -186,11 +187,15 @@ class _Total:
         return not own and self._differing.asks(node) is None
 
     def _is_counted(self, node: ast.expr) -> bool:
-        """Whether `node` is a variable that holds the number of all processes' rows."""
+        """Whether `node` is a variable that is computed from the number of all processes' rows."""
         bound = self.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
         made = [self.facts.table.statement_of(d) for d in bound if not isinstance(d, ast.arg)]
-        whole = len(made) == len(bound) and all(isinstance(s, ast.Assign) and s.value in self._counted for s in made)
-        return bool(made) and whole
+        if len(made) != len(bound) or not made or node in self._asked:
+            return False
+        self._asked.add(node)
+        alike = all(isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_alike(s.value) for s in made)
+        self._asked.discard(node)
+        return alike
 
     def _is_kept(self, node: ast.AST) -> bool:
         """Whether `node` is a variable that holds a number of this process."""

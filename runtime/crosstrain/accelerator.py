@@ -429,7 +429,11 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         (`even_batches="weighted"`). Sums of it are reduced with "mean" when the loop is over.
         """
         weight = self._weight_of(tensor) if self._comm.averages else 1.0
-        return tensor if weight == 1.0 else map_tensors(lambda t: t * weight if weight else torch.zeros_like(t), tensor)
+        return (
+            tensor
+            if weight == 1.0
+            else map_tensors(lambda t: t * weight if weight else torch.zeros_like(t), tensor)
+        )
 
     def pad_across_processes(
         self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False

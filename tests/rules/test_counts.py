@@ -12,7 +12,9 @@ ROWS = "accelerator.global_rows(y)"
 
 
 def counted(name: str, before: str, after: str, at: str = "", **more: str) -> Case:
-    return converts(RULE, name, {**START, "after_step": before, **more}, {**ADDED, "after_step": after}, at=at)
+    return converts(
+        RULE, name, {**START, "after_step": before, **more}, {**ADDED, "after_step": after}, at=at
+    )
 
 
 def uncounted(name: str, before: str, after: str, **more: str) -> Case:
@@ -93,8 +95,7 @@ NEGATIVE = [
         {**START, "after_step": "n = len(x)\nseen += n\ntotal += n\nshow = lambda: n"},
         {
             **TOLD,
-            "after_step": f"n = len(x)\nrows = {ROWS}\nseen += rows\ntotal += rows\n"
-            "show = lambda: n",
+            "after_step": f"n = len(x)\nrows = {ROWS}\nseen += rows\ntotal += rows\nshow = lambda: n",
         },
     ),
     uncounted(

@@ -111,7 +111,7 @@ def by_phase(made: str, loop: str = "for x, y in loaders[phase]:") -> tuple[dict
 def in_parts(first: str, second: str) -> tuple[dict[str, str], dict[str, str]]:
     """A loss of two parts, which is not computed again; and what becomes of it where both are means."""
     parts = f"loss = {first}\n        loss = loss + {second}"
-    before, after = phases(f"{WEIGHTED}\n    {RIGHT}"), converted(f"{GATHERED}{WEIGHTED}\n    {RIGHT}")
+    before, after = phases(f"{WEIGHTED}\n    {RIGHT}"), converted(f"{WEIGHTED}\n    {RIGHT}")
     reduced = 'accelerator.reduce(loss, reduction="mean").item()'
     loss = after["loss"].replace(f"loss = {MEAN}", parts).replace("loss.item()", reduced)
     return (
@@ -119,7 +119,9 @@ def in_parts(first: str, second: str) -> tuple[dict[str, str], dict[str, str]]:
         {
             **after,
             "device": 'accelerator = Accelerator(even_batches="weighted")  # the fastest there is',
-            "loss": loss.replace("x.size(0)", "y.size(0)"),
+            "loss": loss.replace("x.size(0)", "accelerator.global_rows(x)").replace(
+                RIGHT, "right += accelerator.gather_for_metrics(out.argmax(1) == y).sum().item()"
+            ),
         },
     )
 

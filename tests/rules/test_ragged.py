@@ -175,6 +175,4 @@ def test_parts_in_parts() -> None:
     for loop in ("for (n, x), y in train_loader:", "for i, ((n, x), y) in enumerate(train_loader):"):
         slots = {**SLOTS, **padding(collate=nested, loop=loop, batch="", after_step="print(len(x), len(y))")}
         result = migrate(script(slots))
-        assert f"accelerator.print({COUNTED}, accelerator.global_rows(y))" in unbroken(
-            result.after
-        )
+        assert f"accelerator.print({COUNTED}, accelerator.global_rows(y))" in unbroken(result.after)

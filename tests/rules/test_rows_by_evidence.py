@@ -63,7 +63,7 @@ def test_known_transposes_stay_known() -> None:
 
 def test_a_loss_with_the_labels_proves_the_rows_of_the_predictions() -> None:
     result = migrate(counted("hits += loss.item()"))
-    assert 'hits += accelerator.reduce(loss, reduction="mean").item()' in result.after
+    assert "hits += accelerator.weighted(loss).item()" in result.after
     assert not [f for f in result.findings if "neither a mean nor a sum" in f.reason]
 
 

@@ -87,4 +87,4 @@ def test_the_accelerator_of_a_main_block_knows_the_options() -> None:
 
 
 def test_rows_are_counted_by_the_smallest_part_of_a_batch() -> None:
-    assert "bar.update(accelerator.gather_for_metrics(masks).shape[0])" in migrate(SCRIPT).after
+    assert "bar.update(accelerator.global_rows(" in migrate(SCRIPT).after

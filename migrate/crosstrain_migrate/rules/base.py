@@ -139,7 +139,9 @@ class Context:
     )  # functions that the main process runs before the others
     speaking: list[ast.Call] = field(default_factory=list)  # in other files, on every process
     collective: set[ast.AST] = field(default_factory=set)  # nodes whose new code communicates
-    below_collective: set[ast.stmt] = field(default_factory=set)  # statements above which new code communicates
+    below_collective: set[ast.stmt] = field(
+        default_factory=set
+    )  # statements above which new code communicates
     # What is computed from rows that were gathered before it.
     gathered: set[ast.AST] = field(default_factory=set)
     averaged: set[ast.AST] = field(default_factory=set)  # of these: a mean of numbers, the same of equal ones

@@ -188,7 +188,15 @@ def _core(context: Context, reasons: Reasons) -> None:
     reasons.agrees(own_schedules.plan, context)
     numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
     counted = [reasons.agrees(rule, context) for rule in numbers]
-    for rule in (unseen_losses.plan, backward.plan, micro_batches.plan, clipping.plan, batches.plan, replays.check, alike.plan):
+    for rule in (
+        unseen_losses.plan,
+        backward.plan,
+        micro_batches.plan,
+        clipping.plan,
+        batches.plan,
+        replays.check,
+        alike.plan,
+    ):
         reasons.agrees(rule, context)
     reasons.agrees(checkpoints.plan, context)
     if all(counted):

@@ -112,9 +112,7 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
     if reduction == "sum" and not scaled:
         _refuse_reduced(tensors, comm)
     reduced = collectives.reduce_tensors(tensors, reduction, comm)
-    return [
-        out if isinstance(leaf, Tensor) else out.item() for leaf, out in zip(given, reduced, strict=True)
-    ]
+    return [out if isinstance(leaf, Tensor) else out.item() for leaf, out in zip(given, reduced, strict=True)]
 
 
 def _exactly(number: float) -> Tensor:

@@ -184,7 +184,8 @@ class Gatherer:
         names = [n for o in collapse.operands for n in ast.walk(o) if isinstance(n, ast.Name)]
         bound = [(d, n) for n in names for d in self.facts.interp.reaching.get(n, ())]
         return any(
-            line_of(definition) > name.lineno and self.facts.table.of_node[definition] is self.facts.table.of_node[name]
+            line_of(definition) > name.lineno
+            and self.facts.table.of_node[definition] is self.facts.table.of_node[name]
             for definition, name in bound
             if shards(self.facts, name)
         )
@@ -203,7 +204,9 @@ class Gatherer:
         if not self._at_or_after(collapse.node, cut.before):
             return False
         if collapse.counted:
-            cut.replaced += [(collapse.node, f"len({collapse.counted})")] if collapse.counted in cut.names else []
+            cut.replaced += (
+                [(collapse.node, f"len({collapse.counted})")] if collapse.counted in cut.names else []
+            )
             return collapse.counted in cut.names
         rows = collapse.operands[0]
         names = [n for n in ast.walk(rows) if isinstance(n, ast.Name)]

@@ -40,7 +40,9 @@ def reads_no_number(facts: Facts, mention: ast.Name) -> bool:
         return around.iter is mention
     if isinstance(around, ast.Subscript):
         statement = facts.table.parents[around]
-        return isinstance(statement, ast.Assign) and around in statement.targets and _is_number(statement.value)
+        return (
+            isinstance(statement, ast.Assign) and around in statement.targets and _is_number(statement.value)
+        )
     return isinstance(around, ast.Call) and facts.paths(around.func) == {"builtins.len"}
 
 
@@ -62,7 +64,12 @@ def _is_of_numbers(facts: Facts, value: ast.expr) -> bool:
         return len(value.args) == 1 and _makes_numbers(facts, value.args[0])
     if paths == {"builtins.dict.fromkeys"}:
         return len(value.args) == 2 and _is_number(value.args[1])
-    return paths <= COUNTERS and bool(paths) and not value.args and all(_is_number(k.value) for k in value.keywords)
+    return (
+        paths <= COUNTERS
+        and bool(paths)
+        and not value.args
+        and all(_is_number(k.value) for k in value.keywords)
+    )
 
 
 def _makes_numbers(facts: Facts, factory: ast.expr) -> bool:

@@ -31,7 +31,9 @@ from .unshown import Unshown
 
 RULE = "CT602"
 LOOPS = ast.For | ast.AsyncFor | ast.While
-SAME = frozenset({"item", "detach", "cpu", "float", "double", "clone"})  # methods that keep a number what it is
+SAME = frozenset(
+    {"item", "detach", "cpu", "float", "double", "clone"}
+)  # methods that keep a number what it is
 Variable = tuple[Scope, str]
 
 
@@ -117,7 +119,9 @@ class _Total:
             raise _ReadInEveryStep
         self.loop = loop
         self._keep(self.facts.table.statement_of(node))
-        if any(not self._is_number(n) for n in self.nodes) and any(map(self._is_in_loop, self._all_readers())):
+        if any(not self._is_number(n) for n in self.nodes) and any(
+            map(self._is_in_loop, self._all_readers())
+        ):
             raise _ReadInEveryStep  # a tensor would be weighted again there
 
     # -- what is kept ----------------------------------------------------------------------------------------
@@ -193,7 +197,9 @@ class _Total:
         if len(made) != len(bound) or not made or node in self._asked:
             return False
         self._asked.add(node)
-        alike = all(isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_alike(s.value) for s in made)
+        alike = all(
+            isinstance(s, ast.Assign) and s.targets[0] in bound and self._is_alike(s.value) for s in made
+        )
         self._asked.discard(node)
         return alike
 
@@ -251,7 +257,9 @@ class _Total:
         """Whether a display shows nothing that is computed together with numbers of all processes."""
         others = (n for n in ast.walk(self.unshown.whole(mention)) if isinstance(n, ast.expr))
         return not any(
-            isinstance(v, Shard) for n in others if isinstance(n, ast.Name) and n is not mention
+            isinstance(v, Shard)
+            for n in others
+            if isinstance(n, ast.Name) and n is not mention
             for v in self.facts.of(n)
         )
 

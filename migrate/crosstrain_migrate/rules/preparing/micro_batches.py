@@ -57,7 +57,9 @@ def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
     stepping = [c for c in calls if _is_of_optimizer(context, c, "step")]
     found = [
-        s for s in behind if isinstance(s, ast.If) and not s.orelse and any(c in ast.walk(s) for c in stepping)
+        s
+        for s in behind
+        if isinstance(s, ast.If) and not s.orelse and any(c in ast.walk(s) for c in stepping)
     ]
     if len(found) != 1 or not _is_known_before(context, found[0].test, behind[: behind.index(found[0])]):
         return None
@@ -88,7 +90,9 @@ def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) 
         return False
     if any(isinstance(v, Shard) for n in nodes if isinstance(n, ast.expr) for v in context.facts.of(n)):
         return False
-    read = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    read = {n.id for n in nodes if isinstance(n, ast.Name)} | {
+        n.attr for n in nodes if isinstance(n, ast.Attribute)
+    }
     bound = [n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store)]
     changed = {n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in bound}
     return not read & changed and Differing(context.facts).asks(test) is None
@@ -98,5 +102,9 @@ def _model(context: Context, loop: ast.AST) -> str | None:
     """The one model, under the name by which the loop calls it."""
     models = set(context.subject.models)
     called = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
-    names = {context.source(f) for f in called if isinstance(f, ast.Name | ast.Attribute) and context.facts.of(f) & models}
+    names = {
+        context.source(f)
+        for f in called
+        if isinstance(f, ast.Name | ast.Attribute) and context.facts.of(f) & models
+    }
     return names.pop() if len(models) == len(names) == 1 else None

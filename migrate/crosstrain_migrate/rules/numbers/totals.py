@@ -45,7 +45,11 @@ def reduce_totals(context: Context, unshown: Unshown) -> None:
     """Takes the reductions back that are made in every step for a number that is read later, and makes one there."""
     if context.runtime != "crosstrain" or "even_batches" in context.options:
         return  # Accelerate knows no weights, and reduces tensors alone; nor has a sum over rows a weight
-    edits = {x.node: x for x in context.edits if isinstance(x, e.Replace) and x.template.endswith(MEAN)}
+    edits = {
+        x.node: x
+        for x in context.edits
+        if isinstance(x, e.Replace) and x.template.endswith(MEAN) and isinstance(x.node, ast.expr)
+    }
     found: list[_Total] = []
     for node in edits:
         if any(node in total.nodes for total in found):
@@ -145,7 +149,7 @@ class _Total:
         linear = self._is_alike(statement.value) if scales else self._is_linear(statement.value)
         if not linear or (isinstance(target, ast.Subscript) and not self._is_alike(target.slice)):
             raise _ReadInEveryStep
-        self.nodes |= {n for n in ast.walk(statement) if n in self.edits}  # type: ignore[misc]
+        self.nodes |= {n for n in ast.walk(statement) if n in self.edits}
         self._read(variable, contained=isinstance(target, ast.Subscript))
 
     def _target(self, statement: ast.stmt) -> ast.expr:

@@ -96,6 +96,32 @@ def test_without_a_run_nobody_knows_what_the_loop_goes_over() -> None:
     assert [one.rule for one in result.findings] == ["CT902"]
 
 
+REGISTRY = """\
+import sys, torch
+from torch import nn
+
+class Net(nn.Linear):
+    pass
+
+def build(place, name, *args):
+    return getattr(place, name)(*args)
+
+net = build(sys.modules[__name__], "Net", 3, 1)
+optimizer = build(torch.optim, "SGD", net.parameters())
+for x, y in build(torch.utils.data, "DataLoader", data):
+    optimizer.zero_grad()
+    (net(x) - y).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_without_a_run_a_call_that_makes_everything_is_refused() -> None:
+    """Prepared in the registry, the loader would be shared, and nobody would know that its rows are."""
+    result = migrate_text(Path("train.py"), REGISTRY, Options())
+    assert result.refused and not result.changed
+    assert any("migrate --observe" in one.remedy for one in result.findings), result.findings
+
+
 def test_what_was_seen_is_no_assumption_and_is_said() -> None:
     result = converted(
         {"at": place("Net()(x)", "out ="), "tensor": ROWS},

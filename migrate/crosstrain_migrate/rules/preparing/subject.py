@@ -48,6 +48,7 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
             "its own",
             "make the model where the script's own files do, and pass its parameters()",
         )
+    _must_be_told_apart(facts)
     for optimizer in facts.optimizers if loaders else ():  # otherwise the runtime looks, at the first step
         _must_be_traced(facts, optimizer)
     shared = facts.train_loaders if loaders else []
@@ -153,6 +154,21 @@ def _leading_to(facts: Facts, place: Scope) -> list[Scope]:
 def _distance(facts: Facts, scope: Scope, value: Value) -> tuple[bool, int]:
     """The scope that makes a value first, then the outermost."""
     return facts.table.of_node.get(site_of(value)) is not scope, _depth(scope)
+
+
+def _must_be_told_apart(facts: Facts) -> None:
+    """One call that makes models and optimizers, by a name from elsewhere: what is to be prepared as what, and what of the
+    rest is a loader, only a run shows."""
+    for optimizer in facts.optimizers:
+        site = site_of(optimizer)
+        if any(facts.interp.is_module(value) for value in facts.of(site)):
+            raise refuse(
+                RULE,
+                site,
+                "one call makes models and optimizers, as a configuration or a registry asks for: which it gives where cannot be "
+                "told without running it",
+                "run it for a few steps: `migrate --observe`; its own arguments stand behind `--`",
+            )
 
 
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:

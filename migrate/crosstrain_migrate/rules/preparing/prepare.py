@@ -5,7 +5,8 @@ Why:    It places the model, averages its gradients, gives each process its shar
 Before: (nothing)
 After:  `model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)`
 Where one of them is used before all exist, each is prepared where it is made.
-Refuses: a loader that is made anew of data that may differ by process.
+Refuses: a loader that is made anew of data that may differ by process; one call that makes models and optimizers, by
+names from a configuration (`--observe` sees which it makes where).
 """
 
 from __future__ import annotations

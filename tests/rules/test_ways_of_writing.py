@@ -93,7 +93,7 @@ class Regressor(nn.Module):
 model = Regressor().to(device)
 model.fit(TensorDataset(points[:24], points[:24].sum(1)), TensorDataset(points[24:], points[24:].sum(1)))
 """,
-        ["accelerator.print(", 'accelerator.reduce(loss, reduction="mean").item() * len(y)'],
+        ["accelerator.print(", "accelerator.weighted(loss).item() * "],
     ),
     "an attack in the evaluation": (
         """\
@@ -176,7 +176,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.CrossEntropyLoss()
 print(*run(model, train, criterion, optimizer), *run(model, test, criterion))
 """,
-        ['accelerator.reduce(loss, reduction="mean").item() * y.size(0)'],
+        ['accelerator.reduce(loss, reduction="mean").item() * accelerator.global_rows(y)'],
     ),
     "factories made with partial": (
         """\

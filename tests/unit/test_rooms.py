@@ -64,6 +64,7 @@ RUNTIME = {
     "__init__": EVERY,
     "big_modeling": {"utils.modeling", "compat.not_supported"},
     "data_loader": {"data", "state"},
+    "parallelism_config": {"utils"},
     "launch.selftest": {"__init__", "utils.__init__"},  # a script of our own
     "launchers": {"launch"},
     "local_sgd": {"accelerator", "state", "step"},

@@ -10,7 +10,14 @@ from crosstrain_migrate.rules.notebooks import launch
 from crosstrain_migrate.rules.numbers import alike, batches, evaluation, metrics, training
 from crosstrain_migrate.rules.output import checkpoints, downloads, files, speak
 from crosstrain_migrate.rules.placement import device, home, plumbing
-from crosstrain_migrate.rules.preparing import backward, clipping, line_search, prepare, schedulers
+from crosstrain_migrate.rules.preparing import (
+    backward,
+    clipping,
+    line_search,
+    micro_batches,
+    prepare,
+    schedulers,
+)
 
 from . import gate, unseen, xla
 
@@ -25,6 +32,7 @@ PAGES = (
     line_search,
     clipping,
     schedulers,
+    micro_batches,
     speak,
     downloads,
     files,

@@ -90,14 +90,14 @@ KNOWN = Sequence | Shard | Generator | Instance | Parameters | Function | Class 
 
 
 def assumptions(facts: Losses) -> Assumed:
-    """What is to be assumed; empty where everything is known."""
-    return _loaders(facts) or _losses(facts) or _outputs(facts)
+    """What is to be assumed where every loader is known; empty where everything is."""
+    return _losses(facts) or _outputs(facts)
 
 
 # -- loaders -------------------------------------------------------------------------------------------------
 
 
-def _loaders(facts: Losses) -> Assumed:
+def open_loaders(facts: Losses) -> Assumed:
     """The places that make, or hold, what an open training loop goes over."""
     places = {
         place

@@ -16,15 +16,17 @@ from crosstrain_migrate.syntax.walks import statements, walk
 from . import containers
 from . import torch_api as api
 from .argument_values import parameters_in
-from .assumed import Assumed, assumptions
+from .assumed import Assumed, assumptions, open_loaders
 from .infer import Interpreter
 from .losses import Losses
 from .observed import Sightings
 from .optimizers import handed, inner_optimizers
 from .regions import batch_loop_around
-from .values import External, Instance, Member, Sequence, Shard, Value, code_of, site_of
+from .values import External, Instance, Member, Sequence, Shard, Value, Values, code_of, site_of
 
-MAX_ASSUMPTIONS = 5  # rounds of them: the loaders, their losses, what those show
+MAX_ASSUMPTIONS = (
+    7  # rounds of them: the loaders, what a run has shown of their batches, their losses, what those show
+)
 
 
 class Facts(Losses):
@@ -51,16 +53,21 @@ class Facts(Losses):
     def interp(self) -> Interpreter:
         """What every expression may be: for most of the time that a script takes."""
         assumed: Assumed = {}
+        gone_over: dict[ast.AST, Values] = {}
         may_look = True
         for _ in range(MAX_ASSUMPTIONS):
-            interp = Interpreter(self.tree, self.table, may_look, assumed, self.seen)
+            interp = Interpreter(self.tree, self.table, may_look, assumed, self.seen, gone_over)
             interp.run()
             found = Facts(self.tree, self.table, interp, self.seen)
             looked = any(site_of(s.loader) in interp.looks for s in found.loss_shards)
-            more = {} if looked else assumptions(found)
-            if not looked and not more:
-                break
+            more = {} if looked else open_loaders(found)
+            seen = interp.iterated_loaders()
+            if not looked and not more and seen == gone_over:
+                more = assumptions(found)
+                if not more:
+                    break
             may_look = may_look and not looked  # it trains on that one batch
+            gone_over = seen
             assumed |= more
         return interp
 

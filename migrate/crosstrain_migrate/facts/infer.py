@@ -37,8 +37,9 @@ class Interpreter(Interpretation):
         may_look: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
         seen: Sightings | None = None,
+        gone_over: Mapping[ast.AST, Values] | None = None,
     ) -> None:
-        super().__init__(tree, table, may_look, assumed, seen)
+        super().__init__(tree, table, may_look, assumed, seen, gone_over)
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]

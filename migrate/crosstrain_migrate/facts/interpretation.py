@@ -57,6 +57,7 @@ class Interpretation(ABC):
         may_look: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
         seen: Sightings | None = None,
+        gone_over: Mapping[ast.AST, Values] | None = None,
     ) -> None:
         self.may_look = (
             may_look  # whether a batch that is drawn early may be taken for a mere look at the data
@@ -67,6 +68,9 @@ class Interpretation(ABC):
         self.links = links_of(tree)
         self.reaching = reaching_definitions(table)
         self.observation = Observation(seen, tree, self.reaching) if seen is not None else None
+        self.gone_over = (
+            gone_over or {}
+        )  # the loaders that loops are known to go over, by where they are made
         self.observed = self.observation.here if self.observation is not None else {}  # by place
         self.uses: dict[ast.AST, list[ast.Name]] = defaultdict(list)
         for name, definitions in self.reaching.items():
@@ -301,13 +305,21 @@ class Interpretation(ABC):
         author's wish."""
         return isinstance(place, ast.Call) and any(map(self.is_module, self.of(place.func)))
 
+    def iterated_loaders(self) -> dict[ast.AST, Values]:
+        """Of the loaders to whose batches tensors belonged in an observed run: those that a loop goes over, as far as is
+        known; the rows of others are nobody's share."""
+        over = {v for values in self.iterations.values() for v in values}
+        sites = {here.rows_of for here in self.observed.values() if here.rows_of is not None}
+        found = ((site, frozenset(v for v in self.of(site) if v in over)) for site in sites)
+        return {site: values for site, values in found if values}
+
     def _with_rows(self, place: ast.AST, made: ast.AST | None, found: Values) -> Values:
         """A tensor that had the rows of a loader's batch, whatever else it might have been."""
         if made is None or all(isinstance(v, Shard) and v.kind == "rows" for v in found):
             return found
-        rows = {Shard("rows", v) for v in self.of(made) if self.is_loader(v)}
-        if not rows:  # what is found before the loader is known would stay
-            return found if self.run_orphans else NOTHING
+        rows = {Shard("rows", v) for v in self.gone_over.get(made, ())}
+        if not rows:
+            return found
         self.taken.add(place)
         return frozenset(rows) | {v for v in found if not isinstance(v, Unknown | External | Member | Shard)}
 

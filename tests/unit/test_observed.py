@@ -157,6 +157,20 @@ def test_a_contradiction_is_refused_with_both_sides() -> None:
     assert "did not follow the rows of a permuted batch" in reason.remedy
 
 
+def test_a_part_of_a_module_is_no_module_of_its_own() -> None:
+    script = SCRIPT.replace("net.parameters()", '[{"params": net.layer.parameters()}]')
+    facts = document(OBJECTS, script)
+    layer = {"at": place("net.layer", "optimizer =", script), "objects": [2]}
+    facts["places"] = [*OBJECTS, layer]
+    facts["objects"].append(
+        {"role": "module", "class": {"name": "torch.nn.Linear"}, "made": [layer["at"]], "part": True}
+    )
+    path = Path("train.py").resolve()
+    result = migrate_text(path, script, Options(observed=Observed(path, json.dumps(facts))))
+    assert result.changed and "prepare(net.layer)" not in result.after
+    assert "net, optimizer, loader = accelerator.prepare(net, optimizer, loader)" in result.after
+
+
 def test_a_branch_that_did_not_run_keeps_its_grade() -> None:
     """What is seen elsewhere says nothing of the other reading."""
     result = converted({"at": place("loss", "loss.backward"), "tensor": {"is": "mean", "loader": 1}})

@@ -335,7 +335,7 @@ class Interpretation(ABC):
 
     def role(self, value: Value) -> str:
         """What an object is in training, by its class."""
-        if self.is_module(value):
+        if self.is_module(value.root if isinstance(value, Member) else value):
             return "module"
         if self.is_loader(value):
             return "loader"

@@ -269,8 +269,8 @@ class Observation:
         """An object as the interpreter knows it: by where it was made."""
         one = self._seen.objects[number]
         site = self.site(number)
-        if site is None or one["role"] not in OF_ROLE:
-            return None
+        if site is None or one["role"] not in OF_ROLE or one.get("part"):
+            return None  # a part is known by the module that it belongs to
         kind = one["class"]
         if one["role"] == "loss" and "file" not in kind:
             # Of another reduction the call that made it need say nothing.

@@ -42,7 +42,8 @@ class Seen:
 
     role: "loss", "module", "optimizer", "scheduler", "loader", "sampler", "dataset". of: the numbers of the modules whose
     parameters an optimizer has. about: what else is worth knowing, such as how many of its parameters are no module's
-    ("loose").
+    ("loose"),
+    or that a module is a part of another one ("part").
     """
 
     role: str

@@ -177,6 +177,9 @@ class Eyes:
         """Which modules have the parameters of each optimizer, and what each loader reads."""
         modules = [(n, one) for n, one in enumerate(self._objects) if isinstance(one, Module)]
         inner = {id(part) for _, one in modules for part in one.modules() if part is not one}
+        for number, one in modules:
+            if id(one) in inner:
+                self._seen[number].about = {"part": True}
         owned = [(n, {id(p) for p in one.parameters()}) for n, one in modules if id(one) not in inner]
         for number, one in enumerate(self._objects):
             if isinstance(one, Optimizer):
@@ -185,7 +188,7 @@ class Eyes:
                 loose = len(mine.difference(*(theirs for _, theirs in owned)))
                 self._seen[number].about = {"loose": loose} if loose else {}
             elif isinstance(one, _Loss):
-                self._seen[number].about = _about_loss(one)
+                self._seen[number].about |= _about_loss(one)
             elif isinstance(one, DataLoader):
                 self._seen[number].about = _about_loader(one)
 

@@ -330,7 +330,8 @@ class Interpretation(ABC):
             return False
         there = {self.role(value) for value in seen} - {""}
         if there:
-            return {self.role(value) for value in found} - {""} == there
+            roles = {self.role(value) for value in found} - {""}
+            return len(roles) == 1 and roles == there
         return any(map(self._is_something, found))
 
     def role(self, value: Value) -> str:

@@ -6,6 +6,7 @@ a later run takes them without running anything, as long as the files they are a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -44,9 +45,9 @@ def observe(script: Path, settings: Settings) -> Observed:
             *("--", *settings.arguments),
         ]
         # From an empty folder: `-m` puts the working directory first on the path.
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, cwd=place)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=place)
         if done.returncode or not answer.exists():
-            said = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+            said = (done.stdout.strip().splitlines() or ["it ended without a word"])[-1]
             raise _unusable(
                 script, f"could not be observed: {said}", "Make it train on the CPU, or leave --observe out"
             )
@@ -55,11 +56,13 @@ def observe(script: Path, settings: Settings) -> Observed:
 
 def keep(facts: Observed, file: Path) -> None:
     """Write a facts file, whole or not at all. Raises Unusable where that cannot be done."""
+    partial = file.with_name(f"{file.name}.part")
     try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as partial:
-            partial.write(facts.document)
-        Path(partial.name).replace(file)
+        partial.write_text(facts.document, encoding="utf-8")
+        partial.replace(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise _unusable(file, f"cannot be written: {error.strerror or error}", "Name another file") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 from crosstrain_migrate.cli import app
 from crosstrain_migrate.engine import migrate_text
+from crosstrain_migrate.facts.facts import understand
+from crosstrain_migrate.facts.observed import sightings
 from crosstrain_migrate.results import FileResult, Observed, Options, Severity
+from crosstrain_migrate.syntax.program import parse
 from typer.testing import CliRunner
 
 SCRIPT = """\
@@ -177,6 +181,26 @@ def test_a_branch_that_did_not_run_keeps_its_grade() -> None:
     assert [one for one in said(result, Severity.ASSUMED) if "has one row" in one], result.findings
 
 
+def test_a_variable_whose_uses_saw_different_things_is_not_told_by_one_of_them() -> None:
+    """A branch sees only some of what a loop binds a variable to."""
+    script = SCRIPT.replace(
+        "for x, y in loader:", "for part in parts():\n    first(part)\n    second(part)\nfor x, y in loader:"
+    )
+    facts = document(OBJECTS, script)
+    facts["places"] = [
+        *OBJECTS,
+        {"at": place("part", "first(part)", script), "objects": [0]},
+        {"at": place("part", "second(part)", script), "objects": [1]},
+    ]
+    facts["places"][2] = {"at": place("loader", "for x", script), "objects": [1]}
+    seen = sightings(json.dumps(facts), script, {"train.py": 1})
+    found = understand(parse(script), seen).interp
+    (binding,) = (
+        n for n in ast.walk(found.tree) if isinstance(n, ast.For) and ast.unparse(n.target) == "part"
+    )
+    assert binding.target not in found.observed
+
+
 # -- the command ---------------------------------------------------------------------------------------------
 
 Run = Callable[..., tuple[int, str]]
@@ -198,6 +222,16 @@ def migrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 def test_a_facts_file_is_used_without_running_anything(migrate: Run) -> None:
     code, output = migrate("train.py", "--facts", "facts.json", "--no-diff")
     assert code == 0 and "observed" in output
+
+
+def test_a_facts_file_that_cannot_be_written_leaves_nothing(migrate: Run, tmp_path: Path) -> None:
+    from crosstrain_migrate.files.sources import Unusable
+    from crosstrain_migrate.observe import keep
+
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(Unusable, match="cannot be written"):
+        keep(Observed(Path("train.py"), "{}"), tmp_path / "taken")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["facts.json", "taken", "train.py"]
 
 
 def test_stale_facts_are_refused(migrate: Run) -> None:

@@ -61,7 +61,11 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Sightings:
-    """What was seen in a text. first: by file, its first line in that text, as `sightings` is given it. made: by object, the places that first gave it to the script, in order."""
+    """What was seen in a text.
+
+    first: by file, its first line in that text, as `sightings` is given it. made: by object, the places that first gave it to
+    the script, in order.
+    """
 
     text: str
     first: Mapping[str, int]
@@ -231,21 +235,17 @@ class Observation:
         """What was seen at a node."""
         return self._seen.places.get(_at(node)) if isinstance(node, ast.expr) else None
 
-    def roles_at(self, node: ast.AST) -> set[str]:
-        """The roles of the objects that stood at a node."""
-        sighting = self.at(node)
-        return {self._seen.objects[n]["role"] for n in sighting.objects} if sighting is not None else set()
-
     @cached_property
     def here(self) -> dict[ast.AST, Here]:
-        """By node, what the interpreter may take from the run."""
+        """By node, what the interpreter may take from the run; where a variable is bound, what all its uses agree on."""
         told: dict[ast.AST, Here] = {}
+        bound: dict[ast.AST, set[Here]] = defaultdict(set)
         for at, sighting in self._seen.places.items():
             node = self._nodes.get(at)
             if node is not None and (found := self._told(sighting)) is not None:
                 told[node] = found
-                told[self._bound(node)] = found
-        return told
+                bound[self._bound(node)].add(found)
+        return told | {binding: next(iter(all_)) for binding, all_ in bound.items() if len(all_) == 1}
 
     def _bound(self, node: ast.expr) -> ast.expr:
         """The place that binds a variable, where it is the only one that reaches its use."""

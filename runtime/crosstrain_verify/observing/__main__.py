@@ -1,6 +1,7 @@
 """`python -m crosstrain_verify.observing SCRIPT --output FACTS -- ARGS`: what `migrate --observe` starts.
 
-Exit codes: 0 the facts were written; 1 the script did not train, standard error says why; 2 it could not be run.
+Exit codes: 0 the facts were written; 1 the script did not train; 2 it could not be run. Standard output says why,
+standard error shows how far the runs are.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def main() -> int:
                 progress=progress,
             )
     except (VerifyInputError, ServerError) as error:
-        print(error, file=sys.stderr)
+        print(error)
         return 2
     if found.facts is None:
-        print(found.error, file=sys.stderr)
+        print(found.error)
         return 1
     given.output.write_text(text(found.facts), encoding="utf-8")
     return 0

@@ -37,6 +37,11 @@ def test_gradients_are_averaged_before_the_step(test: str) -> None:
         by_hand("epoch > 0"),
         by_hand("(i + 1) % 4 == 0", after_step="print(model.weight.grad.sum().item())"),
         by_hand("(i + 1) % 4 == 0", after_step="nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+        by_hand("(i + 1) % 4 == 0", after_epoch="print(model.weight.grad.sum().item())"),
+        by_hand(
+            "(i + 1) % 4 == 0",
+            after_epoch="nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()",
+        ),
         by_hand("n % 4 == 0", setup="n = 0", backward="loss.backward()\nn += 1"),
         by_hand("(i + 1) % 4 == 0", after_step="optimizer.step()"),
         script(
@@ -51,6 +56,8 @@ def test_gradients_are_averaged_before_the_step(test: str) -> None:
         "no counter",
         "gradients read",
         "clipped",
+        "gradients read behind the loop",
+        "clipped behind the loop",
         "counted on before the step",
         "stepped again",
         "cleared each time",

@@ -5,7 +5,7 @@ Why:    The gradients of all of them are averaged by the last one: the same sum,
 Before: `loss.backward()` above `if (i + 1) % steps == 0: optimizer.step()`
 After:  the backward pass under `with nullcontext() if steps_now else accelerator.no_sync(model):`, and above it
         `steps_now = (i + 1) % steps == 0`
-Leaves: loops that read or clip gradients in every batch, and tests whose value is another one where the pass begins.
+Leaves: scripts that read or clip gradients anywhere but before that step, and tests whose value is another one where the pass begins.
 """
 
 from __future__ import annotations
@@ -64,9 +64,12 @@ def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None
     if len(found) != 1 or not _is_known_before(context, found[0].test, behind[: behind.index(found[0])]):
         return None
     inside = set(ast.walk(found[0]))
-    touching = [c for c in calls if _is_of_optimizer(context, c, "zero_grad") or _clips(c)]
-    touching += [n for n in ast.walk(loop) if isinstance(n, ast.Attribute) and n.attr == "grad"]  # type: ignore[misc]
-    return found[0] if all(n in inside for n in (*stepping, *touching)) else None
+    forgetting = [c for c in calls if _is_of_optimizer(context, c, "zero_grad")]
+    # Behind the loop, too: what the last window has left over is no process's average yet.
+    everywhere = list(ast.walk(context.facts.tree))
+    reading: list[ast.AST] = [n for n in everywhere if isinstance(n, ast.Call) and _clips(n)]
+    reading += [n for n in everywhere if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    return found[0] if all(n in inside for n in (*stepping, *forgetting, *reading)) else None
 
 
 def _is_of_optimizer(context: Context, call: ast.Call, method: str) -> bool:

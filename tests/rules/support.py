@@ -50,7 +50,7 @@ for epoch in range(2):
     <epoch>
     <loop>
         <batch>
-        optimizer.zero_grad()
+        <zero>
         <loss>
         <backward>
         <step>
@@ -86,6 +86,7 @@ SLOTS = {
     "epoch": "model.train()",
     "loop": "for x, y in train_loader:  # one epoch",
     "batch": "x, y = x.to(device), y.to(device)",
+    "zero": "optimizer.zero_grad()",
     "loss": "out = model(x)\nloss = F.cross_entropy(out, y)",
     "backward": "loss.backward()",
     "step": "optimizer.step()",

@@ -13,8 +13,7 @@ STEP = "if {test}:\n    optimizer.step()\n    optimizer.zero_grad()"
 def by_hand(test: str, **more: str) -> str:
     """A script whose loop steps under a test alone."""
     loop = "for i, (x, y) in enumerate(train_loader):"
-    text = script({**SLOTS, "loop": loop, "step": STEP.format(test=test), **more})
-    return text.replace("        optimizer.zero_grad()\n        out", "        out")
+    return script({**SLOTS, "loop": loop, "zero": "", "step": STEP.format(test=test), **more})
 
 
 @pytest.mark.parametrize("test", ["(i + 1) % 4 == 0", "(i + 1) % 4 == 0 or i + 1 == len(train_loader)"])

@@ -26,7 +26,7 @@ from crosstrain_migrate.choices import Mode
 from crosstrain_migrate.files.reading import decode
 from crosstrain_migrate.outcome import Migrated, Outcome
 from crosstrain_migrate.results import Change, Confidence, FileResult, Finding, InputError, RoleFact, Severity
-from crosstrain_migrate.rules.codes import TITLES
+from crosstrain_migrate.rules.catalogue import titles
 from crosstrain_verify import Cause, Difference, Report, Run, Verdict
 
 from tests.unit.conftest import Ran
@@ -137,8 +137,8 @@ def test_sarif_levels_places_and_rules(outcome: Outcome) -> None:
     (run,) = json.loads(reports.render(outcome, "sarif"))["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert [(rule["id"], rule["shortDescription"]["text"]) for rule in rules] == [
-        ("CT602", TITLES["CT602"]),
-        ("CT901", TITLES["CT901"]),
+        ("CT602", titles()["CT602"]),
+        ("CT901", titles()["CT901"]),
     ]
     levels = [
         (result["ruleId"], rules[result["ruleIndex"]]["id"], result["level"]) for result in run["results"]

@@ -6,17 +6,15 @@ with `--check` it only says whether it would change.
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crosstrain_migrate import __version__
-from crosstrain_migrate.rules.catalogue import catalogue
-from crosstrain_migrate.rules.codes import OWN_PAGES, TITLES
+from crosstrain_migrate.rules.catalogue import Example, catalogue
 from crosstrain_migrate.rules.policy import stands_alone
 
 FAMILIES = {
@@ -39,17 +37,26 @@ _HEADINGS = {
     "Leaves": "What it leaves",
     "Refuses": "When it refuses",
 }
+# What stands above the code of an example, by its kind.
+_EXAMPLES = {
+    "Example": "Before",
+    "Stays": "Stays as it is",
+    "Noted": "Stays as it is, with a note",
+    "Left": "The script stays as it is, with a note",
+    "Refused": "The script is refused",
+}
 _SECTION = re.compile(rf"^({'|'.join(_HEADINGS)}): *", re.MULTILINE)
 _START, _END = "<!-- rules -->", "<!-- /rules -->"
 
 
 @dataclass(frozen=True, slots=True)
 class RulePage:
-    """`sections` maps the words of `_HEADINGS` to text, in the order of the docstring."""
+    """`sections` maps the words of `_HEADINGS` to text, in the order of the docstring; `examples` are headings and code."""
 
     code: str
     title: str
     sections: dict[str, str]
+    examples: tuple[tuple[str, str], ...] = ()
 
     @property
     def suppression(self) -> str:
@@ -63,8 +70,9 @@ class RulePage:
 
 def rule_pages() -> list[RulePage]:
     """Every rule's page, by code."""
-    docs = OWN_PAGES | {page.code: inspect.cleandoc(page.doc).partition("\n")[2] for page in catalogue()}
-    return [RulePage(code, TITLES.get(code, code), _sections(doc)) for code, doc in sorted(docs.items())]
+    return [
+        RulePage(page.code, page.title, _sections(page.text), _shown(page.examples)) for page in catalogue()
+    ]
 
 
 def rule_names() -> dict[str, str]:
@@ -87,6 +95,7 @@ def rule_page(code: str) -> str | None:
     for heading, text in page.sections.items():
         body = code_of(text) or "\n".join(textwrap.wrap(text, 96))
         parts.append(f"{_HEADINGS[heading]}\n" + textwrap.indent(body, "    "))
+    parts += [f"{heading}\n" + textwrap.indent(code, "    ") for heading, code in page.examples]
     parts.append(
         "How to keep it away\n" + textwrap.indent("\n".join(textwrap.wrap(page.suppression, 96)), "    ")
     )
@@ -108,6 +117,7 @@ def markdown_page(page: RulePage, level: int = 1) -> str:
     for heading, text in page.sections.items():
         code = code_of(text)
         parts.append(f"**{_HEADINGS[heading]}**" + (f"\n\n```python\n{code}\n```" if code else f": {text}"))
+    parts += [f"**{heading}**\n\n```python\n{code}\n```" for heading, code in page.examples]
     parts.append(f"**How to keep it away**: {page.suppression}")
     return "\n\n".join(parts) + "\n"
 
@@ -153,6 +163,20 @@ def code_of(text: str) -> str:
     """The code of an example that is nothing but code; empty for prose."""
     found = re.fullmatch(r"`([^`]+)`", text)
     return found[1] if found else ""
+
+
+def _shown(examples: Iterable[Example]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for one in examples:
+        found.append((_EXAMPLES[one.kind], _joined(one.before)))
+        if one.after:
+            found.append(("After", _joined(one.after)))
+    return tuple(found)
+
+
+def _joined(places: dict[str, str]) -> str:
+    """The code of several places of a script as one text; those that are emptied are not shown."""
+    return "\n".join(code for code in places.values() if code)
 
 
 def _sections(doc: str) -> dict[str, str]:

@@ -1,90 +1,114 @@
-"""The rules' documentation: each rule module's docstring is its page."""
+"""The rules' documentation. A rule is one file: its docstring is its page, and the page's examples are its first tests.
+
+The docstring begins with a line `CT203: title` for each code, says What and Why (and what it Leaves and Refuses), and ends
+with examples. Each names the places of a training script (`tests/rules/support.py` has it) that the code stands in:
+
+    Example CT203 (step):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    Becomes (step):
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+    Stays (end):
+        print(nn.utils.parameters_to_vector(model.parameters()).shape)
+
+`And (place):` goes on with another place, and `(place): nothing` empties it. `Stays` shows code that the rule leaves as it is,
+`Noted` code that is left with a note; for `Left` and `Refused` the whole script stays as it is. The code may be left out
+where the file has only one.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from crosstrain_migrate.rules.distribution import apart, apex, marks, precision, processes, replicas
-from crosstrain_migrate.rules.notebooks import launch
-from crosstrain_migrate.rules.numbers import alike, batches, evaluation, metrics, training
-from crosstrain_migrate.rules.output import checkpoints, downloads, files, speak
-from crosstrain_migrate.rules.placement import device, home, plumbing
-from crosstrain_migrate.rules.preparing import (
-    backward,
-    clipping,
-    line_search,
-    micro_batches,
-    prepare,
-    schedulers,
-)
+from . import own_pages
 
-from . import gate, unseen, xla
-
-PAGES = (
-    gate,
-    unseen,
-    home,
-    device,
-    plumbing,
-    prepare,
-    backward,
-    line_search,
-    clipping,
-    schedulers,
-    micro_batches,
-    speak,
-    downloads,
-    files,
-    checkpoints,
-    evaluation,
-    training,
-    batches,
-    metrics,
-    alike,
-    replicas,
-    processes,
-    precision,
-    apex,
-    marks,
-    apart,
-    xla,
-    launch,
+HERE, PACKAGE = Path(__file__).parent, __name__.rpartition(".")[0]
+_HEAD = re.compile(r"^(CT\d{3}): (.+)$", re.MULTILINE)
+_PLACE = re.compile(
+    r"^(?P<kind>Example|Becomes|Stays|Noted|Left|Refused|And)(?: (?P<code>CT\d{3}))? \((?P<slot>\w+)\):"
+    r"(?: nothing$|\n(?P<text>(?:(?: {4}.*)?(?:\n|$))+))",
+    re.MULTILINE,
 )
 
 
 @dataclass(frozen=True)
-class Page:
-    """One rule's documentation."""
+class Example:
+    """What becomes of code of a script. before, after: place -> what stands there; after holds what changes."""
 
     code: str
-    name: str
-    doc: str
-    before: str
-    after: str
+    kind: str  # "Example", "Stays", "Noted", "Left" or "Refused"
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Page:
+    """One rule's documentation. text: its prose."""
+
+    code: str
+    title: str
+    text: str
+    examples: tuple[Example, ...] = ()
 
 
 def catalogue() -> list[Page]:
-    """Every rule code with its page, in order."""
-    found: list[Page] = []
-    for module in PAGES:
-        doc = (module.__doc__ or "").strip()
-        title = doc.split("\n", 1)[0]
-        name = title.split(":", 1)[1].strip() if ":" in title else title
-        before = re.search(r"^Before: (.+)$", doc, re.M)
-        after = re.search(r"^After:  ?(.+)$", doc, re.M)
-        examples = (before.group(1) if before else "", after.group(1) if after else "")
-        found.extend(Page(code, name, doc, *examples) for code in _codes(module, title))
-    return sorted(found, key=lambda page: page.code)
+    """Every rule's page, in order of the codes."""
+    pages = [page for doc in (*_docstrings(), *own_pages.PAGES) for page in pages_of(doc)]
+    return sorted(pages, key=lambda page: page.code)
 
 
-def _codes(module: object, title: str) -> list[str]:
-    """The codes of a rule module: every `CT…` string among its constants."""
-    constants = [
-        v
-        for k, v in vars(module).items()
-        if k.isupper() and isinstance(v, str) and re.fullmatch(r"CT\d{3}", v)
+def titles() -> dict[str, str]:
+    """Code -> title."""
+    return {page.code: page.title for page in catalogue()}
+
+
+ROOMS = ("", "placement", "preparing", "numbers", "output", "distribution", "mapping", "notebooks")
+
+
+def rule_files(rooms: Iterable[str] = ROOMS) -> dict[str, Path]:
+    """Module -> file of each rule in some folders, in order of their names. They are read, not imported: who asks for a
+    title runs no rule."""
+    found: dict[str, Path] = {}
+    for folder in (HERE / room for room in rooms):
+        package = ".".join([PACKAGE, *folder.relative_to(HERE).parts])
+        for file in sorted(folder.glob("*.py")):
+            with file.open(encoding="utf-8") as opened:
+                if re.match(r'"""CT\d{3}: ', opened.readline()):
+                    found[f"{package}.{file.stem}"] = file
+    return found
+
+
+def _docstrings() -> Iterator[str]:
+    for file in rule_files().values():
+        source = file.read_text(encoding="utf-8")
+        yield inspect.cleandoc(ast.literal_eval(source[: source.index('"""', 3) + 3]))
+
+
+def pages_of(doc: str) -> list[Page]:
+    """The pages in a rule's docstring: one for each code that it begins with."""
+    head, _, rest = doc.partition("\n\n")
+    codes = _HEAD.findall(head)
+    found = _PLACE.search(rest)
+    text, examples = (rest[: found.start()], _examples(rest, codes[0][0])) if found else (rest, [])
+    return [
+        Page(code, title, text.strip(), tuple(one for one in examples if one.code == code))
+        for code, title in codes
     ]
-    if module is gate:
-        constants += [rule for rule, _ in gate.HAND_MADE.values()] + ["CT901", "CT902"]
-    return sorted(set(constants + re.findall(r"CT\d{3}", title)))
+
+
+def _examples(text: str, default: str) -> list[Example]:
+    examples: list[Example] = []
+    side: dict[str, str] = {}
+    for place in _PLACE.finditer(text):
+        if place["kind"] == "Becomes":
+            side = examples[-1].after
+        elif place["kind"] != "And":
+            examples.append(Example(place["code"] or default, place["kind"]))
+            side = examples[-1].before
+        side[place["slot"]] = textwrap.dedent(place["text"] or "").strip("\n")
+    return examples

@@ -1,9 +1,30 @@
-"""CT9: scripts that are not ours, not yet ours, or already converted. Recognised by what they import and call.
+"""CT901: built on something that distributes training itself
+CT902: training without a DataLoader
 
 What:   Frameworks with a trainer of their own, other distribution libraries, hand-written distribution and precision.
 Why:    Half a conversion of such a script would train something else.
-Before: `import pytorch_lightning as pl`
-After:  (untouched; the finding names what was recognised)
+
+Left CT901 (imports):
+    import pytorch_lightning as pl
+Refused CT901 (imports):
+    from torch.distributed.fsdp import fully_shard
+And (setup):
+    fully_shard(model)
+Noted CT902 (data):
+    points, labels = torch.ones(48, 8), torch.zeros(48, dtype=torch.long)
+And (loop):
+    for first in range(0, 48, 8):
+And (batch):
+    x, y = points[first : first + 8].to(device), labels[first : first + 8].to(device)
+And (backward):
+    loss.backward()
+Becomes (device):
+    accelerator = Accelerator()
+    device = accelerator.device  # the fastest there is
+And (prepare):
+    model, optimizer = accelerator.prepare(model, optimizer)
+And (backward):
+    accelerator.backward(loss)
 """
 
 from __future__ import annotations

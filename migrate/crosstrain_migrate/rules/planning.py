@@ -1,10 +1,15 @@
-"""The order of the rules: `plan` runs them in the order in which they depend on each other."""
+"""The order of the rules: `plan` runs them in the order in which they depend on each other.
+
+A rule that depends on no other, and on which none depends, needs no place here: `FURTHER` finds it.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from crosstrain_migrate.facts.facts import Facts
@@ -13,8 +18,6 @@ from crosstrain_migrate.rules.distribution import apart, marks
 from crosstrain_migrate.rules.distribution.launched import asks_launcher
 from crosstrain_migrate.rules.distribution.wish import Wish
 from crosstrain_migrate.rules.numbers import (
-    alike,
-    batches,
     evaluation,
     meeting,
     metrics,
@@ -49,12 +52,23 @@ from crosstrain_migrate.rules.preparing import (
 )
 from crosstrain_migrate.syntax import edits as e
 
-from . import gate
+from . import catalogue, gate
 from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
 from .unseen import unseen_training, written_for_accelerate
 
 if TYPE_CHECKING:
     from crosstrain_migrate.rules.distribution.plain import Plain, Planner
+
+
+def _further() -> tuple[ModuleType, ...]:
+    """The rules of a plain script that this module does not name."""
+    named = {one.__name__ for one in globals().values() if isinstance(one, ModuleType)}
+    files = catalogue.rule_files(("placement", "preparing", "numbers", "output"))
+    others = map(importlib.import_module, sorted(files.keys() - named))
+    return tuple(rule for rule in others if hasattr(rule, "plan"))
+
+
+FURTHER = _further()
 
 
 @dataclass(frozen=True)
@@ -193,9 +207,8 @@ def _core(context: Context, reasons: Reasons) -> None:
         backward.plan,
         micro_batches.plan,
         clipping.plan,
-        batches.plan,
         replays.check,
-        alike.plan,
+        *(rule.plan for rule in FURTHER),
     ):
         reasons.agrees(rule, context)
     reasons.agrees(checkpoints.plan, context)

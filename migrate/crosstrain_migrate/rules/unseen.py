@@ -1,4 +1,4 @@
-"""CT905: training that no call of the script leads to.
+"""CT905: training that no call leads to
 
 What:   A training loop in the script's own file that nothing at its top level comes to, as far as calls can be followed.
 Why:    A script that trains is never left without a word: it may be run by a name that is looked up.

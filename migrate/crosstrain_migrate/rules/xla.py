@@ -1,4 +1,12 @@
-"""CT701 to CT709: what XLA, which compiles each step of a training for its shapes, does slowly or not at all.
+"""CT701: shapes that depend on values
+CT702: branches on a tensor's value
+CT703: values read in every step
+CT704: lengths that follow the batch
+CT705: loop counts and slices that vary
+CT706: recurrent layers and packed sequences
+CT707: autocast for a named device
+CT708: rates that go by processes
+CT709: tied weights and a plain move
 
 What:   Shapes and branches that depend on values, values read every step, lengths that follow the batch, loops and
         slices that follow a Python number, recurrent layers, autocast for a named device, rates times processes, ties.

@@ -1,11 +1,27 @@
-"""CT310: no process waits for another one that took the other branch.
+"""CT310: all processes take the same branch
 
 What:   A test that each process would answer for itself (does a file exist, how late is it), under which something stands
         that all processes take part in: the main process answers it for all.
 Why:    A process that answers otherwise leaves the others waiting, or another machine has another file system.
-Before: `if not os.path.exists(path): train()`
-After:  `if broadcast_object_list([not os.path.exists(path)])[0]: train()`
 Refuses: a test of the rank around work of all processes.
+
+Example (imports):
+    import time
+And (setup):
+    begun = time.time()
+And (after_epoch):
+    if time.time() - begun > 60:
+        break
+Becomes (accelerator):
+    from crosstrain import Accelerator
+    from crosstrain.utils import broadcast_object_list
+And (after_epoch):
+    if broadcast_object_list([time.time() - begun > 60])[0]:
+        break
+Stays (imports):
+    import time
+And (setup):
+    begun = time.time()
 """
 
 from __future__ import annotations

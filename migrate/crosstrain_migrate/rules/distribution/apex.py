@@ -1,11 +1,27 @@
-"""CT307: NVIDIA apex becomes the accelerator's own mixed precision.
+"""CT307: NVIDIA apex
 
 What:   `amp.initialize` goes and `mixed_precision=` follows the switch around it; `amp.scale_loss` and
         `amp.master_params` go; the branches with and without apex, being one now, are one.
 Why:    apex is no longer developed, and what it did torch and the accelerator do.
-Before: `with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()`
-After:  `accelerator.backward(loss)`
 Refuses: apex's state in checkpoints, delayed unscaling, several losses, weights kept in half precision (O3).
+
+Example (imports):
+    from apex import amp
+And (setup):
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+And (backward):
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+Becomes (imports): nothing
+And (device):
+    accelerator = Accelerator(mixed_precision="fp16" if torch.cuda.is_available() else "no")  # the fastest there is
+And (setup): nothing
+And (backward):
+    accelerator.backward(loss)
+Refused (imports):
+    from apex import amp
+And (setup):
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O3")
 """
 
 from __future__ import annotations

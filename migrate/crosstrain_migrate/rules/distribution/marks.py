@@ -1,10 +1,16 @@
-"""CT309: what the plain script left open becomes the accelerator's.
+"""CT309: barriers, ranks and regions become the accelerator's
 
 What:   Barriers, autocast regions, tests for the main process and numbers of processes, in functions that are given
         the accelerator like any other that needs it.
 Why:    Where the accelerator is and how it gets there is known only when everything else is.
-Before: `dist.barrier()`
-After:  `accelerator.wait_for_everyone()`
+
+Example (imports):
+    import torch.distributed as dist
+And (after_epoch):
+    dist.barrier()
+Becomes (imports): nothing
+And (after_epoch):
+    accelerator.wait_for_everyone()
 """
 
 from __future__ import annotations

@@ -1,14 +1,39 @@
-"""CT306: mixed precision by hand (autocast and GradScaler, every spelling) becomes `mixed_precision=`.
+"""CT306: autocast and GradScaler
 
 What:   `Accelerator(mixed_precision=...)` follows the script's own switch; autocast regions become
         `with accelerator.autocast():`; the scaler goes: `backward`, clipping and `step` scale and unscale by themselves,
         and its state in checkpoints is the accelerator's.
 Why:    One loss scale for all processes, and every optimizer skips the same steps.
-Before: `scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`
-After:  `accelerator.backward(loss); optimizer.step()`
 Leaves: the author's own autocast regions where the model also runs outside them, or where they differ: then prepared
         models add none (AutocastKwargs(enabled=False)) and every number stays what it was.
 Refuses: several scalers, a scale that the script reads or sets, a scaler given to code that cannot be seen into.
+
+Example (setup):
+    scaler = torch.amp.GradScaler("cuda")
+And (loss):
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+And (backward):
+    scaler.scale(loss).backward()
+And (step):
+    scaler.step(optimizer)
+    scaler.update()
+Becomes (device):
+    accelerator = Accelerator(mixed_precision="fp16" if torch.cuda.is_available() else "no")  # the fastest there is
+And (setup): nothing
+And (loss):
+    with accelerator.autocast():
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+And (backward):
+    accelerator.backward(loss)
+And (step):
+    optimizer.step()
+Noted (loss):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(x)
+        loss = F.cross_entropy(out, y)
 """
 
 from __future__ import annotations

@@ -1,14 +1,40 @@
-"""CT303 to CT305 and CT308: hand-written distribution goes; the launcher and `prepare` do its work.
+"""CT303: torch.distributed by hand
+CT304: DistributedSampler
+CT305: processes started by hand
+CT308: a device chosen by hand
 
 What:   The process group, the device each process takes, samplers and `set_epoch`, tests of the rank, barriers,
         reductions of metrics, `mp.spawn` and its port: the script becomes the plain one it is with a single process.
         Where it holds more than that (samplers of its own, sums over the processes that no library takes), it is mapped
         where it stands: the launcher's group, devices, `prepare`; all else stays as it is.
 Why:    One set of calls works on any number of processes and machines, and every number is global by the other rules.
-Before: `if rank == 0: torch.save(model.module.state_dict(), path)`
-After:  `accelerator.save_model(model, path)`
 Refuses: gradients or weights that are averaged by hand beside `prepare`, a barrier that only some processes reach; with
          `--runtime accelerate`, whose prepared model is another object, whatever would be mapped.
+
+Example CT303 (imports):
+    import torch.distributed as dist
+And (setup):
+    dist.init_process_group("nccl")
+And (after_epoch):
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), "model.pt")
+Becomes (imports): nothing
+And (setup): nothing
+And (after_epoch):
+    accelerator.save_model(model, "model.pt")
+Example CT304 (imports):
+    from torch.utils.data.distributed import DistributedSampler
+And (data):
+    train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    sampler = DistributedSampler(train_set)
+    train_loader = DataLoader(train_set, batch_size=8, sampler=sampler)
+And (epoch):
+    sampler.set_epoch(epoch)
+Becomes (imports): nothing
+And (data):
+    train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
+And (epoch): nothing
 """
 
 from __future__ import annotations

@@ -1,11 +1,35 @@
-"""CT301 and CT302: DataParallel and DistributedDataParallel go; `prepare` does their work.
+"""CT301: DataParallel
+CT302: DistributedDataParallel
 
 What:   `nn.DataParallel(model)` and `DistributedDataParallel(model, ...)` become the model itself, and `.module` goes
         wherever it reached through them.
 Why:    The prepared model averages gradients and stays the author's own object, so nothing has to be reached through.
-Before: `torch.save(model.module.state_dict(), path)`
-After:  `torch.save(model.state_dict(), path)`, which CT501 then writes once
 Refuses: a process group of its own, communication hooks.
+
+Example CT301 (setup):
+    model = nn.DataParallel(model)
+And (end):
+    torch.save(model.module.state_dict(), "model.pt")
+Becomes (device):
+    accelerator = Accelerator(split_batches=True)  # the fastest there is
+And (setup): nothing
+And (end):
+    accelerator.save_model(model, "model.pt")
+Example CT302 (imports):
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+And (setup):
+    dist.init_process_group("gloo")
+    model = DDP(model)
+Becomes (imports): nothing
+And (device):
+    accelerator = Accelerator()
+    device = accelerator.device  # the fastest there is
+And (prepare):
+    model, optimizer = accelerator.prepare(model, optimizer)
+And (setup): nothing
+And (batch):
+    x, y = x.to(device), y.to(device)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CT308: devices that are chosen by the process's number: `f"cuda:{local_rank}"`, `torch.device("cuda", gpu)`.
+"""For CT308: devices that are chosen by the process's number: `f"cuda:{local_rank}"`, `torch.device("cuda", gpu)`.
 
 The launcher gives each process its device, so the kind is enough here; what it becomes is for the rules about devices.
 """

@@ -1,4 +1,4 @@
-"""CT801: a notebook's training becomes a function that notebook_launcher starts.
+"""CT801: a notebook's training goes through notebook_launcher
 
 What:   The statements of each cell that trains go into a function, where the Accelerator is made and everything prepared;
         models, optimizers and loaders of other cells are passed in, what later cells read is returned. Other cells

@@ -1,4 +1,4 @@
-"""CT605: what depends on how a batch is shared between processes.
+"""CT605: what depends on how a batch is shared
 
 What:   Tensors that are made for one batch size and meet the rows of a batch; batch normalisation of single rows;
         batches of two loaders in one step; rows that are mixed with others of their batch; statistics of an averaged
@@ -6,8 +6,27 @@ What:   Tensors that are made for one batch size and meet the rows of a batch; b
         batch size. Refused: batches that are kept and given again (`itertools.cycle`, `list(loader)`), unless
         drop_last=True makes them even.
 Why:    With --split-batches a process gets a part of the loader's batch, and of the last one maybe a single row.
-Before: `hidden = model.init_hidden(BATCH_SIZE)`
-After:  (untouched; the finding names the size)
+
+Noted (data):
+    batch_size = 8
+    train_set = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    train_loader = DataLoader(train_set, batch_size=batch_size)
+And (setup):
+    state = torch.zeros(batch_size, 8, device=device)
+And (loss):
+    out = model(x + state)
+    loss = F.cross_entropy(out, y)
+Becomes (device):
+    accelerator = Accelerator()
+    device = accelerator.device  # the fastest there is
+Stays (setup):
+    bias = torch.zeros(3, device=device)
+And (loss):
+    out = model(x) + bias
+    loss = F.cross_entropy(out, y)
+Becomes (device):
+    accelerator = Accelerator()
+    device = accelerator.device  # the fastest there is
 """
 
 from __future__ import annotations

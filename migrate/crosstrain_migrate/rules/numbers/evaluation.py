@@ -1,12 +1,43 @@
-"""CT601: evaluation is distributed where it provably prints the same numbers, and left whole where it does not.
+"""CT601: evaluation counts every sample once
+CT603: evaluation that stays whole on every process
 
 What:   The rows of every evaluation batch are gathered before they are summed up, so sums and counts are those of the
         whole data set (samples that only fill up the last batch are dropped).
 Why:    An accuracy over one rank's share is another number.
-Before: `correct += pred.eq(target).sum().item()`
-After:  `pred, target = accelerator.gather_for_metrics((pred, target))` before it
 Leaves: (CT603) evaluation whose numbers depend on how the data is cut into batches: a mean of batch means, a number
         printed per batch, an unknown metric object. Every process then evaluates everything: slower, never wrong.
+
+Example CT601 (test_data):
+    test_set = TensorDataset(torch.ones(20, 8), torch.zeros(20, dtype=torch.long))
+    test_loader = DataLoader(test_set, batch_size=8)
+And (after_epoch):
+    model.eval()
+    right = 0
+    for x, y in test_loader:
+        right += (model(x.to(device)).argmax(1) == y.to(device)).sum().item()
+    print(right / len(test_set))
+Becomes (prepare):
+    model, optimizer, train_loader, test_loader = accelerator.prepare(
+        model, optimizer, train_loader, test_loader
+    )
+And (after_epoch):
+    model.eval()
+    right = 0
+    for x, y in test_loader:
+        right += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()
+    accelerator.print(right / len(test_set))
+Noted CT603 (test_data):
+    test_set = TensorDataset(torch.ones(20, 8), torch.zeros(20, dtype=torch.long))
+    test_loader = DataLoader(test_set, batch_size=8)
+And (after_epoch):
+    model.eval()
+    total = 0.0
+    for x, y in test_loader:
+        total += F.cross_entropy(model(x.to(device)), y.to(device)).item()
+    test_loss = total / len(test_loader)
+Becomes (device):
+    accelerator = Accelerator()
+    device = accelerator.device  # the fastest there is
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CT602: tensors that are made for a batch and filled row by row, such as sequences that are padded in the loop.
+"""For CT602: tensors that are made for a batch and filled row by row, such as sequences that are padded in the loop.
 
 What training computes from them is of this process's share, like the batch itself: nothing is kept for later steps.
 """

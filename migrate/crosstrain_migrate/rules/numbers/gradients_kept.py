@@ -1,4 +1,4 @@
-"""CT602: nothing that backward gets is gathered or reduced.
+"""For CT602: nothing that backward gets is gathered or reduced.
 
 What:   A check of the finished plan, whichever rule planned the gather.
 Why:    What is gathered has no gradient: the part of the model behind it would silently not be trained.

@@ -1,4 +1,4 @@
-"""CT602: every process comes to every gather, with rows of a loader that is shared.
+"""For CT602: every process comes to every gather, with rows of a loader that is shared.
 
 What:   A function that gathers is called for loaders that are prepared and for one that is not, or for a list; or a gather
         stands in a branch that each process draws for itself.

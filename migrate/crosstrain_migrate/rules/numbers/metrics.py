@@ -1,12 +1,28 @@
-"""CT606: metric objects of torchmetrics do not add up what every process has already.
+"""CT606: metric objects count every row once
 
 What:   `sync_on_compute=False` for each of them.
 Why:    In the converted script every process updates them with the rows of all. Left to itself, `compute()` adds up the
         processes' states, and a confusion matrix counts every row once per process.
-Before: `matrix = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3)`
-After:  `matrix = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3, sync_on_compute=False)`
 Leaves: collections and wrappers, which ask the metrics that they hold; (finding) a metric class of the script's own, and
         arguments that cannot be seen.
+
+Example (imports):
+    import torchmetrics
+And (setup):
+    scores = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3)
+And (after_step):
+    scores.update(out, y)
+And (after_epoch):
+    print(scores.compute())
+Becomes (setup):
+    scores = torchmetrics.ConfusionMatrix(task="multiclass", num_classes=3, sync_on_compute=False)
+And (after_step):
+    out, y = accelerator.gather_for_metrics((out, y))
+    scores.update(out, y)
+And (after_epoch):
+    accelerator.print(scores.compute())
+Stays (imports):
+    from torchmetrics.functional import accuracy
 """
 
 from __future__ import annotations

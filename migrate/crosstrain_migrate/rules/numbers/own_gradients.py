@@ -1,4 +1,4 @@
-"""CT202: gradients by parameters that no backward pass averages.
+"""For CT202: gradients by parameters that no backward pass averages.
 
 What:   `torch.autograd.grad(loss, model.parameters())` that the loss of a step is not computed from.
 Why:    What is done with them (a step by hand, `p.grad = g`) would part the processes' models.

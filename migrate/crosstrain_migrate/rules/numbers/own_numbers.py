@@ -1,4 +1,4 @@
-"""CT602: numbers of training that stay each process's own, and the decisions that all processes then take together.
+"""For CT602: numbers of training that stay each process's own, and the decisions that all processes then take together.
 
 What:   A number that cannot be made global is left as it is, with a note. Where it decides (an early stop, the best
         model, a plateau), every process takes the main process's answer.

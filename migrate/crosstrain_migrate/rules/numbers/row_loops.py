@@ -1,4 +1,4 @@
-"""CT602: loops over the rows of a batch that print, draw or keep something of each.
+"""For CT602: loops over the rows of a batch that print, draw or keep something of each.
 
 What:   The rows that such a loop goes over, and those it reads beside them, are gathered in one statement before it.
 Why:    Of its share alone, a process would print and keep only its own rows.

@@ -1,4 +1,4 @@
-"""CT602: what is printed of one process's share and stays so: shapes of batches, and numbers inside a module.
+"""For CT602: what is printed of one process's share and stays so: shapes of batches, and numbers inside a module.
 
 What:   `print(images.shape)` of a batch of a prepared loader.
 Why:    The first size is this process's number of rows; it is what its model sees, so it is left as it is.

@@ -1,4 +1,4 @@
-"""CT602: a loss that a step only adds up, or keeps for later, is reduced where it is read.
+"""For CT602: a loss that a step only adds up, or keeps for later, is reduced where it is read.
 
 What:   `total` adds up what this process contributes, and is averaged over the processes above the statement that
         prints, returns or compares it.

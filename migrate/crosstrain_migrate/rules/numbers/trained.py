@@ -1,4 +1,4 @@
-"""CT604: a loop that goes backward in every turn trains on all its loaders, as a function that several trainings call."""
+"""For CT604: a loop that goes backward in every turn trains on all its loaders, as a function that several trainings call."""
 
 from __future__ import annotations
 

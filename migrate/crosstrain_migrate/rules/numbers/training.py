@@ -1,13 +1,19 @@
-"""CT602 and CT604: every number that training prints, logs, sums up or decides by is the global one.
+"""CT602: numbers of training are the global ones
+CT604: one loop that trains and evaluates
 
 What:   A loss that is read becomes `accelerator.reduce(loss, reduction="mean")`; a metric's rows are gathered before
         they are summed; sizes are those of the global batch.
 Why:    A rank's own loss is the loss of its share. Printed it is wrong; deciding by it, ranks part ways.
-Before: `running_loss += loss.item()`
-After:  `running_loss += accelerator.reduce(loss, reduction="mean").item()`
 Leaves: a number that has no global form stays each process's own, with a note; where it decides, every process takes the
         main process's answer.
 Refuses: rows that are kept and trained on later, and numbers that may be those of an evaluation.
+
+Example CT602 (after_step):
+    print(loss.item())
+Becomes (after_step):
+    accelerator.print(accelerator.reduce(loss, reduction="mean").item())
+Stays CT602 (after_step):
+    assert out.shape[1] == 3
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CT602: a trained loss that decides, and whose batches could not be followed to a loader.
+"""For CT602: a trained loss that decides, and whose batches could not be followed to a loader.
 
 What:   Where it is read, it becomes the mean over the processes: `accelerator.reduce(loss, reduction="mean")`.
 Why:    It goes backward, so it is the loss of what this process trains on; the processes would leave a loop, or keep a

@@ -1,4 +1,4 @@
-"""CT602: numbers of training that nothing reads, or only a progress bar in every step.
+"""For CT602: numbers of training that nothing reads, or only a progress bar in every step.
 
 What:   They are left as they are, and a note says so of those that a bar shows.
 Why:    A display is not worth a collective in every step, and what nobody reads needs none.

@@ -1,10 +1,28 @@
-"""CT501 to CT503: the same files, written once; loading where this process's device is.
+"""CT501: model weights are saved once, whole
+CT502: checkpoints are saved once, whole
+CT503: a file is read after it has been written
 
 What:   `torch.save(model.state_dict(), "x.pt")` becomes `accelerator.save_model(model, "x.pt")`, any other torch.save
         `accelerator.save`; a file that is read back later is waited for.
 Why:    One process writes, whole, and without a wrapper's prefix.
-Before: `torch.save(model.state_dict(), "model.pt")`
-After:  `accelerator.save_model(model, "model.pt")`
+
+Example CT501 (end):
+    torch.save(model.state_dict(), "model.pt")
+Becomes (end):
+    accelerator.save_model(model, "model.pt")
+Example CT502 (after_epoch):
+    torch.save({"model": model.state_dict(), "epoch": epoch}, "checkpoint.pt")
+Becomes (after_epoch):
+    accelerator.save({"model": model.state_dict(), "epoch": epoch}, "checkpoint.pt")
+Example CT503 (end):
+    torch.save(model.state_dict(), "model.pt")
+    model.load_state_dict(torch.load("model.pt"))
+Becomes (end):
+    accelerator.save_model(model, "model.pt")
+    accelerator.wait_for_everyone()
+    model.load_state_dict(torch.load("model.pt"))
+Stays CT501 (end):
+    size = sum(p.numel() for p in model.parameters())
 """
 
 from __future__ import annotations

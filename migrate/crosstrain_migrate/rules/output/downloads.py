@@ -1,11 +1,24 @@
-"""CT404: downloads are there before they are read.
+"""CT404: downloads are there before they are read
 
 What:   A data set that downloads itself, and an `if` that fetches what is not there yet, go under
         `with accelerator.main_process_first():`; a fetch that asks for nothing is the main process's, and is waited for.
 Why:    Processes that fetch into one file at the same time ruin it for each other, and for the one that reads already.
-Before: `data = datasets.MNIST(root, download=True)`
-After:  `with accelerator.main_process_first(): data = datasets.MNIST(root, download=True)`
 Leaves: (finding) a download before the Accelerator exists, or where it cannot be brought.
+
+Example (imports):
+    from torchvision import datasets, transforms
+And (data):
+    train_set = datasets.MNIST("data", download=True, transform=transforms.ToTensor())
+    train_loader = DataLoader(train_set, batch_size=8)
+Becomes (data):
+    with accelerator.main_process_first():
+        train_set = datasets.MNIST("data", download=True, transform=transforms.ToTensor())
+    train_loader = DataLoader(train_set, batch_size=8)
+Stays (imports):
+    from torchvision import datasets, transforms
+And (data):
+    train_set = datasets.MNIST("data", transform=transforms.ToTensor())
+    train_loader = DataLoader(train_set, batch_size=8)
 """
 
 from __future__ import annotations

@@ -1,11 +1,27 @@
-"""CT402 and CT403: directories may exist already, files are written by one process.
+"""CT402: directories may exist already
+CT403: one process writes files
 
 What:   `os.makedirs` gets `exist_ok=True`; statements and `with` blocks that write files go under
         `if accelerator.is_main_process:`; a file kept open is the null device on the other processes.
 Why:    Processes race to create a directory, and several writers ruin a file.
-Before: `np.save(path, samples)`
-After:  `if accelerator.is_main_process: np.save(path, samples)`
 Leaves: (finding) a block that writes a file and also computes something all processes take part in.
+
+Example CT402 (imports):
+    import os
+And (setup):
+    os.makedirs("out")
+Becomes (setup):
+    os.makedirs("out", exist_ok=True)
+Example CT403 (end):
+    with open("done.txt", "w") as file:
+        file.write("done")
+Becomes (end):
+    if accelerator.is_main_process:
+        with open("done.txt", "w") as file:
+            file.write("done")
+Stays CT403 (setup):
+    with open("names.txt") as file:
+        names = file.read().split()
 """
 
 from __future__ import annotations

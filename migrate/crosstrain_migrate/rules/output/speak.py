@@ -1,12 +1,18 @@
-"""CT401: one process speaks.
+"""CT401: one process prints
 
 What:   `print` and `sys.stdout.write` become `accelerator.print` wherever the accelerator is at hand or its callers can
         pass it on; progress bars, TensorBoard writers, wandb and visdom, log levels and log files are silent on the
         other processes.
 Why:    Every process runs the script; the terminal needs each line once.
-Before: `print(f"epoch {epoch}")`
-After:  `accelerator.print(f"epoch {epoch}")`
 Leaves: prints to a file or to standard error, prints inside modules and data sets, prints before the Accelerator exists.
+
+Example (after_epoch):
+    print(f"epoch {epoch}")  # every line once
+Becomes (after_epoch):
+    accelerator.print(f"epoch {epoch}")  # every line once
+Stays (end):
+    import sys
+    print("done", file=sys.stderr)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CT103: a model that comes back from the CPU is moved by the author still: `prepare` has placed it once."""
+"""For CT103: a model that comes back from the CPU is moved by the author still: `prepare` has placed it once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CT102: what `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
+"""For CT102: what `cpu=` must be so that the script's own switch (`--no-cuda`, `--device cpu`) keeps working."""
 
 from __future__ import annotations
 

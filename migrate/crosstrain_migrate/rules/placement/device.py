@@ -1,10 +1,26 @@
-"""CT103 to CT105: who places tensors. The prepared loader and `prepare` do; what is left gets `accelerator.device`.
+"""CT103: the prepared model is not moved by hand
+CT104: batches of prepared loaders are not moved by hand
+CT105: what still needs a device gets the accelerator's
 
 What:   `.to(device)` and `.cuda()` go from prepared modules and from batches of prepared loaders; every other use of a
         device becomes `accelerator.device`; a device that nothing uses any more goes, with its parameter.
 Why:    One process drives one device, and which one only the launcher knows.
-Before: `data, target = data.to(device), target.to(device)`
-After:  (gone)
+
+Example CT103 (model):
+    model = nn.Linear(8, 3)
+    model.cuda()
+Becomes (model):
+    model = nn.Linear(8, 3)
+Stays CT103 (model):
+    model = nn.Linear(8, 3).to(torch.float32)
+Example CT104 (batch):
+    x, y = x.cuda(non_blocking=True), y.cuda(non_blocking=True)
+Becomes (batch): nothing
+Example CT105 (end):
+    scale = torch.ones(8).to(device)
+Becomes (device):
+    accelerator = Accelerator()
+    device = accelerator.device  # the fastest there is
 """
 
 from __future__ import annotations

@@ -1,9 +1,19 @@
-"""CT101 and CT102: the import and the one `Accelerator(...)`, as early as its arguments allow.
+"""CT101: import the Accelerator
+CT102: make the one Accelerator
 
 What:   `accelerator = Accelerator(...)` where the script chose its device, or before its first random draw.
 Why:    It must exist before anything random happens (it gives all processes one random state) and before `prepare`.
-Before: `device = torch.device("cuda" if use_cuda else "cpu")`
-After:  `accelerator = Accelerator(cpu=args.no_cuda)`
+
+Example CT102 (device):
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+Becomes (device):
+    accelerator = Accelerator()
+Example CT102 (options):
+    no_cuda = False
+And (device):
+    device = torch.device("cpu" if no_cuda else "cuda")
+Becomes (device):
+    accelerator = Accelerator(cpu=no_cuda)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CT105: devices that another file chose, and what nothing uses once the launcher chooses.
+"""For CT105: devices that another file chose, and what nothing uses once the launcher chooses.
 
 What:   Uses of a device that a module of the project made at its top level become the accelerator's; helper functions
         that only chose a device, and imports whose every use is gone, go.

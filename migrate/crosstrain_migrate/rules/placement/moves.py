@@ -1,4 +1,4 @@
-"""CT105: a test around nothing but moves to the GPU.
+"""For CT105: a test around nothing but moves to the GPU.
 
 What:   `if use_cuda:` around `x = x.cuda()` goes, and so does `x.cuda() if use_cuda else x`; what is moved goes to the
         accelerator's device in either case.

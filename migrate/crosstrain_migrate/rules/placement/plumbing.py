@@ -1,4 +1,4 @@
-"""CT106: who hands the accelerator on, and which device variables are left.
+"""CT106: functions are handed the accelerator
 
 What:   A function that now mentions the accelerator gets it as a parameter, in the place of a device parameter where it
         has one; its callers pass it. Device variables and parameters that nothing uses any more go.

@@ -1,10 +1,16 @@
-"""CT202: `loss.backward()` becomes `accelerator.backward(loss)`.
+"""CT202: backward goes through the accelerator
 
 What:   Every backward pass of a loss, its keyword arguments kept; `torch.autograd.backward` too.
 Why:    It scales the loss for mixed precision, accumulation and uneven batches, and the gradients get averaged.
-Before: `loss.backward(retain_graph=True)`
-After:  `accelerator.backward(loss, retain_graph=True)`
 Refuses: gradients by parameters that `torch.autograd.grad` takes and no loss goes through: nothing averages them.
+
+Example (backward):
+    loss.backward(retain_graph=True)
+Becomes (backward):
+    accelerator.backward(loss, retain_graph=True)
+Refused (backward):
+    for p, g in zip(model.parameters(), torch.autograd.grad(loss, model.parameters())):
+        p.grad = g
 """
 
 from __future__ import annotations

@@ -1,9 +1,16 @@
-"""CT203: clipping goes through the accelerator, by norm and by value, whatever the import form.
+"""CT203: clipping goes through the accelerator
 
 What:   `clip_grad_norm_` and `clip_grad_value_` (and their old spellings without the underscore).
 Why:    Gradients must be averaged and unscaled before they are clipped.
-Before: `torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)`
-After:  `accelerator.clip_grad_norm_(model.parameters(), 1.0)`
+
+Example (step):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+Becomes (step):
+    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+Stays (after_step):
+    vector = nn.utils.parameters_to_vector(model.parameters())
 """
 
 from __future__ import annotations

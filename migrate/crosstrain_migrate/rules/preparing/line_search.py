@@ -1,12 +1,30 @@
-"""CT903: a line search decides by the loss of the global batch.
+"""CT903: a line search on a rank's own loss
 
 What:   What the closure of LBFGS returns is averaged over processes, as its gradients are.
 Why:    LBFGS calls the closure as often as the loss it gets asks for. By a rank's own loss the ranks would call it
         different numbers of times, and wait for each other for ever.
-Before: `return loss`
-After:  `return accelerator.reduce(loss, reduction="mean")`
 Refuses: a closure that is handed to `step` by a name the tool cannot follow, or that returns something else than its
         loss; with `--runtime accelerate`, a value of `step(closure)` that is used (Accelerate's `step` returns none).
+
+Example (optimizer):
+    optimizer = torch.optim.LBFGS(model.parameters())
+And (loss): nothing
+And (backward):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+And (step):
+    optimizer.step(closure)
+Becomes (backward):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+        return accelerator.reduce(loss, reduction="mean")
+Stays (step):
+    optimizer.step(lambda: loss)
 """
 
 from __future__ import annotations

@@ -1,11 +1,34 @@
-"""CT206: gradients that are added up over several batches by hand are averaged once, before the step.
+"""CT206: micro-batches are averaged once a step
 
 What:   A backward pass that no step follows keeps its gradients to itself; the author's test says which one that is.
 Why:    The gradients of all of them are averaged by the last one: the same sum, with one exchange instead of several.
-Before: `loss.backward()` above `if (i + 1) % steps == 0: optimizer.step()`
-After:  the backward pass under `with nullcontext() if steps_now else accelerator.no_sync(model):`, and above it
-        `steps_now = (i + 1) % steps == 0`
 Leaves: scripts that read or clip gradients anywhere but before that step, and tests whose value is another one where the pass begins.
+
+Example (loop):
+    for i, (x, y) in enumerate(train_loader):
+And (zero): nothing
+And (backward):
+    (loss / 4).backward()
+And (step):
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+Becomes (accelerator):
+    from contextlib import nullcontext
+    from crosstrain import Accelerator
+And (backward):
+    steps_now = (i + 1) % 4 == 0
+    with nullcontext() if steps_now else accelerator.no_sync(model):
+        accelerator.backward(loss / 4)
+Stays (loop):
+    for i, (x, y) in enumerate(train_loader):
+And (zero): nothing
+And (step):
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+And (after_step):
+    norm = model.weight.grad.norm()
 """
 
 from __future__ import annotations

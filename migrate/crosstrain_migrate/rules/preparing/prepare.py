@@ -1,12 +1,19 @@
-"""CT201: one `prepare`, with the same names on both sides.
+"""CT201: prepare model, optimizer, loaders and schedulers
 
 What:   Model, optimizer, loaders and scheduler are prepared together once all of them exist.
 Why:    It places the model, averages its gradients, gives each process its share of every batch.
-Before: (nothing)
-After:  `model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)`
-Where one of them is used before all exist, each is prepared where it is made.
+        Where one of them is used before all exist, each is prepared where it is made.
 Refuses: a loader that is made anew of data that may differ by process; one call that makes models and optimizers, by
-names from a configuration (`--observe` sees which it makes where).
+        names from a configuration (`--observe` sees which it makes where).
+
+Example (optimizer):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+Becomes (optimizer):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, train_loader = accelerator.prepare(model, optimizer, train_loader)
+And (prepare): nothing
+Stays (setup):
+    teacher = nn.Linear(8, 3).eval()
 """
 
 from __future__ import annotations

@@ -1,14 +1,28 @@
-"""CT205: schedulers step as they are written, per batch or per epoch.
+"""CT205: schedulers step as they are written
 
 What:   All schedulers of one kind are prepared; per-epoch ones with `step_scheduler_with_optimizer=False`. Where a
         script has both kinds, the per-epoch ones stay unprepared.
 Why:    A prepared per-batch scheduler advances by the number of processes at each step, so that a schedule written for
         the loader's full length still ends on time; one stepped per epoch must not.
-Before: `scheduler.step()` after each epoch
-After:  `Accelerator(step_scheduler_with_optimizer=False)`
-        One made for the length of a loader that must be prepared before stays unprepared: that is its number of steps.
-        So does one whose function asks for that length each time.
-Refuses: such a loader beside another one that is trained on.
+Leaves: a scheduler made for the length of a loader that must be prepared before: that is its number of steps. So is one
+        whose function asks for that length each time.
+Refuses: a loader of that kind beside another one that is trained on.
+
+Example (setup):
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+And (after_epoch):
+    scheduler.step()
+Becomes (device):
+    accelerator = Accelerator(step_scheduler_with_optimizer=False)  # the fastest there is
+And (prepare): nothing
+And (setup):
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    model, optimizer, train_loader, scheduler = accelerator.prepare(
+        model, optimizer, train_loader, scheduler
+    )
+Stays (after_epoch):
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.5
 """
 
 from __future__ import annotations

@@ -176,7 +176,12 @@ def _shown(examples: Iterable[Example]) -> tuple[tuple[str, str], ...]:
 
 def _joined(places: dict[str, str]) -> str:
     """The code of several places of a script as one text; those that are emptied are not shown."""
-    return "\n".join(code for code in places.values() if code)
+    shown: list[str] = []
+    margin = ""
+    for code in filter(None, places.values()):
+        shown.append(textwrap.indent(code, margin))
+        margin = "    " if code.endswith(":") else margin  # the places that follow a loop's head stand in it
+    return "\n".join(shown)
 
 
 def _sections(doc: str) -> dict[str, str]:

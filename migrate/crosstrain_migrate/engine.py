@@ -18,9 +18,9 @@ from crosstrain_migrate.facts.observed import Sightings, sightings
 from crosstrain_migrate.files.notebooks import MARK, is_linked
 from crosstrain_migrate.files.notebooks.linked import Cells
 from crosstrain_migrate.results import Change, FileResult, Finding, Options, RoleFact, Severity
+from crosstrain_migrate.rules.as_plain import left_over
 from crosstrain_migrate.rules.base import Refusal
-from crosstrain_migrate.rules.distribution.wish import Wish
-from crosstrain_migrate.rules.plainly import left_over
+from crosstrain_migrate.rules.distribution.requested_options import Requested
 from crosstrain_migrate.rules.planning import Plan, map_out, plan, unwind
 from crosstrain_migrate.rules.policy import ALWAYS, Policy
 from crosstrain_migrate.rules.xla import advise, one_of_each
@@ -154,8 +154,8 @@ def _unwound(path: Path, text: str, facts: Facts, options: Options, policy: Poli
         return _refused(path, text, facts, policy, refusal)
     if unwound is not None and unwound.text != text:
         return _from_plain(path, text, unwound, options, policy)
-    wish = unwound.wish if unwound is not None else None
-    after, planned = _planned(text, facts, options.runtime, policy, wish)
+    requested = unwound.requested if unwound is not None else None
+    after, planned = _planned(text, facts, options.runtime, policy, requested)
     if unwound is not None:
         planned = replace(planned, findings=(*policy.allowed(unwound.findings), *planned.findings))
     return FileResult(
@@ -176,15 +176,15 @@ def _trains(facts: Facts) -> bool:
 
 def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: Policy) -> FileResult:
     """Converts the plain script found inside `text`, and speaks of it in the lines of `text`."""
+    from crosstrain_migrate.rules.distribution.empty_code import comments, tidy
     from crosstrain_migrate.rules.distribution.plain import gone_with_code
-    from crosstrain_migrate.rules.distribution.tidy import comments, tidy
-    from crosstrain_migrate.rules.mapping.joined import joined_once
+    from crosstrain_migrate.rules.mapping.joined_group import joined_once
     from crosstrain_migrate.syntax.checks import check_result
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
     _advice(plain.facts, inner)
-    after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.wish)
+    after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.requested)
     inner_findings = (_at(f, plain.lines(f.line)) for f in planned.findings)
     findings = (*policy.allowed(plain.findings), *inner_findings, *kept_away)
     refused = any(f.severity is Severity.REFUSED for f in findings)
@@ -192,13 +192,13 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     if refused:
         # What else there is to say is about a conversion that is not made.
         findings = tuple(f for f in findings if f.severity is Severity.REFUSED or f.rule.startswith(ALWAYS))
-    if refused or (after == plain.text and not plain.wish.in_place):
+    if refused or (after == plain.text and not plain.requested.in_place):
         after = text
     else:
         full = after
         after = (
             tidy(plain.text, joined_once(after), mapped=True)
-            if plain.wish.mapped
+            if plain.requested.mapped
             else tidy(plain.text, after)
         )
         lost = list(comments(full) - comments(after))
@@ -235,14 +235,14 @@ def _role_at(role: RoleFact, plain: Plain) -> RoleFact:
 
 
 def _planned(
-    text: str, facts: Facts, runtime: str, policy: Policy, wish: Wish | None = None
+    text: str, facts: Facts, runtime: str, policy: Policy, requested: Requested | None = None
 ) -> tuple[str, Plan]:
     """The new text and what to say of it, as far as the selection and the file's comments allow."""
 
     def left(after: str) -> list[str]:
-        return left_over(after, runtime, replace(policy, comments=suppressions(after)).allows_at, wish)
+        return left_over(after, runtime, replace(policy, comments=suppressions(after)).allows_at, requested)
 
-    planned = plan(facts, text, runtime, policy.allows_at, wish)
+    planned = plan(facts, text, runtime, policy.allows_at, requested)
     findings = policy.allowed(planned.findings)
     wanted = planned.edits if policy.converts else ()
     refusals = policy.refusals(wanted)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from crosstrain_migrate import engine
 from crosstrain_migrate.results import Options
+from crosstrain_migrate.rules.as_plain import left_over
 from crosstrain_migrate.rules.base import everywhere
-from crosstrain_migrate.rules.distribution.wish import Wish
-from crosstrain_migrate.rules.plainly import left_over
+from crosstrain_migrate.rules.distribution.requested_options import Requested
 
 from tests.golden.cases import Case, cases
 
@@ -85,7 +85,7 @@ def test_an_import_that_nothing_but_the_device_and_the_saving_used() -> None:
 @pytest.mark.parametrize("case", CONVERSIONS, ids=[case.name for case in CONVERSIONS])
 def test_reviewed_conversions_leave_nothing(case: Case) -> None:
     text = case.after.read_text(encoding="utf-8")
-    wish = Wish(mapped=True) if case.distributed else None
+    wish = Requested(mapped=True) if case.distributed else None
     assert not left_over(text, "crosstrain", everywhere, wish)
 
 

@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 
 import pytest
-from crosstrain_migrate.rules.distribution.tidy import comments
+from crosstrain_migrate.rules.distribution.empty_code import comments
 from crosstrain_migrate.syntax import layout
 from crosstrain_migrate.syntax.layout import wrapped
 

@@ -48,7 +48,10 @@ def test_a_rule_is_explained_with_its_example(migrate: Migrate) -> None:
 
 def test_an_example_of_several_places_is_shown_as_it_stands(migrate: Migrate) -> None:
     page = migrate("--explain", "CT206").out.decode()
-    assert "    for i, (x, y) in enumerate(train_loader):\n        (loss / 4).backward()\n        if (i + 1)" in page
+    assert (
+        "    for i, (x, y) in enumerate(train_loader):\n        (loss / 4).backward()\n        if (i + 1)"
+        in page
+    )
 
 
 def test_rules_are_listed(migrate: Migrate) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from crosstrain_migrate.facts.facts import Facts, understand
-from crosstrain_migrate.facts.values import External, Shard
+from crosstrain_migrate.facts.values import External, FromBatch
 from crosstrain_migrate.files.project import Unit, units
 from crosstrain_migrate.files.reading import read
 from crosstrain_migrate.files.sources import Unusable
@@ -72,7 +72,7 @@ def all_roles(facts: Facts) -> list[RoleFact]:
 
 def _losses(facts: Facts) -> Iterator[RoleFact]:
     for call, loss in facts.backward_calls:
-        kinds = {v.kind for v in facts.of(loss) if isinstance(v, Shard)}
+        kinds = {v.kind for v in facts.of(loss) if isinstance(v, FromBatch)}
         kind = KINDS.get("".join(kinds), "computed from its rows in a way the tool cannot see into")
         yield RoleFact(ast.unparse(loss), "loss", call.lineno, f"this line goes backward through it; {kind}")
 

@@ -76,12 +76,12 @@ def _run(request: Request, migrate: Migrate, progress: Progress) -> Outcome:
     files = [file for file in migrated if file.result.changed or file.result.findings or file.result.trains]
     # A file that several scripts import, or that holds no training itself, is one file.
     touched = {file.source.target for file in migrated if file.result.changed or file.result.refused}
-    looked_at = {
+    previewed_at = {
         *(target for _, _, target in others),
         *(guest.target for guest in guests),
         *(file.source.target for file in migrated),
     }
-    untouched = len(looked_at - touched)
+    untouched = len(previewed_at - touched)
     parts = {member.target for unit in found for member in unit.files[:-1]}
     idle = [
         file

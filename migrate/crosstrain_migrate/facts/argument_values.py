@@ -1,4 +1,4 @@
-"""What the arguments of a call may be: the shards among them, and the modules whose parameters they are."""
+"""What the arguments of a call may be: the values from batches among them, and the modules whose parameters they are."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterable
 
 from .arguments import arguments_of
 from .interpretation import Interpretation
-from .values import External, Instance, Iterator, Member, Parameters, Sequence, Shard, Value
+from .values import External, FromBatch, Instance, Iterator, Member, Parameters, Sequence, Value
 
 WEIGHTS = frozenset({"weight", "bias"})
 
 
-def shards_of(interp: Interpretation, nodes: Iterable[ast.expr]) -> list[Shard]:
-    """The shards among the arguments, those inside literal tuples, lists and dicts included."""
-    found: list[Shard] = []
+def batch_values_of(interp: Interpretation, nodes: Iterable[ast.expr]) -> list[FromBatch]:
+    """The values from batches among the arguments, those inside literal tuples, lists and dicts included."""
+    found: list[FromBatch] = []
     for node in nodes:
         for value in interp.of(node):
-            if isinstance(value, Shard):
+            if isinstance(value, FromBatch):
                 found.append(value)
             elif isinstance(value, Sequence):
-                found.extend(e for e in interp.element(value) if isinstance(e, Shard))
-            elif isinstance(value, Member) and isinstance(value.receiver, Shard):
+                found.extend(e for e in interp.element(value) if isinstance(e, FromBatch))
+            elif isinstance(value, Member) and isinstance(value.receiver, FromBatch):
                 found.append(value.receiver)
     return found
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from .interpretation import Interpretation
 from .memory import key_of
-from .values import Class, External, Instance, Member, Sequence, Shard, Value, Values
+from .values import Class, External, FromBatch, Instance, Member, Sequence, Value, Values
 
 
 def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]) -> None:
     if target in interp.tensor_targets:
         values = frozenset(
-            replace(v, kind="rows") if isinstance(v, Shard) and v.kind == "batch" else v for v in values
+            replace(v, kind="rows") if isinstance(v, FromBatch) and v.kind == "batch" else v for v in values
         )
     values = interp.supposed(target, interp.seen(target, frozenset(values)))
     interp.merge(interp.values.cell(target), values)

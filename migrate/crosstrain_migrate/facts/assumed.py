@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator
 from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api
-from .argument_values import shards_of
+from .argument_values import batch_values_of
 from .arguments import arguments_of
 from .losses import Losses
 from .values import (
     Class,
     External,
+    FromBatch,
     Function,
     Generator,
     Instance,
@@ -29,7 +30,6 @@ from .values import (
     Method,
     Parameters,
     Sequence,
-    Shard,
     Symbol,
     Value,
     Values,
@@ -86,7 +86,7 @@ OF_PAIRS = frozenset(
 )
 COUNTERS = frozenset({"range", "count", "trange", "tnrange", "arange", "repeat"})
 OVER = frozenset({"enumerate", "zip", "iter", "cycle", "islice", "list", "reversed", "track", "chain"})
-KNOWN = Sequence | Shard | Generator | Instance | Parameters | Function | Class | Method | Length
+KNOWN = Sequence | FromBatch | Generator | Instance | Parameters | Function | Class | Method | Length
 
 
 def assumptions(facts: Losses) -> Assumed:
@@ -122,7 +122,7 @@ def _open_draws(facts: Losses) -> Iterator[ast.expr]:
     """What the loops around each backward pass, callers included, go over where that is no known loader; and what
     `next` draws the batch from that the loss is computed from."""
     for call, loss in facts.backward_calls:
-        if shards_of(facts.interp, [loss]):
+        if batch_values_of(facts.interp, [loss]):
             continue
         for node in facts.loss_slice:
             drawn = node.args[:1] if isinstance(node, ast.Call) and _is_next(facts, node) else []
@@ -324,14 +324,14 @@ def _losses(facts: Losses) -> Assumed:
     """What goes backward in a loop over a loader, and was not found to be computed from its batches."""
     found: Assumed = {}
     for call, loss in facts.backward_calls:
-        if shards_of(facts.interp, [loss]):
+        if batch_values_of(facts.interp, [loss]):
             continue
         loop = loop_around(facts, call)
         over = facts.loops.get(loop, set()) if loop is not None else set()
         for place in _places_of(facts, loss) if over else ():
             if place not in facts.interp.assumed:
                 kind = _reduction(facts, loss)
-                found[place] = frozenset(Shard(kind, loader, frozenset({place})) for loader in over)
+                found[place] = frozenset(FromBatch(kind, loader, frozenset({place})) for loader in over)
     return found
 
 
@@ -352,11 +352,11 @@ def _outputs(facts: Losses) -> Assumed:
         if len(call.args) < 2 or not _is_a_loss(facts, call.func):
             continue
         output, labels = call.args[:2]
-        held = {v for v in facts.of(labels) if isinstance(v, Shard) and not v.host}
+        held = {v for v in facts.of(labels) if isinstance(v, FromBatch) and not v.host}
         if not held or any(v.kind != "rows" for v in held) or not _is_open(facts, output):
             continue
         for place in _places_of(facts, output) - facts.interp.assumed.keys():
-            rows = frozenset(Shard("rows", v.loader) for v in held)
+            rows = frozenset(FromBatch("rows", v.loader) for v in held)
             found[place] = found.get(place, frozenset()) | rows
     return found
 
@@ -376,7 +376,7 @@ def _is_a_loss(facts: Losses, function: ast.expr) -> bool:
 
 def _is_open(facts: Losses, output: ast.expr) -> bool:
     """Whether it comes out of a module that could not be followed; rows that are known to be mixed stay so."""
-    found = {v.kind for v in facts.of(output) if isinstance(v, Shard) and not v.host}
+    found = {v.kind for v in facts.of(output) if isinstance(v, FromBatch) and not v.host}
     return "other" in found and found <= {"other", "mixed"} and _is_an_output(facts, output)
 
 

@@ -9,7 +9,19 @@ from crosstrain_migrate.syntax.program import LOCAL
 from . import tensors
 from . import torch_api as api
 from .interpretation import Interpretation
-from .values import UNKNOWN, Class, Function, Instance, Member, Method, Sequence, Shard, Symbol, Value, Values
+from .values import (
+    UNKNOWN,
+    Class,
+    FromBatch,
+    Function,
+    Instance,
+    Member,
+    Method,
+    Sequence,
+    Symbol,
+    Value,
+    Values,
+)
 from .widening import may_have
 
 
@@ -26,8 +38,8 @@ def attribute(interp: Interpretation, owner: Value, name: str, node: ast.AST) ->
             return frozenset({Function(method)})
         found = _of_class(interp, owner.node, name)
         return UNKNOWN if found is None else found
-    if isinstance(owner, Shard):
-        return _of_shard(interp, owner, name, node)
+    if isinstance(owner, FromBatch):
+        return _of_batch_value(interp, owner, name, node)
     stored = interp.heap.get((interp.tree, (owner, name)))
     if isinstance(owner, Sequence) and (owner.site, name) in interp.heap:
         return frozenset(interp.heap[owner.site, name])  # a field of a named tuple
@@ -60,7 +72,7 @@ def _of_class(interp: Interpretation, cls: ast.ClassDef, name: str) -> Values | 
     return frozenset(found) if known else None
 
 
-def _of_shard(interp: Interpretation, owner: Shard, name: str, node: ast.AST) -> Values:
+def _of_batch_value(interp: Interpretation, owner: FromBatch, name: str, node: ast.AST) -> Values:
     if name in {"data", "T", "mT", "grad", "H", "shape", "real"}:
         found = tensors.apply(name, owner, node, [], {})
         return frozenset({found}) if found is not None else UNKNOWN
@@ -69,7 +81,7 @@ def _of_shard(interp: Interpretation, owner: Shard, name: str, node: ast.AST) ->
     if name == "loss":  # a model output that carries its own loss: its reduction is not known
         return frozenset({tensors.other(owner, node)})
     if owner.kind == "batch":
-        return frozenset({Member(owner, name), Shard("rows", owner.loader, owner.origins, owner.host)})
+        return frozenset({Member(owner, name), FromBatch("rows", owner.loader, owner.origins, owner.host)})
     parent = interp.table.parents.get(node)
     if owner.kind == "other" and not (isinstance(parent, ast.Call) and parent.func is node):
         # `scores.topk(3).values`, the `mean` of a distribution
@@ -93,7 +105,7 @@ def _any_of(interp: Interpretation, owner: Instance) -> Values:
     names = [s.name for c in classes for s in c.body if isinstance(s, ast.FunctionDef)]
     methods = {v for name in names if not name.startswith("__") for v in _of_instance(interp, owner, name)}
     held = {v for c in classes for key in interp.heap.keys_of(c) for v in interp.heap[key]}
-    return frozenset(methods) | {v for v in held if isinstance(v, Shard)} | UNKNOWN
+    return frozenset(methods) | {v for v in held if isinstance(v, FromBatch)} | UNKNOWN
 
 
 def chosen(interp: Interpretation, owner: Value) -> Values:

@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .arguments import keyword_of
 
 Constant = str | bool | int | float | None
-Known = frozenset[Constant]
+KnownValues = frozenset[Constant]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MAX_DEPTH = 4  # constants handed on through calls
 
@@ -53,7 +53,7 @@ class Constants:
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def known(self, node: ast.expr | None, depth: int = 0) -> Known | None:
+    def known(self, node: ast.expr | None, depth: int = 0) -> KnownValues | None:
         """The constants that `node` may be; None where it may be something else."""
         if isinstance(node, ast.Constant):
             value = node.value
@@ -66,7 +66,7 @@ class Constants:
             return self._of_attribute(node, depth)
         return None
 
-    def _of_parameter(self, name: ast.Name, depth: int) -> Known | None:
+    def _of_parameter(self, name: ast.Name, depth: int) -> KnownValues | None:
         function = self._table.function_around(name)
         scope = self._table.of_node[name].resolve(name.id)
         if function is None or scope is None or scope.node is not function:
@@ -82,7 +82,7 @@ class Constants:
             self._set[function] = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
         return self._set[function]
 
-    def _of_attribute(self, node: ast.Attribute, depth: int) -> Known | None:
+    def _of_attribute(self, node: ast.Attribute, depth: int) -> KnownValues | None:
         """`self.reduction`, set once, in the constructor."""
         cls = next((a for a in self._table.ancestors(node) if isinstance(a, ast.ClassDef)), None)
         stores = self._stores[node.attr]
@@ -107,7 +107,7 @@ class Constants:
                 return given[one.elts.index(target)] if len(given) == len(one.elts) else None
         return None
 
-    def _given(self, function: Function, name: str, depth: int) -> Known | None:
+    def _given(self, function: Function, name: str, depth: int) -> KnownValues | None:
         """What every call gives for a parameter, its default included."""
         called, skipped = self._called_as(function)
         if called in self._escaped or not self._calls[called] or function.decorator_list:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from .interpretation import Interpretation
 from .memory import ANY, key_of
-from .values import Instance, Sequence, Shard, Values
+from .values import FromBatch, Instance, Sequence, Values
 
 FILLS = frozenset({"append", "add", "appendleft", "extend", "insert", "put", "setdefault", "update"})
 Written = list[tuple[object, ast.expr]]  # (key, what is put under it)
@@ -82,7 +82,7 @@ class Contents:
 
     def _is_tensor(self, value: ast.expr) -> bool:
         held = self._interp.of(value)
-        return any(isinstance(v, Sequence) or (isinstance(v, Shard) and not v.host) for v in held)
+        return any(isinstance(v, Sequence) or (isinstance(v, FromBatch) and not v.host) for v in held)
 
 
 def _displayed(site: ast.AST) -> Written:

@@ -14,24 +14,24 @@ from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from . import tensors
-from .argument_values import shards_of
+from .argument_values import batch_values_of
 from .arguments import argument_of, arguments_of
 from .interpretation import Interpretation
 from .memory import Heap
 from .optional import Given
-from .values import UNKNOWN, External, Instance, Sequence, Shard, Value, Values
+from .values import UNKNOWN, External, FromBatch, Instance, Sequence, Value, Values
 
 MAX_NESTING = 3
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of one of the script's own functions. `belongs` tells whether a shard is of the loaders it is about."""
+    """A call of one of the script's own functions. `belongs` tells whether a value comes from the loaders it is about."""
 
     interp: Interpretation
     function: FunctionNode
     node: ast.Call
-    belongs: Callable[[Shard], bool]
+    belongs: Callable[[FromBatch], bool]
     foreign: frozenset[Value] = (
         frozenset()
     )  # objects that the function returns to others, who gave them to it
@@ -45,32 +45,34 @@ class Call:
 def in_context(
     interp: Interpretation, function: FunctionNode, node: ast.Call, results: Values, local: bool
 ) -> Values:
-    """Keeps of a function's results only shards of the loaders this call is about.
+    """Keeps of a function's results only what comes from the loaders this call is about.
 
     What a function that runs no model computes from rows (a loss, a metric) counts as collapsed here, at the call.
-    local: the function computes from its arguments alone, so without a shard among them the result is none.
+    local: the function computes from its arguments alone, so without a value from a batch among them the result is none.
     """
     arguments = arguments_of(node)
-    passed: set[Value] = {s.loader for s in shards_of(interp, arguments)}
+    passed: set[Value] = {s.loader for s in batch_values_of(interp, arguments)}
     passed |= {v for a in arguments for v in interp.of(a) if interp.is_loader(v)}
 
-    def belongs(shard: Shard) -> bool:
-        own = function in interp.sole_streams and interp.is_made_in(shard.loader, function)
-        return own or shard.loader in passed or (not passed and not local)
+    def belongs(batch_value: FromBatch) -> bool:
+        own = function in interp.sole_streams and interp.is_made_in(batch_value.loader, function)
+        return own or batch_value.loader in passed or (not passed and not local)
 
     call = Call(interp, function, node, belongs, _of_other_calls(interp, function, node))
     found: set[Value] = set()
     for value in results:
         if isinstance(value, Sequence):
             found.add(_container(call, value, MAX_NESTING))
-        elif not isinstance(value, Shard):
+        elif not isinstance(value, FromBatch):
             found.update({value} - call.foreign)
         elif belongs(value):
             collapsed = value.kind in tensors.SCALARS and function not in interp.touching
             origins = frozenset({node}) if collapsed else value.origins
-            found.add(Shard(value.kind, value.loader, origins, value.host))
+            found.add(FromBatch(value.kind, value.loader, origins, value.host))
     waits = not results or any(not interp.of(a) for a in arguments)
-    return frozenset(found) if found or waits else UNKNOWN  # of other calls' batches: something, and no shard
+    return (
+        frozenset(found) if found or waits else UNKNOWN
+    )  # of other calls' batches: something, and nothing from a batch
 
 
 def _of_other_calls(interp: Interpretation, function: FunctionNode, node: ast.Call) -> frozenset[Value]:
@@ -129,7 +131,11 @@ def _container(call: Call, value: Sequence, depth: int) -> Sequence:
         for inner in list(interp.heap[value.site, key]):  # a container may hold itself
             if isinstance(inner, Sequence):
                 kept.add(_container(call, inner, depth - 1))
-            elif call.belongs(inner) if isinstance(inner, Shard) else not call.is_foreign(inner, value.site):
+            elif (
+                call.belongs(inner)
+                if isinstance(inner, FromBatch)
+                else not call.is_foreign(inner, value.site)
+            ):
                 kept.add(inner)
         interp.store(site, key, kept or (UNKNOWN if interp.heap[value.site, key] else kept))
     return Sequence(site)
@@ -144,11 +150,11 @@ def _is_made_anew(call: Call, value: Sequence) -> bool:
 
 
 def containers_of_batches(heap: Heap) -> frozenset[ast.AST]:
-    """Where containers are made that hold shards, or containers of such."""
+    """Where containers are made that hold values from batches, or containers of such."""
     found: set[ast.AST] = set()
     for _ in range(MAX_NESTING):
         for (site, _), values in heap.items():
-            if any(isinstance(v, Shard) or (isinstance(v, Sequence) and v.site in found) for v in values):
+            if any(isinstance(v, FromBatch) or (isinstance(v, Sequence) and v.site in found) for v in values):
                 found.add(site)
     return frozenset(found)
 
@@ -210,6 +216,6 @@ def _given(interp: Interpretation, function: ast.FunctionDef | ast.AsyncFunction
         argument = passed.get(name)
         if argument is None or (isinstance(argument, ast.Constant) and argument.value is None):
             found.add((name, False))
-        elif any(isinstance(v, Shard) for v in interp.of(argument)):
+        elif any(isinstance(v, FromBatch) for v in interp.of(argument)):
             found.add((name, True))
     return frozenset(found)

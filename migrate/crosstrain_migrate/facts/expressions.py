@@ -21,13 +21,13 @@ from .values import (
     UNKNOWN,
     Absent,
     External,
+    FromBatch,
     Function,
     Instance,
     Member,
     Method,
     Parameters,
     Sequence,
-    Shard,
     Symbol,
     Value,
     Values,
@@ -85,13 +85,13 @@ def _present(owners: Values) -> Values:
 
 def _subscript(interp: Interpretation, node: ast.Subscript) -> Values:
     owners, index = interp.eval(node.value), interp.eval(node.slice)
-    row_index = any(isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE for v in index)
+    row_index = any(isinstance(v, FromBatch) and v.kind in tensors.PER_SAMPLE for v in index)
     permutes = _permutes(interp, node.slice)
     found: set[Value] = set()
     for owner in _present(owners):
-        if isinstance(owner, Shard):
-            shard = tensors.subscript(owner, node.slice, node, row_index, permutes)
-            found |= {shard} if shard is not None else UNKNOWN
+        if isinstance(owner, FromBatch):
+            batch_value = tensors.subscript(owner, node.slice, node, row_index, permutes)
+            found |= {batch_value} if batch_value is not None else UNKNOWN
         elif isinstance(owner, Symbol) and owner.path.endswith(".__dict__"):
             found |= chosen(interp, Symbol(owner.path.removesuffix(".__dict__")))
         elif isinstance(owner, External) and interp.is_module(owner):
@@ -109,14 +109,14 @@ def _permutes(interp: Interpretation, index: ast.expr) -> bool:
     """`x[order]` and `x[order, :, 2:5]`: the same rows in another order."""
     first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
     found = interp.of(first)
-    return bool(found) and all(isinstance(v, Shard) and v.kind == "order" for v in found)
+    return bool(found) and all(isinstance(v, FromBatch) and v.kind == "order" for v in found)
 
 
 def _looked_up(index: Values, node: ast.Subscript) -> Values:
     """`table[labels]`: one row of the table for each of the batch; a mask picks another number of them."""
     mask = isinstance(node.slice, ast.Compare | ast.UnaryOp | ast.BoolOp)
-    shards = [v for v in index if isinstance(v, Shard) and v.kind in tensors.PER_SAMPLE]
-    return frozenset(tensors.other(s, node) if mask or s.kind == "order" else s for s in shards)
+    batch_values = [v for v in index if isinstance(v, FromBatch) and v.kind in tensors.PER_SAMPLE]
+    return frozenset(tensors.other(s, node) if mask or s.kind == "order" else s for s in batch_values)
 
 
 def _literal_sequence(interp: Interpretation, node: ast.Tuple | ast.List | ast.Set) -> Values:
@@ -149,26 +149,28 @@ def _comprehension(interp: Interpretation, node: containers.Comprehension) -> Va
         element = interp.eval(node.elt)
     if containers.told_apart(interp, node, element):
         return frozenset({Sequence(node)})
-    shards = frozenset(v for v in element if isinstance(v, Shard))
-    if shards:  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
-        return frozenset(_collected(interp, shard, node) for shard in shards)
+    batch_values = frozenset(v for v in element if isinstance(v, FromBatch))
+    if (
+        batch_values
+    ):  # one element per tensor of a batch is a batch again; anything else is per-row bookkeeping
+        return frozenset(_collected(interp, batch_value, node) for batch_value in batch_values)
     interp.store(node, ANY, element)
     return frozenset({Sequence(node)})
 
 
-def _collected(interp: Interpretation, shard: Shard, node: containers.Comprehension) -> Shard:
+def _collected(interp: Interpretation, batch_value: FromBatch, node: containers.Comprehension) -> FromBatch:
     iterated = [v for generator in node.generators for v in interp.of(generator.iter)]
     from_batch = any(
-        (isinstance(v, Shard) and v.kind == "batch")
-        or (isinstance(v, Member) and isinstance(v.receiver, Shard))
+        (isinstance(v, FromBatch) and v.kind == "batch")
+        or (isinstance(v, Member) and isinstance(v.receiver, FromBatch))
         for v in iterated
     )
-    over = [v for v in iterated if isinstance(v, Shard)]
-    if all(v.kind == "batch" for v in over) and shard.kind in {"mean", "sum"}:
-        return shard  # `[criterion(out, y) for out in outputs]`
-    if (from_batch or not over) and shard.kind == "rows":
-        return Shard("batch", shard.loader, shard.origins, shard.host)
-    return tensors.other(shard, node)
+    over = [v for v in iterated if isinstance(v, FromBatch)]
+    if all(v.kind == "batch" for v in over) and batch_value.kind in {"mean", "sum"}:
+        return batch_value  # `[criterion(out, y) for out in outputs]`
+    if (from_batch or not over) and batch_value.kind == "rows":
+        return FromBatch("batch", batch_value.loader, batch_value.origins, batch_value.host)
+    return tensors.other(batch_value, node)
 
 
 def _conditional(interp: Interpretation, node: ast.IfExp) -> Values:
@@ -221,7 +223,7 @@ def _yielded(interp: Interpretation, node: ast.expr, values: Values) -> None:
 def _unary_operation(interp: Interpretation, node: ast.UnaryOp) -> Values:
     found: set[Value] = set()
     for value in interp.eval(node.operand):
-        if isinstance(value, Shard):
+        if isinstance(value, FromBatch):
             keeps = not isinstance(node.op, ast.Not)
             found.add(value if keeps else tensors.other(value, node))
         else:
@@ -269,18 +271,18 @@ def _asks_for_a_key(node: ast.Compare) -> bool:
 def combine(op: ast.operator | ast.cmpop, left: Values, right: Values, node: ast.AST) -> Values:
     if not left or not right:
         return NOTHING
-    left_shards: list[Shard | None] = [*(v for v in left if isinstance(v, Shard))] or [None]
-    right_shards: list[Shard | None] = [*(v for v in right if isinstance(v, Shard))] or [None]
+    left_values: list[FromBatch | None] = [*(v for v in left if isinstance(v, FromBatch))] or [None]
+    right_values: list[FromBatch | None] = [*(v for v in right if isinstance(v, FromBatch))] or [None]
     found: set[Value] = set()
-    for a in left_shards:
-        for b in right_shards:
+    for a in left_values:
+        for b in right_values:
             result = tensors.binary(op, a, b, node)
             if result is None:
                 found |= UNKNOWN
                 continue
             found.add(result)
             if a is not None and b is not None and a.loader != b.loader:
-                found.add(Shard(result.kind, b.loader, result.origins, result.host))
+                found.add(FromBatch(result.kind, b.loader, result.origins, result.host))
     return frozenset(found)
 
 

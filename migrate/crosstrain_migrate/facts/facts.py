@@ -22,7 +22,7 @@ from .losses import Losses
 from .observed import Sightings
 from .optimizers import handed, inner_optimizers
 from .regions import batch_loop_around
-from .values import External, Instance, Member, Sequence, Shard, Value, Values, code_of, site_of
+from .values import External, FromBatch, Instance, Member, Sequence, Value, Values, code_of, site_of
 
 MAX_ASSUMPTIONS = (
     7  # rounds of them: the loaders, what a run has shown of their batches, their losses, what those show
@@ -54,19 +54,19 @@ class Facts(Losses):
         """What every expression may be: for most of the time that a script takes."""
         assumed: Assumed = {}
         gone_over: dict[ast.AST, Values] = {}
-        may_look = True
+        may_preview = True
         for _ in range(MAX_ASSUMPTIONS):
-            interp = Interpreter(self.tree, self.table, may_look, assumed, self.seen, gone_over)
+            interp = Interpreter(self.tree, self.table, may_preview, assumed, self.seen, gone_over)
             interp.run()
             found = Facts(self.tree, self.table, interp, self.seen)
-            looked = any(site_of(s.loader) in interp.looks for s in found.loss_shards)
+            looked = any(site_of(s.loader) in interp.previews for s in found.loss_batch_values)
             more = {} if looked else open_loaders(found)
             seen = interp.iterated_loaders()
             if not looked and not more and seen == gone_over:
                 more = assumptions(found)
                 if not more:
                     break
-            may_look = may_look and not looked  # it trains on that one batch
+            may_preview = may_preview and not looked  # it trains on that one batch
             gone_over = seen
             assumed |= more
         return interp
@@ -239,7 +239,7 @@ class Facts(Losses):
     @cached_property
     def loaders(self) -> list[Value]:
         iterated = {v for values in self.interp.iterations.values() for v in values}
-        found = {v for v in iterated if site_of(v) not in self.interp.looks}
+        found = {v for v in iterated if site_of(v) not in self.interp.previews}
         for value in found:
             self.evidence[value] = "a DataLoader that is iterated"
         return self.in_order(found)
@@ -248,11 +248,11 @@ class Facts(Losses):
         """Whether a loss is taken for a mean over rows because a loop over a loader goes backward through it."""
         places = self.interp.reaching.get(loss, {loss}) if isinstance(loss, ast.Name) else {loss}
         assumed = (v for place in places for v in self.interp.assumed.get(place, ()))
-        return any(isinstance(v, Shard) and v.kind == "mean" for v in assumed)
+        return any(isinstance(v, FromBatch) and v.kind == "mean" for v in assumed)
 
     @cached_property
     def train_loaders(self) -> list[Value]:
-        found = {s.loader for s in self.loss_shards}
+        found = {s.loader for s in self.loss_batch_values}
         for value in found:
             self.evidence[value] = "its batches reach backward"
         return self.in_order(found)

@@ -18,8 +18,8 @@ from . import torch_api as api
 from .context import containers_of_batches
 from .expressions import evaluate
 from .interpretation import Interpretation
-from .looks import early_looks
 from .observed import Sightings
+from .previews import early_previews
 from .regions import functions_that_run_a_model, loop_of, methods_of_modules
 from .statements import run_body
 from .values import UNKNOWN, Instance, Values
@@ -34,12 +34,12 @@ class Interpreter(Interpretation):
         self,
         tree: ast.Module,
         table: ScopeTable,
-        may_look: bool = True,
+        may_preview: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
         seen: Sightings | None = None,
         gone_over: Mapping[ast.AST, Values] | None = None,
     ) -> None:
-        super().__init__(tree, table, may_look, assumed, seen, gone_over)
+        super().__init__(tree, table, may_preview, assumed, seen, gone_over)
         self._defaults = [
             n.args for n in table.scopes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
@@ -65,8 +65,8 @@ class Interpreter(Interpretation):
             for function, sites in self.call_sites.items()
             if len(sites) > 1 and any(self.is_made_in(v, function) for v in self.returns[function])
         }
-        if self.may_look:
-            self.looks = early_looks(self)
+        if self.may_preview:
+            self.previews = early_previews(self)
         self.reset()
         self._fixpoint()
         self.found = {node: frozenset(values) for node, values in self.values.items()}

@@ -22,7 +22,7 @@ from .memory import ANY, Cell, Cells, Heap, Watch
 from .movers import moving_functions
 from .observed import MODULE, Observation, Sightings
 from .optional import Optional
-from .stars import star_names
+from .star_imports import star_names
 from .streams import generator_functions, sole_streams
 from .values import (
     NOTHING,
@@ -30,11 +30,11 @@ from .values import (
     Absent,
     Class,
     External,
+    FromBatch,
     Instance,
     Member,
     Parameters,
     Sequence,
-    Shard,
     Symbol,
     Unknown,
     Value,
@@ -54,13 +54,13 @@ class Interpretation(ABC):
         self,
         tree: ast.Module,
         table: ScopeTable,
-        may_look: bool = True,
+        may_preview: bool = True,
         assumed: Mapping[ast.AST, Values] | None = None,
         seen: Sightings | None = None,
         gone_over: Mapping[ast.AST, Values] | None = None,
     ) -> None:
-        self.may_look = (
-            may_look  # whether a batch that is drawn early may be taken for a mere look at the data
+        self.may_preview = (
+            may_preview  # whether a batch that is drawn early may be taken for a mere look at the data
         )
         self.assumed = assumed or {}  # by place: what the code around it says it is
         self.tree = tree
@@ -98,7 +98,7 @@ class Interpretation(ABC):
         self.batch_loops: set[ast.AST] = set()
         self.batch_containers: frozenset[ast.AST] = frozenset()
         self.factories: set[ast.AST] = set()  # functions of which each call makes a loader of its own
-        self.looks: frozenset[ast.For | ast.Call] = frozenset()  # whose batches are no process's share
+        self.previews: frozenset[ast.For | ast.Call] = frozenset()  # whose batches are no process's share
         self.found: dict[ast.AST, Values] | None = None  # what each expression may be, once that is known
         self.reset()
 
@@ -239,13 +239,15 @@ class Interpretation(ABC):
             else:
                 found |= self.heap.get((value.site, index), set())
             return frozenset(found) or NOTHING
-        if isinstance(value, Shard):
+        if isinstance(value, FromBatch):
             if value.kind == "shape":
                 return (
-                    frozenset({Shard("count", value.loader, value.origins)}) if index in {0, ANY} else UNKNOWN
+                    frozenset({FromBatch("count", value.loader, value.origins)})
+                    if index in {0, ANY}
+                    else UNKNOWN
                 )
             return (
-                frozenset({Shard("rows", value.loader, value.origins, value.host)})
+                frozenset({FromBatch("rows", value.loader, value.origins, value.host)})
                 if value.kind == "batch"
                 else frozenset({value})
             )
@@ -263,9 +265,9 @@ class Interpretation(ABC):
         return self.links.find(region, level, dotted) if isinstance(region, Region) else None
 
     def loaders_of(self, values: Values) -> set[Value]:
-        """The loaders that shards among `values`, or in tuples and dicts among them, come from."""
+        """The loaders that values from batches among `values`, or in tuples and dicts among them, come from."""
         inner = {e for v in values if isinstance(v, Sequence) for e in self.element(v)}
-        return {v.loader for v in values | inner if isinstance(v, Shard)}
+        return {v.loader for v in values | inner if isinstance(v, FromBatch)}
 
     def method(self, cls: ast.ClassDef, name: str) -> FunctionNode | None:
         for statement in cls.body:
@@ -315,13 +317,15 @@ class Interpretation(ABC):
 
     def _with_rows(self, place: ast.AST, made: ast.AST | None, found: Values) -> Values:
         """A tensor that had the rows of a loader's batch, whatever else it might have been."""
-        if made is None or all(isinstance(v, Shard) and v.kind == "rows" for v in found):
+        if made is None or all(isinstance(v, FromBatch) and v.kind == "rows" for v in found):
             return found
-        rows = {Shard("rows", v) for v in self.gone_over.get(made, ())}
+        rows = {FromBatch("rows", v) for v in self.gone_over.get(made, ())}
         if not rows:
             return found
         self.taken.add(place)
-        return frozenset(rows) | {v for v in found if not isinstance(v, Unknown | External | Member | Shard)}
+        return frozenset(rows) | {
+            v for v in found if not isinstance(v, Unknown | External | Member | FromBatch)
+        }
 
     def _tells(self, found: Values, seen: Values) -> bool:
         """Whether what was found says what a value is: not where it may be things of several roles, one chosen by its
@@ -359,15 +363,15 @@ class Interpretation(ABC):
             value = value.root
         if isinstance(value, External):
             return self.is_module(value) or api.has_a_role(value.path)
-        return not isinstance(value, Unknown) and not (isinstance(value, Shard) and value.kind == "other")
+        return not isinstance(value, Unknown) and not (isinstance(value, FromBatch) and value.kind == "other")
 
     def supposed(self, place: ast.AST, found: Values) -> Values:
         """What was found at a place, with what is assumed there in place of what is not known."""
         assumed = self.assumed.get(place)
         if assumed is None:
             return found
-        rows = any(isinstance(v, Shard) and v.kind == "rows" for v in assumed)
-        left_out = (Unknown, External, Shard) if rows else (Unknown, External)
+        rows = any(isinstance(v, FromBatch) and v.kind == "rows" for v in assumed)
+        left_out = (Unknown, External, FromBatch) if rows else (Unknown, External)
         return assumed | {v for v in found if not isinstance(v, left_out)}
 
 

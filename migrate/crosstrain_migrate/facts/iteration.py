@@ -8,9 +8,9 @@ from dataclasses import replace
 from . import torch_api as api
 from .arguments import arguments_of
 from .interpretation import Interpretation
-from .looks import looked_at
 from .memory import ANY
-from .values import UNKNOWN, External, Generator, Instance, Iterator, Sequence, Shard, Value, Values
+from .previews import previewed_at
+from .values import UNKNOWN, External, FromBatch, Generator, Instance, Iterator, Sequence, Value, Values
 
 
 def iterate(interp: Interpretation, values: Values, node: ast.AST) -> Values:
@@ -27,18 +27,18 @@ def iterate(interp: Interpretation, values: Values, node: ast.AST) -> Values:
             else:
                 found |= inner
         elif interp.is_loader(value):
-            loader = looked_at(node) if node in interp.looks else value
+            loader = previewed_at(node) if node in interp.previews else value
             interp.merge(interp.iterations.cell(node), {loader})
-            found.add(_first_shard(loader, node))
+            found.add(_first_batch_value(loader, node))
         elif isinstance(value, Sequence):
             found |= interp.element(value)
         elif isinstance(value, Generator):
             yielded = frozenset(interp.heap[value.site, ANY])
             interp.merge(interp.iterations.cell(node), interp.loaders_of(yielded))
             found |= yielded
-        elif isinstance(value, Shard) and value.kind == "batch":
+        elif isinstance(value, FromBatch) and value.kind == "batch":
             found.add(replace(value, kind="rows"))
-        elif isinstance(value, Shard):
+        elif isinstance(value, FromBatch):
             found.add(replace(value, kind="other", origins=value.origins | {node}))
         elif isinstance(value, Instance):
             found |= _over_instance(interp, value, node)
@@ -49,12 +49,12 @@ def iterate(interp: Interpretation, values: Values, node: ast.AST) -> Values:
     return frozenset(found)
 
 
-def _first_shard(loader: Value, node: ast.AST) -> Shard:
+def _first_batch_value(loader: Value, node: ast.AST) -> FromBatch:
     """A batch; of a loader of subgraphs, whose tensors have rows of nodes and edges, only that it is of the share."""
     path = loader.path if isinstance(loader, External) else ""
     if path.startswith(api.GRAPH_LOADERS) and api.last(path) not in api.LOADERS_OF_GRAPHS:
-        return Shard("other", loader, frozenset({node}))
-    return Shard("batch", loader)
+        return FromBatch("other", loader, frozenset({node}))
+    return FromBatch("batch", loader)
 
 
 def _over_instance(interp: Interpretation, value: Instance, node: ast.AST) -> Values:
@@ -81,6 +81,6 @@ def _of_its_own(interp: Interpretation, wrapper: Instance, yielded: Values, node
     """What one object of a class yields of what all of them do: batches of the loaders that it was made of."""
     given = arguments_of(wrapper.site) if isinstance(wrapper.site, ast.Call) else []
     own = {v for argument in given for v in interp.of(argument) if interp.is_loader(v)}
-    found = frozenset(v for v in yielded if not own or not isinstance(v, Shard) or v.loader in own)
+    found = frozenset(v for v in yielded if not own or not isinstance(v, FromBatch) or v.loader in own)
     interp.merge(interp.iterations.cell(node), interp.loaders_of(found))
     return found

@@ -12,7 +12,7 @@ from dataclasses import replace
 from . import torch_api as api
 from .interpretation import Interpretation
 from .regions import batch_loop_around, in_module
-from .values import Shard, Symbol, Value, Values
+from .values import FromBatch, Symbol, Value, Values
 
 
 def outlives(interp: Interpretation, target: ast.expr, at: ast.stmt) -> bool:
@@ -20,7 +20,7 @@ def outlives(interp: Interpretation, target: ast.expr, at: ast.stmt) -> bool:
     if in_module(interp, at):
         return False
     if isinstance(target, ast.Subscript | ast.Attribute):
-        return not any(isinstance(v, Shard) for v in interp.of(target.value))
+        return not any(isinstance(v, FromBatch) for v in interp.of(target.value))
     loop = batch_loop_around(interp, at)
     if isinstance(target, ast.Name) and _is_of_outer_scope(interp, target):
         return True
@@ -63,7 +63,7 @@ def _reads(read: ast.expr, target: ast.expr) -> bool:
 def carried(interp: Interpretation, node: ast.Assign) -> bool:
     """`previous = loss.detach()`, read when the next batch is at work: kept as the number of all processes."""
     target, loop = node.targets[0], batch_loop_around(interp, node)
-    kinds = {v.kind for v in interp.of(node.value) if isinstance(v, Shard)}
+    kinds = {v.kind for v in interp.of(node.value) if isinstance(v, FromBatch)}
     if not isinstance(target, ast.Name) or loop is None or not kinds or not kinds <= {"mean", "sum"}:
         return False
     return any(
@@ -112,4 +112,4 @@ def _loops_over_batches(interp: Interpretation, function: ast.AST) -> bool:
 
 def as_kept(values: Iterable[Value]) -> Values:
     """Values that leave their batch: the rules make them global at that place, so they are read like Python numbers."""
-    return frozenset(replace(v, host=True) if isinstance(v, Shard) else v for v in values)
+    return frozenset(replace(v, host=True) if isinstance(v, FromBatch) else v for v in values)

@@ -8,13 +8,13 @@ from functools import cached_property
 from crosstrain_migrate.syntax.program import modules_of
 
 from . import context
-from .argument_values import shards_of
+from .argument_values import batch_values_of
 from .arguments import arguments_of
 from .code import Code
 from .entries import entries
-from .reached import reached
+from .reachability import reached
 from .slices import attributes_of, slice_of
-from .values import External, Instance, Sequence, Shard, Value
+from .values import External, FromBatch, Instance, Sequence, Value
 
 Loop = ast.For | ast.AsyncFor
 
@@ -90,7 +90,7 @@ class Losses(Code):
     @cached_property
     def loss_origins(self) -> frozenset[ast.AST]:
         """The calls that collapse rows into what `backward` gets."""
-        return frozenset(o for s in self.loss_shards for o in s.origins)
+        return frozenset(o for s in self.loss_batch_values for o in s.origins)
 
     @cached_property
     def loss_slice(self) -> frozenset[ast.AST]:
@@ -116,7 +116,7 @@ class Losses(Code):
         sites = [
             site
             for site in self.callers.get(function, ())
-            if loaders & {s.loader for s in shards_of(self.interp, arguments_of(site))}
+            if loaders & {s.loader for s in batch_values_of(self.interp, arguments_of(site))}
         ]
         return not sites or any(
             context.comes_to(self.interp, function, site, node) and self.comes_to(site, loaders, entered)
@@ -124,12 +124,12 @@ class Losses(Code):
         )
 
     @cached_property
-    def loss_shards(self) -> list[Shard]:
-        found: list[Shard] = []
+    def loss_batch_values(self) -> list[FromBatch]:
+        found: list[FromBatch] = []
         for call, loss in self.backward_calls:
             for value in self.of(loss):
-                if isinstance(value, Shard):
+                if isinstance(value, FromBatch):
                     found += [value] if self.comes_to(call, {value.loader}) else []
                 elif isinstance(value, Sequence):
-                    found.extend(e for e in self.interp.element(value) if isinstance(e, Shard))
+                    found.extend(e for e in self.interp.element(value) if isinstance(e, FromBatch))
         return found

@@ -10,7 +10,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .arguments import arguments_of
 from .code import Code
 from .tensors import is_factor
-from .values import Shard, code_of
+from .values import FromBatch, code_of
 
 
 def slice_of(facts: Code, expressions: Iterable[ast.expr]) -> frozenset[ast.AST]:
@@ -66,7 +66,7 @@ def _bindings(facts: Code, node: ast.AST) -> Iterable[ast.AST]:
 
 
 def _holds_share(facts: Code, node: ast.Attribute) -> bool:
-    return any(isinstance(v, Shard) and not v.host for v in facts.of(node))
+    return any(isinstance(v, FromBatch) and not v.host for v in facts.of(node))
 
 
 def _assigned_to(facts: Code, target: ast.AST, entered: set[tuple[ast.AST, int | None]]) -> list[ast.AST]:
@@ -104,7 +104,9 @@ def _number_factors(facts: Code, node: ast.BinOp) -> list[ast.expr]:
     """The sides that are Python numbers by which a loss is multiplied or divided."""
     if not isinstance(node.op, ast.Mult | ast.Div):
         return []
-    left, right = ([v for v in facts.of(side) if isinstance(v, Shard)] for side in (node.left, node.right))
+    left, right = (
+        [v for v in facts.of(side) if isinstance(v, FromBatch)] for side in (node.left, node.right)
+    )
     return [
         side
         for side, own, others in ((node.left, left, right), (node.right, right, left))

@@ -16,7 +16,7 @@ from .assignment import assign
 from .expressions import combine
 from .interpretation import Interpretation
 from .iteration import iterate
-from .values import UNKNOWN, Class, Function, Method, Shard, Symbol, Values
+from .values import UNKNOWN, Class, FromBatch, Function, Method, Symbol, Values
 
 
 def run_body(interp: Interpretation, body: list[ast.stmt]) -> None:
@@ -124,11 +124,11 @@ def _augment(interp: Interpretation, node: ast.AugAssign) -> None:
     """`total += x` makes `total` what `x` is: its start value is a constant as far as shares go."""
     values = interp.eval(node.value)
     before = _before_augmentation(interp, node)
-    shards = frozenset(v for v in before if isinstance(v, Shard))
-    if isinstance(node.op, ast.Add | ast.Sub) and not shards:
+    batch_values = frozenset(v for v in before if isinstance(v, FromBatch))
+    if isinstance(node.op, ast.Add | ast.Sub) and not batch_values:
         result = values | before
     else:
-        result = combine(node.op, shards or before, values, node)
+        result = combine(node.op, batch_values or before, values, node)
     assign(
         interp,
         node.target,

@@ -1,4 +1,4 @@
-"""How a value depends on a rank's share of the batch: the algebra of `Shard.kind`.
+"""How a value depends on a rank's share of the batch: the algebra of `FromBatch.kind`.
 
 | kind | meaning | made global by |
 |---|---|---|
@@ -20,7 +20,7 @@ import ast
 from dataclasses import replace
 
 from . import torch_api as api
-from .values import Shard
+from .values import FromBatch
 
 SCALARS = frozenset({"mean", "sum", "mixture", "count", "other"})
 PER_SAMPLE = frozenset({"batch", "rows", "mixed", "layers", "order"})
@@ -41,14 +41,14 @@ def literal_int(node: ast.AST | None) -> int | None:
     return None
 
 
-def other(shard: Shard, node: ast.AST) -> Shard:
+def other(batch_value: FromBatch, node: ast.AST) -> FromBatch:
     """Some function of the share, computed at `node`. What rows went through before does not matter any more."""
-    kept = shard.origins if shard.kind in {"mean", "sum", "count"} else frozenset()
-    return replace(shard, kind="other", origins=kept | {node})
+    kept = batch_value.origins if batch_value.kind in {"mean", "sum", "count"} else frozenset()
+    return replace(batch_value, kind="other", origins=kept | {node})
 
 
-def collapsed(shard: Shard, kind: str, node: ast.AST) -> Shard:
-    return replace(shard, kind=kind, origins=shard.origins | {node})
+def collapsed(batch_value: FromBatch, kind: str, node: ast.AST) -> FromBatch:
+    return replace(batch_value, kind=kind, origins=batch_value.origins | {node})
 
 
 def dims_of(
@@ -70,23 +70,23 @@ def _spares_rows(dims: list[int | None] | None) -> bool:
 
 def apply(
     name: str,
-    shard: Shard,
+    batch_value: FromBatch,
     node: ast.AST,
     rest: list[ast.expr],
     keywords: dict[str, ast.expr],
     counts: frozenset[ast.expr] = frozenset(),
-    others: tuple[Shard, ...] = (),
-) -> Shard | None:
-    """What `shard.name(*rest, **keywords)` is; None when it no longer depends on the share.
+    others: tuple[FromBatch, ...] = (),
+) -> FromBatch | None:
+    """What `value.name(*rest, **keywords)` is; None when it no longer depends on the share.
 
-    counts: the arguments known to be the number of rows. others: shards among the arguments.
+    counts: the arguments known to be the number of rows. others: values from batches among the arguments.
     """
     if name in {"size", "shape"}:
-        return _size(shard, node, rest)
+        return _size(batch_value, node, rest)
     if name in {"numel", "nelement", "__len__"}:
-        if shard.kind == "other":
-            return other(shard, node)
-        return collapsed(shard, "count", node) if shard.kind in PER_SAMPLE else None
+        if batch_value.kind == "other":
+            return other(batch_value, node)
+        return collapsed(batch_value, "count", node) if batch_value.kind in PER_SAMPLE else None
     if name in {
         "dim",
         "ndimension",
@@ -101,152 +101,163 @@ def apply(
         return None
     if name in {"backward", "retain_grad", "register_hook", "stride", "data_ptr", "is_contiguous", "grad_fn"}:
         return None
-    if shard.kind in SCALARS:
-        return _scalar(name, shard, node)
-    if shard.kind == "shape":
+    if batch_value.kind in SCALARS:
+        return _scalar(name, batch_value, node)
+    if batch_value.kind == "shape":
         return None
-    return _per_sample(name, shard, node, rest, keywords, counts, others)
+    return _per_sample(name, batch_value, node, rest, keywords, counts, others)
 
 
-def _size(shard: Shard, node: ast.AST, rest: list[ast.expr]) -> Shard | None:
-    if shard.kind in {"mixed", "other"} and rest:
-        return other(shard, node) if literal_int(rest[0]) in {0, None} else None
-    if shard.kind not in {"rows", "batch", "mixed", "other"}:
+def _size(batch_value: FromBatch, node: ast.AST, rest: list[ast.expr]) -> FromBatch | None:
+    if batch_value.kind in {"mixed", "other"} and rest:
+        return other(batch_value, node) if literal_int(rest[0]) in {0, None} else None
+    if batch_value.kind not in {"rows", "batch", "mixed", "other"}:
         return None
     if not rest:
-        return replace(shard, kind="shape", origins=frozenset({node}))
-    return collapsed(shard, "count", node) if literal_int(rest[0]) in {0, None} else None
+        return replace(batch_value, kind="shape", origins=frozenset({node}))
+    return collapsed(batch_value, "count", node) if literal_int(rest[0]) in {0, None} else None
 
 
-def _scalar(name: str, shard: Shard, node: ast.AST) -> Shard:
-    host = shard.host or name in api.HOST_METHODS
+def _scalar(name: str, batch_value: FromBatch, node: ast.AST) -> FromBatch:
+    host = batch_value.host or name in api.HOST_METHODS
     if name in api.LINEAR:
-        return replace(shard, host=host)
-    if name in {"sum", "mean"} and shard.kind in {"mean", "sum"}:  # of a 0-d tensor: itself
-        return shard
-    return replace(shard, kind="other", host=host)
+        return replace(batch_value, host=host)
+    if name in {"sum", "mean"} and batch_value.kind in {"mean", "sum"}:  # of a 0-d tensor: itself
+        return batch_value
+    return replace(batch_value, kind="other", host=host)
 
 
 def _per_sample(
     name: str,
-    shard: Shard,
+    batch_value: FromBatch,
     node: ast.AST,
     rest: list[ast.expr],
     keywords: dict[str, ast.expr],
     counts: frozenset[ast.expr],
-    others: tuple[Shard, ...],
-) -> Shard:
-    if name == "index_select" and shard.kind == "rows" and others and all(o.kind == "order" for o in others):
-        return shard
-    if shard.kind == "order":
-        return shard if name in _KEEPS_ORDER else other(shard, node)
+    others: tuple[FromBatch, ...],
+) -> FromBatch:
+    if (
+        name == "index_select"
+        and batch_value.kind == "rows"
+        and others
+        and all(o.kind == "order" for o in others)
+    ):
+        return batch_value
+    if batch_value.kind == "order":
+        return batch_value if name in _KEEPS_ORDER else other(batch_value, node)
     if any(o.kind in {"other", "order"} for o in others):
-        return other(shard, node)
+        return other(batch_value, node)
     if name in {"matmul", "mm", "__matmul__"} and any(o.kind == "mixed" for o in others):
-        return other(shard, node)
-    if shard.kind == "rows" and any(o.kind == "mixed" for o in others):
-        shard = replace(shard, kind="mixed")
+        return other(batch_value, node)
+    if batch_value.kind == "rows" and any(o.kind == "mixed" for o in others):
+        batch_value = replace(batch_value, kind="mixed")
     if name in api.ROW_WISE or name in api.SHAPE_AS or name in {"matmul", "mm", "__matmul__", "data", "grad"}:
-        return replace(shard, host=shard.host or name in api.HOST_METHODS)
+        return replace(batch_value, host=batch_value.host or name in api.HOST_METHODS)
     if name in api.REDUCTIONS:
-        return _reduction(name, shard, node, rest, keywords)
+        return _reduction(name, batch_value, node, rest, keywords)
     if name in api.ALONG:
-        return _along(name, shard, node, rest, keywords)
-    return _reshape(name, shard, node, rest, keywords, counts)
+        return _along(name, batch_value, node, rest, keywords)
+    return _reshape(name, batch_value, node, rest, keywords, counts)
 
 
 def _reduction(
-    name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
-) -> Shard:
+    name: str, batch_value: FromBatch, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
+) -> FromBatch:
     position = 1 if name == "norm" else 0
     dims = dims_of(rest, keywords, position)
-    if dims is not None and shard.kind in {"rows", "batch"} and _spares_rows(dims):
-        return replace(shard, kind="batch" if api.REDUCTIONS[name] else "rows")
+    if dims is not None and batch_value.kind in {"rows", "batch"} and _spares_rows(dims):
+        return replace(batch_value, kind="batch" if api.REDUCTIONS[name] else "rows")
     if dims is not None and not _spares_rows(dims) and name in {"max", "min"} and rest and dims == [None]:
-        return shard  # torch.max(a, b): element by element
-    if dims is not None and shard.kind in {"mixed", "layers"}:
-        return other(shard, node)
+        return batch_value  # torch.max(a, b): element by element
+    if dims is not None and batch_value.kind in {"mixed", "layers"}:
+        return other(batch_value, node)
     if name in {"sum", "mean"}:
-        return collapsed(shard, name, node)
+        return collapsed(batch_value, name, node)
     if name == "count_nonzero":
-        return collapsed(shard, "sum", node)
-    return other(shard, node)
+        return collapsed(batch_value, "sum", node)
+    return other(batch_value, node)
 
 
 def _along(
-    name: str, shard: Shard, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
-) -> Shard:
+    name: str, batch_value: FromBatch, node: ast.AST, rest: list[ast.expr], keywords: dict[str, ast.expr]
+) -> FromBatch:
     position = 1 if name in {"topk", "kthvalue", "chunk", "split", "normalize", "roll"} else 0
     dims = dims_of(rest, keywords, position)
-    if name in {"flip", "roll"} and shard.kind == "rows" and dims is not None and None not in dims:
-        return shard  # the same rows, at most in another order
+    if name in {"flip", "roll"} and batch_value.kind == "rows" and dims is not None and None not in dims:
+        return batch_value  # the same rows, at most in another order
     if dims is None and name in api.FIRST_DIM_BY_DEFAULT | api.LAST_DIM_BY_DEFAULT:
-        return other(shard, node)  # the last dimension of a loss per sample is its first
+        return other(batch_value, node)  # the last dimension of a loss per sample is its first
     if dims is None or _spares_rows(dims):
-        return replace(shard, kind="batch") if api.ALONG[name] and shard.kind == "rows" else shard
-    return other(shard, node)
+        return (
+            replace(batch_value, kind="batch")
+            if api.ALONG[name] and batch_value.kind == "rows"
+            else batch_value
+        )
+    return other(batch_value, node)
 
 
 def _reshape(
     name: str,
-    shard: Shard,
+    batch_value: FromBatch,
     node: ast.AST,
     rest: list[ast.expr],
     keywords: dict[str, ast.expr],
     counts: frozenset[ast.expr],
-) -> Shard:
-    mixed = replace(shard, kind="mixed")
+) -> FromBatch:
+    mixed = replace(batch_value, kind="mixed")
     first = rest[0] if rest else None
     if isinstance(first, ast.Tuple | ast.List) and first.elts:
         first = first.elts[0]
     if name in {"view", "reshape", "expand", "repeat", "unflatten"}:
         keeps = first is not None and (first in counts or literal_int(first) == -1)
-        return shard if keeps and shard.kind == "rows" else mixed
+        return batch_value if keeps and batch_value.kind == "rows" else mixed
     if name == "flatten":
-        return shard
+        return batch_value
     if name in {"squeeze", "unsqueeze"}:
         dims = dims_of(rest, keywords)
-        if shard.kind == "layers" and name == "squeeze" and dims == [0]:
-            return replace(shard, kind="rows")
-        return shard if dims is None or _spares_rows(dims) else mixed
+        if batch_value.kind == "layers" and name == "squeeze" and dims == [0]:
+            return replace(batch_value, kind="rows")
+        return batch_value if dims is None or _spares_rows(dims) else mixed
     if name in {"transpose", "swapaxes", "swapdims"}:
         dims = [literal_int(a) for a in rest[:2]]
-        if shard.kind == "layers" and sorted(d for d in dims if d is not None) == [0, 1]:
-            return replace(shard, kind="rows")
-        return shard if len(dims) == 2 and all(d is not None and d != 0 for d in dims) else mixed
+        if batch_value.kind == "layers" and sorted(d for d in dims if d is not None) == [0, 1]:
+            return replace(batch_value, kind="rows")
+        return batch_value if len(dims) == 2 and all(d is not None and d != 0 for d in dims) else mixed
     if name == "permute":
-        return shard if literal_int(first) == 0 else mixed
+        return batch_value if literal_int(first) == 0 else mixed
     if name in {"t", "T", "mT", "H", "movedim"}:
-        return shard if name == "mT" else mixed
-    return other(shard, node)
+        return batch_value if name == "mT" else mixed
+    return other(batch_value, node)
 
 
 def subscript(
-    shard: Shard, index: ast.expr, node: ast.AST, row_index: bool, permutes: bool = False
-) -> Shard | None:
-    """`shard[index]`; `row_index`: the index itself is computed from rows (a mask); `permutes`: it is an order of them."""
-    if permutes and shard.kind == "rows":
-        return shard
-    if shard.kind == "batch":
-        return replace(shard, kind="rows")
-    if shard.kind == "rows" and isinstance(index, ast.Constant) and isinstance(index.value, str):
-        return shard  # no tensor takes a string: this is a batch whose parts have names
-    if shard.kind == "shape":
+    batch_value: FromBatch, index: ast.expr, node: ast.AST, row_index: bool, permutes: bool = False
+) -> FromBatch | None:
+    """`value[index]`; `row_index`: the index itself is computed from rows (a mask); `permutes`: it is an order of them."""
+    if permutes and batch_value.kind == "rows":
+        return batch_value
+    if batch_value.kind == "batch":
+        return replace(batch_value, kind="rows")
+    if batch_value.kind == "rows" and isinstance(index, ast.Constant) and isinstance(index.value, str):
+        return batch_value  # no tensor takes a string: this is a batch whose parts have names
+    if batch_value.kind == "shape":
         position = literal_int(index)
-        return replace(shard, kind="count", origins=frozenset({node})) if position in {0, None} else None
-    if shard.kind == "layers" and literal_int(index) is not None:
-        return replace(shard, kind="rows")
-    if shard.kind in SCALARS:
-        return shard
+        return (
+            replace(batch_value, kind="count", origins=frozenset({node})) if position in {0, None} else None
+        )
+    if batch_value.kind == "layers" and literal_int(index) is not None:
+        return replace(batch_value, kind="rows")
+    if batch_value.kind in SCALARS:
+        return batch_value
     first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
     if isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None and not row_index:
-        return shard
-    return other(shard, node)
+        return batch_value
+    return other(batch_value, node)
 
 
 def binary(
-    op: ast.operator | ast.cmpop, left: Shard | None, right: Shard | None, node: ast.AST
-) -> Shard | None:
+    op: ast.operator | ast.cmpop, left: FromBatch | None, right: FromBatch | None, node: ast.AST
+) -> FromBatch | None:
     """`left op right`, either of which may not depend on the share (None)."""
     if left is None and right is None:
         return None
@@ -281,7 +292,7 @@ def binary(
     return replace(base, kind="other", origins=origins or frozenset({node}))
 
 
-def is_factor(number: Shard, loss: Shard) -> bool:
+def is_factor(number: FromBatch, loss: FromBatch) -> bool:
     """A Python number beside a loss: it is made global where it is read, so here it is the same on every rank."""
     return (
         number.host and number.kind in SCALARS and not loss.host and loss.kind in {"mean", "sum", "mixture"}
@@ -289,20 +300,20 @@ def is_factor(number: Shard, loss: Shard) -> bool:
 
 
 def _with_constant(
-    op: ast.operator | ast.cmpop, left: Shard | None, right: Shard | None, node: ast.AST
-) -> Shard:
-    shard = left or right
-    assert shard is not None
-    if shard.kind == "order":
-        return other(shard, node)
-    if shard.kind in {"rows", "mixed", "batch", "layers"}:
-        return replace(shard, kind="rows") if shard.kind == "batch" else shard
+    op: ast.operator | ast.cmpop, left: FromBatch | None, right: FromBatch | None, node: ast.AST
+) -> FromBatch:
+    batch_value = left or right
+    assert batch_value is not None
+    if batch_value.kind == "order":
+        return other(batch_value, node)
+    if batch_value.kind in {"rows", "mixed", "batch", "layers"}:
+        return replace(batch_value, kind="rows") if batch_value.kind == "batch" else batch_value
     if isinstance(op, ast.Mult):
-        return shard
+        return batch_value
     if isinstance(op, ast.Div) and left is not None:
-        return shard
-    if isinstance(op, ast.Add | ast.Sub) and shard.kind in {"mean", "mixture"}:
-        return shard
-    if isinstance(op, ast.Add | ast.Sub) and shard.kind == "sum":
-        return replace(shard, kind="mixture")
-    return replace(shard, kind="other")
+        return batch_value
+    if isinstance(op, ast.Add | ast.Sub) and batch_value.kind in {"mean", "mixture"}:
+        return batch_value
+    if isinstance(op, ast.Add | ast.Sub) and batch_value.kind == "sum":
+        return replace(batch_value, kind="mixture")
+    return replace(batch_value, kind="other")

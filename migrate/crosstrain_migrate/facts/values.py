@@ -132,7 +132,7 @@ class Generator:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class FromBatch:
     """A value computed from this rank's share of a loader's batch.
 
     kind: "batch" (a container of rows), "rows" (dim 0 runs over the samples), "mean" / "sum" (over the samples),
@@ -163,7 +163,7 @@ Value: TypeAlias = (
     | Length
     | Iterator
     | Generator
-    | Shard
+    | FromBatch
 )
 Values = frozenset[Value]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from .memory import Heap
-from .values import Iterator, Member, Sequence, Shard, Symbol, Unknown, Value
+from .values import FromBatch, Iterator, Member, Sequence, Symbol, Unknown, Value
 
 WIDEN_ABOVE = 6  # values that differ only in their origins are joined when a set grows beyond this
 # Attributes of things we know nothing of, and iterators over iterators, are told apart up to this depth, and in sets up to this size.
@@ -13,7 +13,7 @@ DEEPEST, CROWD = 4, 40
 LONGEST = 6  # parts of a dotted name that surely names something in a module
 
 
-COVERABLE = frozenset({Sequence, Shard})  # the kinds of values that `covered` may be true of
+COVERABLE = frozenset({Sequence, FromBatch})  # the kinds of values that `covered` may be true of
 
 
 def covered(value: Value, values: set[Value], heap: Heap) -> bool:
@@ -21,8 +21,8 @@ def covered(value: Value, values: set[Value], heap: Heap) -> bool:
     if isinstance(value, Sequence):
         one = heap.stands_for(value.site)
         return one is not value.site and Sequence(one) in values
-    return isinstance(value, Shard) and any(
-        isinstance(v, Shard)
+    return isinstance(value, FromBatch) and any(
+        isinstance(v, FromBatch)
         and v.kind == value.kind
         and v.loader == value.loader
         and v.host == value.host
@@ -32,13 +32,13 @@ def covered(value: Value, values: set[Value], heap: Heap) -> bool:
 
 
 def widen(values: set[Value]) -> None:
-    """Joins the shards that differ in nothing but where they were collapsed."""
+    """Joins the values from batches that differ in nothing but where they were collapsed."""
     groups: dict[tuple[str, Value, bool], frozenset[ast.AST]] = {}
-    for value in [v for v in values if isinstance(v, Shard)]:
+    for value in [v for v in values if isinstance(v, FromBatch)]:
         key = (value.kind, value.loader, value.host)
         groups[key] = groups.get(key, frozenset()) | value.origins
         values.discard(value)
-    values.update(Shard(kind, loader, origins, host) for (kind, loader, host), origins in groups.items())
+    values.update(FromBatch(kind, loader, origins, host) for (kind, loader, host), origins in groups.items())
 
 
 def is_attribute(value: Value) -> bool:

@@ -14,7 +14,7 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.losses import Loop
 from crosstrain_migrate.facts.values import Instance, Value
 from crosstrain_migrate.results import Finding, Severity
-from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.rules.distribution.requested_options import Requested
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 from crosstrain_migrate.syntax.places import Places
@@ -149,7 +149,9 @@ class Context:
     options: dict[str, str] = field(default_factory=dict)  # Accelerator(...) arguments
     # A rule whose edits nothing else relies on asks before it plans one: may it act at this node?
     allows: Allows = everywhere
-    wish: Wish = field(default_factory=Wish)  # what the script's own precision and distribution ask for
+    requested: Requested = field(
+        default_factory=Requested
+    )  # what the script's own precision and distribution ask for
 
     @property
     def lines(self) -> list[str]:
@@ -248,7 +250,7 @@ class Context:
 
     def given_holder(self, function: ast.AST) -> str | None:
         """The parameter by which a function is given the trainer that holds the accelerator: a hook's `runner`."""
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or self.wish.mapped:
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or self.requested.mapped:
             return None
         scope, own = self.facts.table.scopes[function], self.method_class(function)
         for argument in all_arguments(function):
@@ -352,7 +354,7 @@ class Context:
     def has_device(self, node: ast.AST) -> bool:
         """Whether code at `node` can ask for the process's own device: in a mapped script, whatever runs in the
         process itself, and not in a loader's worker."""
-        if not self.wish.mapped or self.reachable(node):
+        if not self.requested.mapped or self.reachable(node):
             return self.reachable(node)
         function = self.facts.enclosing_function(node)
         cls = self.method_class(function) if function is not None else None
@@ -366,7 +368,7 @@ class Context:
     def holder(self, node: ast.AST) -> str:
         """What tells code at `node` its device: in a mapped script, whose functions stay as they are, the state where
         the accelerator is not at hand."""
-        return self.process(node, "CT105") if self.wish.mapped else self.accelerator(node)
+        return self.process(node, "CT105") if self.requested.mapped else self.accelerator(node)
 
     def at_hand(self, node: ast.AST) -> bool:
         """Whether code at `node` can have the accelerator, and no function of another file changes for it alone, nor
@@ -380,7 +382,7 @@ class Context:
         own = self.facts.table.of_node[node].file == self.home.scope.file
         if function is None or self.sees_global(node) or self.given_holder(function) is not None:
             return True
-        if self.wish.mapped:  # no function changes for what the state of the processes can tell
+        if self.requested.mapped:  # no function changes for what the state of the processes can tell
             mine = self.home.cls is not None and self.method_class(function) is self.home.cls
             return function is self.home.scope.node or mine or function in self._given()
         if function is self.home.scope.node or (own and not self._shares_calls(function)):

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.results import Finding
-from crosstrain_migrate.rules.distribution import apart, marks
-from crosstrain_migrate.rules.distribution.launched import asks_launcher
-from crosstrain_migrate.rules.distribution.wish import Wish
+from crosstrain_migrate.rules.distribution import placeholders, same_branch
+from crosstrain_migrate.rules.distribution.launcher_settings import asks_launcher
+from crosstrain_migrate.rules.distribution.requested_options import Requested
 from crosstrain_migrate.rules.numbers import (
+    collective_safety,
     evaluation,
-    meeting,
     metrics,
-    replays,
+    replayed_batches,
     shapes,
     training,
     unseen_loops,
     unseen_losses,
 )
-from crosstrain_migrate.rules.output import checkpoints, downloads, files, speak
+from crosstrain_migrate.rules.output import checkpoints, downloads, files, printing
 from crosstrain_migrate.rules.placement import (
+    construction,
     device,
-    home,
     host_arrays,
-    lengths,
     moves,
+    packed_lengths,
     plumbing,
     portable,
     unplaced,
@@ -47,14 +47,14 @@ from crosstrain_migrate.rules.preparing import (
     micro_batches,
     own_schedules,
     prepare,
+    prepared_objects,
     schedulers,
-    subject,
 )
 from crosstrain_migrate.syntax import edits as e
 
 from . import catalogue, gate
 from .base import STATE, Allows, Apart, Context, Reasons, Refusal, everywhere
-from .unseen import unseen_training, written_for_accelerate
+from .unreached_training import unseen_training, written_for_accelerate
 
 if TYPE_CHECKING:
     from crosstrain_migrate.rules.distribution.plain import Plain, Planner
@@ -110,8 +110,8 @@ def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
         return None  # a module that others import
 
     def mapped(*others: Planner) -> Plain:
-        wish = Wish(mapped=True, in_place=not known)
-        return plain.unwind(facts, text, runtime, (script.plan, *others), wish)
+        requested = Requested(mapped=True, in_place=not known)
+        return plain.unwind(facts, text, runtime, (script.plan, *others), requested)
 
     if not known:
         return mapped()
@@ -122,7 +122,7 @@ def map_out(facts: Facts, text: str, runtime: str) -> Plain | None:
 
 
 def plan(
-    facts: Facts, text: str, runtime: str, allows: Allows = everywhere, wish: Wish | None = None
+    facts: Facts, text: str, runtime: str, allows: Allows = everywhere, requested: Requested | None = None
 ) -> Plan:
     """All edits and findings of one script. The core conversion is made whole or not at all, with all reasons why not.
 
@@ -130,23 +130,25 @@ def plan(
     """
     if gate.already_migrated(facts.tree):
         return Plan(findings=tuple(written_for_accelerate(facts)))
-    if wish is not None and wish.in_place:
+    if requested is not None and requested.in_place:
         return Plan()  # all of it is done
     if not facts.trains:
         return Plan(findings=tuple(unseen_training(facts)))
-    wish = wish or Wish()
-    obstacles = gate.obstacles(facts, wish.settled, _kept(facts, wish)) if not wish.mapped else []
+    requested = requested or Requested()
+    obstacles = (
+        gate.obstacles(facts, requested.settled, _kept(facts, requested)) if not requested.mapped else []
+    )
     if obstacles:
         return Plan(findings=tuple(obstacles))
     reasons = Reasons()
     findings: list[Finding] = []
-    if not wish.mapped:
-        reasons.agrees(_loader, facts, wish, findings)
+    if not requested.mapped:
+        reasons.agrees(_loader, facts, requested, findings)
     try:
-        context = _context(facts, text, runtime, allows, wish)
+        context = _context(facts, text, runtime, allows, requested)
     except Refusal as refusal:
         return Plan(findings=_in_order({*reasons.found, refusal.finding}))
-    (_core_of_mapped if wish.mapped else _core)(context, reasons)
+    (_core_of_mapped if requested.mapped else _core)(context, reasons)
     if reasons.found:
         return Plan(findings=_in_order(reasons.found))
     return Plan(tuple(context.edits), _in_order([*findings, *context.findings]))
@@ -157,11 +159,11 @@ def independent(facts: Facts, text: str, runtime: str, allows: Allows) -> tuple[
     if not facts.trains:
         return ()
     try:
-        context = Apart(**vars(_context(facts, text, runtime, allows, Wish())))
+        context = Apart(**vars(_context(facts, text, runtime, allows, Requested())))
     except Refusal:
         return ()
     reasons = Reasons()
-    for rule in (downloads.plan, files.plan, speak.plan):
+    for rule in (downloads.plan, files.plan, printing.plan):
         reasons.agrees(rule, context)
     edits = [] if reasons.found else context.edits
     own = {facts.table.of_node[one.node].file for one in edits if not isinstance(one, e.AddImport)}
@@ -173,31 +175,31 @@ def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda f: (f.line, f.column, f.rule)))
 
 
-def _kept(facts: Facts, wish: Wish) -> Collection[ast.AST]:
+def _kept(facts: Facts, requested: Requested) -> Collection[ast.AST]:
     """Code with collectives of the author's that stays as it is."""
-    if not wish.keeps_collectives:
+    if not requested.keeps_collectives:
         return ()
     from crosstrain_migrate.rules.distribution.own_collectives import left_alone
 
     return left_alone(facts)
 
 
-def _loader(facts: Facts, wish: Wish, findings: list[Finding]) -> None:
+def _loader(facts: Facts, requested: Requested, findings: list[Finding]) -> None:
     """What is said of training without a DataLoader."""
-    said = None if facts.train_loaders else subject.without_loader(facts, wish.draws_apart)
+    said = None if facts.train_loaders else prepared_objects.without_loader(facts, requested.draws_apart)
     findings += [said] if said is not None else []
 
 
-def _context(facts: Facts, text: str, runtime: str, allows: Allows, wish: Wish) -> Context:
-    found = subject.find_subject(facts, loaders=not wish.mapped)
+def _context(facts: Facts, text: str, runtime: str, allows: Allows, requested: Requested) -> Context:
+    found = prepared_objects.find_subject(facts, loaders=not requested.mapped)
     found.on_the_cpu = worked_on(facts)
-    place = home.find_home(facts, found, Devices(facts).definitions())
-    return Context(facts, runtime, text, place, found, allows=allows, wish=wish)
+    place = construction.find_home(facts, found, Devices(facts).definitions())
+    return Context(facts, runtime, text, place, found, allows=allows, requested=requested)
 
 
 def _core(context: Context, reasons: Reasons) -> None:
     """Asks every rule. One that reads what another has worked out is not asked where that one refuses."""
-    reasons.agrees(marks.plan, context)
+    reasons.agrees(placeholders.plan, context)
     reasons.agrees(schedulers.plan, context)
     reasons.agrees(own_schedules.plan, context)
     numbers = (evaluation.plan, training.plan, metrics.plan, shapes.plan, line_search.plan)
@@ -207,33 +209,37 @@ def _core(context: Context, reasons: Reasons) -> None:
         backward.plan,
         micro_batches.plan,
         clipping.plan,
-        replays.check,
+        replayed_batches.check,
         *(rule.plan for rule in FURTHER),
     ):
         reasons.agrees(rule, context)
     reasons.agrees(checkpoints.plan, context)
     if all(counted):
-        reasons.agrees(meeting.check, context)
+        reasons.agrees(collective_safety.check, context)
     reasons.agrees(portable.plan, context)
     placement = device.Placement(context)
     placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)
-    reasons.agrees(lengths.plan, context)
+    reasons.agrees(packed_lengths.plan, context)
     if placed:
         reasons.agrees(unplaced.plan, context, placement)
     reasons.agrees(prepare.plan, context)
-    for rule in (downloads.plan, files.plan, speak.plan):  # last: what functions of other files need is known
+    for rule in (
+        downloads.plan,
+        files.plan,
+        printing.plan,
+    ):  # last: what functions of other files need is known
         reasons.agrees(rule, context)
     reasons.agrees(host_arrays.plan, context)
     reasons.agrees(unseen_loops.plan, context)
     if placed:
         reasons.agrees(plumbing.Plumbing(context, placement).plan)
     if not reasons.found:
-        reasons.agrees(apart.plan, context)
+        reasons.agrees(same_branch.plan, context)
 
 
 def _core_of_mapped(context: Context, reasons: Reasons) -> None:
     """What a script that goes on to distribute itself needs: its numbers, files and loaders are the author's."""
-    reasons.agrees(marks.plan, context)
+    reasons.agrees(placeholders.plan, context)
     reasons.agrees(portable.plan, context)
     placement = device.Placement(context)
     placed = reasons.agrees(placement.plan) and reasons.agrees(moves.plan, context, placement)

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.results import Finding, Severity
 from crosstrain_migrate.syntax.walks import walk
 
@@ -96,7 +96,7 @@ def _each_step(facts: Facts, node: ast.AST) -> bool:
 
 
 def _is_tensor(facts: Facts, node: ast.AST) -> bool:
-    return any(isinstance(value, Shard) and not value.host for value in facts.of(node))
+    return any(isinstance(value, FromBatch) and not value.host for value in facts.of(node))
 
 
 def _is_mask(facts: Facts, node: ast.AST, depth: int = 0) -> bool:

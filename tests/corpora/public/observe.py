@@ -32,7 +32,7 @@ LEFT = (
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownValues:
     """One conversion: its outcome, its assumptions, what was left for want of knowledge."""
 
     outcome: str
@@ -63,7 +63,9 @@ def main() -> int:
     return 0
 
 
-def _both(script: dict[str, Any], run: Run, checkout: Path, keep: Path | None) -> tuple[Known, Known]:
+def _both(
+    script: dict[str, Any], run: Run, checkout: Path, keep: Path | None
+) -> tuple[KnownValues, KnownValues]:
     with staged(script, run, checkout) as (path, variables):
         options = ["--no-cache", "--output-format", "json"]
         command = [sys.executable, "-m", "crosstrain_migrate.cli", path.name, *options]
@@ -82,7 +84,7 @@ def _both(script: dict[str, Any], run: Run, checkout: Path, keep: Path | None) -
                     timeout=TIMEOUT,
                 )
             except subprocess.TimeoutExpired:
-                found.append(Known("no answer"))
+                found.append(KnownValues("no answer"))
                 continue
             if keep:
                 (keep / f"{script['id']}.{name}.json").write_text(done.stdout + done.stderr)
@@ -90,16 +92,16 @@ def _both(script: dict[str, Any], run: Run, checkout: Path, keep: Path | None) -
     return found[0], found[1]
 
 
-def _known(text: str, said: str) -> Known:
+def _known(text: str, said: str) -> KnownValues:
     try:
         report = json.loads(text)
     except json.JSONDecodeError:
-        return Known(f"failed: {(said.splitlines() or ['?'])[-1][:100]}")
+        return KnownValues(f"failed: {(said.splitlines() or ['?'])[-1][:100]}")
     files = report["files"]
     findings = [found for one in files for found in one["findings"]]
     refused = any(one["refused"] for one in files)
     changed = any(one["changed"] for one in files)
-    return Known(
+    return KnownValues(
         "refused" if refused else "converted" if changed else "untouched",
         sum(len(one["assumptions"]) for one in files),
         sum(found["severity"] == "observed" for found in findings),

@@ -14,11 +14,11 @@ from crosstrain_migrate.facts.regions import in_module
 from crosstrain_migrate.facts.values import (
     Class,
     External,
+    FromBatch,
     Function,
     Instance,
     Member,
     Method,
-    Shard,
     Symbol,
     Unknown,
     Value,
@@ -44,7 +44,7 @@ def evaluate(interp: Interpretation, node: ast.Call) -> Values:
         functions = frozenset(
             f for f in functions if not (isinstance(f, Member) and interp.is_module(f.receiver))
         )
-    if any(isinstance(f, Member) and isinstance(f.receiver, Shard) for f in functions):
+    if any(isinstance(f, Member) and isinstance(f.receiver, FromBatch) for f in functions):
         # The method of a tensor, of which other calls of this function give something unknown.
         functions = frozenset(
             f for f in functions if not (isinstance(f, Member) and isinstance(f.receiver, Unknown))
@@ -55,7 +55,7 @@ def evaluate(interp: Interpretation, node: ast.Call) -> Values:
     # Nothing is made global inside a module: what is read into Python there is still one rank's.
     if not in_module(interp, node):
         return frozenset(found)
-    return frozenset(replace(v, host=False) if isinstance(v, Shard) else v for v in found)
+    return frozenset(replace(v, host=False) if isinstance(v, FromBatch) else v for v in found)
 
 
 def _call(interp: Interpretation, function: Value, node: ast.Call) -> Values:

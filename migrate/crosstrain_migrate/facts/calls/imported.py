@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from crosstrain_migrate.facts import containers, context, tensors
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.facts.argument_values import note_parameters, shards_of
+from crosstrain_migrate.facts.argument_values import batch_values_of, note_parameters
 from crosstrain_migrate.facts.arguments import keywords_of
 from crosstrain_migrate.facts.attributes import named
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.iteration import iterate
-from crosstrain_migrate.facts.looks import looked_at
 from crosstrain_migrate.facts.memory import ANY
+from crosstrain_migrate.facts.previews import previewed_at
 from crosstrain_migrate.facts.regions import in_module
 from crosstrain_migrate.facts.values import (
     UNKNOWN,
     External,
+    FromBatch,
     Function,
     Instance,
     Iterator,
     Length,
     Sequence,
-    Shard,
     Symbol,
     Value,
     Values,
@@ -86,8 +86,12 @@ def call_symbol(interp: Interpretation, path: str, node: ast.Call) -> Values:
     if in_module(interp, node) and name.endswith("Output") and not node.args:
         return containers.record(interp, node, [])  # a library's record of what a model returns
     note_parameters(interp, node)
-    shards = of_unknown(interp, node)
-    return shards if any(isinstance(v, Shard) for v in shards) else frozenset({External(path, node)})
+    batch_values = of_unknown(interp, node)
+    return (
+        batch_values
+        if any(isinstance(v, FromBatch) for v in batch_values)
+        else frozenset({External(path, node)})
+    )
 
 
 def _passed(interp: Interpretation, node: ast.Call) -> Values:
@@ -100,8 +104,8 @@ def _iterator(interp: Interpretation, path: str, node: ast.Call) -> Values:
     values = interp.of(node.args[0])
     if path == "builtins.list":
         return values
-    if node in interp.looks:
-        return frozenset({Iterator(looked_at(node), node)})
+    if node in interp.previews:
+        return frozenset({Iterator(previewed_at(node), node)})
     return frozenset(iterator(v, node) for v in values)
 
 
@@ -115,17 +119,18 @@ def _map(interp: Interpretation, node: ast.Call) -> Values:
         if parameters:
             interp.bind_argument(interp.table.scopes[function], parameters[0], elements)
         found |= context.in_context(interp, function, node, frozenset(interp.returns[function]), local=True)
-    rows = any(isinstance(v, Shard) and v.kind != "batch" for v in over)
+    rows = any(isinstance(v, FromBatch) and v.kind != "batch" for v in over)
     reads = any(isinstance(v, Symbol) and v.path in api.HOST_BUILTINS for v in interp.of(node.args[0]))
-    if (rows or reads) and not any(isinstance(v, Shard) for v in found):  # `map(float, y)`
-        found |= {tensors.other(v, node) for v in elements if isinstance(v, Shard)}
-    shards = [v for v in found if isinstance(v, Shard)]
-    if not shards:
+    if (rows or reads) and not any(isinstance(v, FromBatch) for v in found):  # `map(float, y)`
+        found |= {tensors.other(v, node) for v in elements if isinstance(v, FromBatch)}
+    batch_values = [v for v in found if isinstance(v, FromBatch)]
+    if not batch_values:
         interp.store(node, ANY, found)
         return frozenset({Sequence(node)})
-    parts = any(isinstance(v, Shard) and v.kind == "batch" for v in over)
+    parts = any(isinstance(v, FromBatch) and v.kind == "batch" for v in over)
     return frozenset(
-        replace(s, kind="batch") if parts and s.kind == "rows" else tensors.other(s, node) for s in shards
+        replace(s, kind="batch") if parts and s.kind == "rows" else tensors.other(s, node)
+        for s in batch_values
     )
 
 
@@ -142,7 +147,7 @@ def _length(interp: Interpretation, node: ast.Call) -> Values:
     for value in interp.of(node.args[0]):
         if interp.is_loader(value):
             found.add(Length(value))
-        elif isinstance(value, Shard) and value.kind in {"rows", "batch"} and not value.host:
+        elif isinstance(value, FromBatch) and value.kind in {"rows", "batch"} and not value.host:
             found.add(tensors.collapsed(value, "count", node))
         else:
             found |= UNKNOWN
@@ -190,21 +195,21 @@ def _dict(interp: Interpretation, node: ast.Call) -> Values:
             interp.store(node, ANY, interp.element(value))
     for key, argument in keywords_of(node).items():
         interp.store(node, key, interp.of(argument))
-    shards = of_unknown(interp, node)
-    return frozenset({Sequence(node), *(v for v in shards if isinstance(v, Shard) and node.args)})
+    batch_values = of_unknown(interp, node)
+    return frozenset({Sequence(node), *(v for v in batch_values if isinstance(v, FromBatch) and node.args)})
 
 
 def _host_reduction(interp: Interpretation, name: str, node: ast.Call) -> Values:
-    shards = shards_of(interp, node.args)
-    if not shards:
+    batch_values = batch_values_of(interp, node.args)
+    if not batch_values:
         return UNKNOWN
     if name == "round":
-        return frozenset(s if s.host else tensors.other(s, node) for s in shards)
-    if name == "sum" and all(s.kind in {"mean", "sum"} for s in shards):
-        return frozenset(shards)
+        return frozenset(s if s.host else tensors.other(s, node) for s in batch_values)
+    if name == "sum" and all(s.kind in {"mean", "sum"} for s in batch_values):
+        return frozenset(batch_values)
     if name == "sum" and isinstance(node.args[0], ast.GeneratorExp | ast.ListComp):
         # of the tensors that several models make of one batch
         return frozenset(
-            replace(s, kind="rows") if s.kind == "batch" else tensors.other(s, node) for s in shards
+            replace(s, kind="rows") if s.kind == "batch" else tensors.other(s, node) for s in batch_values
         )
-    return frozenset(tensors.other(s, node) for s in shards)
+    return frozenset(tensors.other(s, node) for s in batch_values)

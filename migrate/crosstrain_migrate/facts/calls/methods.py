@@ -14,12 +14,12 @@ from crosstrain_migrate.facts.values import (
     NOTHING,
     UNKNOWN,
     External,
+    FromBatch,
     Function,
     Instance,
     Member,
     Parameters,
     Sequence,
-    Shard,
     Unknown,
     Value,
     Values,
@@ -40,7 +40,7 @@ def call_member(interp: Interpretation, function: Member, node: ast.Call) -> Val
     owner, name = function.receiver, function.name
     if name in {"format", "join"} and isinstance(owner, Unknown):
         return UNKNOWN
-    if isinstance(owner, Shard):
+    if isinstance(owner, FromBatch):
         return call_tensor_method(interp, owner, name, node)
     if name in PARAMETERS:
         if isinstance(owner, External):
@@ -54,7 +54,7 @@ def call_member(interp: Interpretation, function: Member, node: ast.Call) -> Val
     if isinstance(owner, Sequence):
         return _call_container_method(interp, owner, name, node)
     if name in COMPARES and node.args:  # of the rows that it is compared with
-        rows = frozenset(v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind == "rows")
+        rows = frozenset(v for v in interp.of(node.args[0]) if isinstance(v, FromBatch) and v.kind == "rows")
         if rows:
             return rows
     return of_unknown(interp, node)

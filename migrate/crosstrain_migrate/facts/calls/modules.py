@@ -6,12 +6,12 @@ import ast
 
 from crosstrain_migrate.facts import containers, tensors
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.facts.argument_values import shards_of
+from crosstrain_migrate.facts.argument_values import batch_values_of
 from crosstrain_migrate.facts.arguments import arguments_of, keywords_of
 from crosstrain_migrate.facts.evidence import is_open
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.memory import ANY
-from crosstrain_migrate.facts.values import UNKNOWN, External, Sequence, Shard, Value, Values
+from crosstrain_migrate.facts.values import UNKNOWN, External, FromBatch, Sequence, Value, Values
 
 from .tensor_functions import of_unknown
 
@@ -44,26 +44,28 @@ def _field_names(site: ast.AST) -> list[str]:
 
 def call_module(interp: Interpretation, node: ast.Call) -> Values:
     """A layer or model from a library treats every sample on its own: rows in, rows out."""
-    shards = [s for s in shards_of(interp, arguments_of(node)) if s.kind in tensors.PER_SAMPLE | {"other"}]
-    if not shards:
+    batch_values = [
+        s for s in batch_values_of(interp, arguments_of(node)) if s.kind in tensors.PER_SAMPLE | {"other"}
+    ]
+    if not batch_values:
         return UNKNOWN
-    kinds = {s.kind for s in shards}
+    kinds = {s.kind for s in batch_values}
     first = next(k for k in ("other", "order", "mixed", "layers", "rows", "batch") if k in kinds)
     kind = {"batch": "rows", "order": "mixed"}.get(first, first)
-    return frozenset(Shard(kind, s.loader, s.origins) for s in shards)
+    return frozenset(FromBatch(kind, s.loader, s.origins) for s in batch_values)
 
 
 def _recurrent(interp: Interpretation, function: External, node: ast.Call) -> Values:
     assert isinstance(function.site, ast.Call)
     flag = keywords_of(function.site).get("batch_first")
     batch_first = isinstance(flag, ast.Constant) and flag.value is True
-    shards = shards_of(interp, node.args[:1])
-    if not shards:
+    batch_values = batch_values_of(interp, node.args[:1])
+    if not batch_values:
         return UNKNOWN
-    for shard in shards:
-        keeps = shard.kind == "rows" if batch_first else shard.kind == "mixed"
-        output = Shard(shard.kind if keeps else "mixed", shard.loader)
-        hidden = Shard("layers", shard.loader)
+    for batch_value in batch_values:
+        keeps = batch_value.kind == "rows" if batch_first else batch_value.kind == "mixed"
+        output = FromBatch(batch_value.kind if keeps else "mixed", batch_value.loader)
+        hidden = FromBatch("layers", batch_value.loader)
         interp.store(node, 0, {output})
         interp.store(node, 1, {Sequence(node.func), hidden})
         interp.store(node.func, ANY, {hidden})
@@ -71,11 +73,11 @@ def _recurrent(interp: Interpretation, function: External, node: ast.Call) -> Va
 
 
 def loss(interp: Interpretation, node: ast.Call, options: dict[str, ast.expr], name: str) -> Values:
-    shards = shards_of(interp, arguments_of(node))
-    if not shards:
+    batch_values = batch_values_of(interp, arguments_of(node))
+    if not batch_values:
         return UNKNOWN
-    if any(s.kind == "rows" for s in shards):  # and so have the predictions beside them
-        shards = [s for s in shards if not is_open(interp, s)]
+    if any(s.kind == "rows" for s in batch_values):  # and so have the predictions beside them
+        batch_values = [s for s in batch_values if not is_open(interp, s)]
     reduction = options.get("reduction")
     kind = "mean"
     if reduction is not None:
@@ -88,20 +90,22 @@ def loss(interp: Interpretation, node: ast.Call, options: dict[str, ast.expr], n
     if kind == "mean" and (_normalises(options, name) or _weighs_by_the_share(interp, options)):
         kind = "other"
     found: set[Value] = set()
-    for shard in shards:
-        if shard.kind == "other":
-            found.add(tensors.other(shard, node))
+    for batch_value in batch_values:
+        if batch_value.kind == "other":
+            found.add(tensors.other(batch_value, node))
         elif kind == "rows":
-            found.add(Shard(shard.kind if shard.kind != "batch" else "rows", shard.loader))
+            found.add(
+                FromBatch(batch_value.kind if batch_value.kind != "batch" else "rows", batch_value.loader)
+            )
         else:
-            found.add(Shard(kind, shard.loader, frozenset({node})))
+            found.add(FromBatch(kind, batch_value.loader, frozenset({node})))
     return frozenset(found)
 
 
 def _weighs_by_the_share(interp: Interpretation, options: dict[str, ast.expr]) -> bool:
     """`pos_weight=negatives / positives`, counted in this batch: every rank weighs by its own share."""
     given = [v for value in options.values() for v in interp.of(value)]
-    return any(isinstance(v, Shard) and v.kind in tensors.SCALARS for v in given)
+    return any(isinstance(v, FromBatch) and v.kind in tensors.SCALARS for v in given)
 
 
 def _legacy_reduction(options: dict[str, ast.expr]) -> str:

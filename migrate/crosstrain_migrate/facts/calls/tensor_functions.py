@@ -7,46 +7,48 @@ from dataclasses import replace
 
 from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.facts.argument_values import shards_of
+from crosstrain_migrate.facts.argument_values import batch_values_of
 from crosstrain_migrate.facts.arguments import arguments_of, given, keywords_of
 from crosstrain_migrate.facts.evidence import COMPARES, beside, is_open
 from crosstrain_migrate.facts.interpretation import Interpretation
 from crosstrain_migrate.facts.memory import ANY
-from crosstrain_migrate.facts.values import NOTHING, UNKNOWN, Sequence, Shard, Value, Values
+from crosstrain_migrate.facts.values import NOTHING, UNKNOWN, FromBatch, Sequence, Value, Values
 
 _TO_NUMBER = frozenset({"builtins.float", "builtins.int", "builtins.bool"})
 
 
 def of_unknown(interp: Interpretation, node: ast.Call) -> Values:
     """A call of something we know nothing about: whatever it does to its rows, it is some function of them."""
-    shards = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
-    if not shards:
+    batch_values = [
+        s for s in batch_values_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}
+    ]
+    if not batch_values:
         return UNKNOWN
-    return frozenset(tensors.other(shard, node) for shard in shards)
+    return frozenset(tensors.other(batch_value, node) for batch_value in batch_values)
 
 
 def _apply(
     interp: Interpretation,
     name: str,
     node: ast.Call,
-    shards: list[Shard],
+    batch_values: list[FromBatch],
     rest: list[ast.expr],
     keywords: dict[str, ast.expr],
 ) -> Values:
     counts = frozenset(a for a in _flat(rest) if _is_count(interp, a))
     found: set[Value] = set()
-    loaders = {s.loader for s in shards}
+    loaders = {s.loader for s in batch_values}
     for loader in loaders:
-        mine = [s for s in shards if s.loader == loader]
+        mine = [s for s in batch_values if s.loader == loader]
         result = tensors.apply(name, mine[0], node, rest, keywords, counts, tuple(mine[1:]))
         if result is not None and len(mine) > 1:
-            result = Shard(result.kind, loader, result.origins | _origins(mine), result.host)
+            result = FromBatch(result.kind, loader, result.origins | _origins(mine), result.host)
         found |= {result} if result is not None else UNKNOWN
     return frozenset(found)
 
 
-def _origins(shards: list[Shard]) -> frozenset[ast.AST]:
-    return frozenset(o for s in shards for o in s.origins)
+def _origins(batch_values: list[FromBatch]) -> frozenset[ast.AST]:
+    return frozenset(o for s in batch_values for o in s.origins)
 
 
 def _flat(nodes: list[ast.expr]) -> list[ast.expr]:
@@ -58,12 +60,12 @@ def _flat(nodes: list[ast.expr]) -> list[ast.expr]:
 
 def _is_count(interp: Interpretation, node: ast.expr) -> bool:
     """`n` of `x.view(n, -1)`, or the whole size: `y.view(x.shape)`."""
-    return any(isinstance(v, Shard) and v.kind in {"count", "shape"} for v in interp.of(node))
+    return any(isinstance(v, FromBatch) and v.kind in {"count", "shape"} for v in interp.of(node))
 
 
 def _join(interp: Interpretation, name: str, node: ast.Call) -> Values:
-    shards = [s for s in shards_of(interp, node.args[:1]) if s.kind not in {"count", "shape"}]
-    if not shards:
+    batch_values = [s for s in batch_values_of(interp, node.args[:1]) if s.kind not in {"count", "shape"}]
+    if not batch_values:
         return UNKNOWN
     dim = keywords_of(node).get(
         "dim", keywords_of(node).get("axis", node.args[1] if len(node.args) > 1 else None)
@@ -71,18 +73,25 @@ def _join(interp: Interpretation, name: str, node: ast.Call) -> Values:
     position = tensors.literal_int(dim)
     keeps = position is not None and position != 0 and name in {"cat", "concat", "concatenate", "stack"}
     found: set[Value] = set()
-    for shard in shards:
-        if shard.kind in tensors.SCALARS:
-            found.add(shard if shard.kind == "mean" else tensors.other(shard, node))
-        elif shard.host:
-            found.add(tensors.other(shard, node))
+    for batch_value in batch_values:
+        if batch_value.kind in tensors.SCALARS:
+            found.add(batch_value if batch_value.kind == "mean" else tensors.other(batch_value, node))
+        elif batch_value.host:
+            found.add(tensors.other(batch_value, node))
         else:
-            kind = shard.kind if keeps and shard.kind != "batch" else "mixed"
-            found.add(Shard("rows" if kind == "batch" else kind, shard.loader, shard.origins, shard.host))
+            kind = batch_value.kind if keeps and batch_value.kind != "batch" else "mixed"
+            found.add(
+                FromBatch(
+                    "rows" if kind == "batch" else kind,
+                    batch_value.loader,
+                    batch_value.origins,
+                    batch_value.host,
+                )
+            )
     return frozenset(found)
 
 
-def call_tensor_method(interp: Interpretation, owner: Shard, name: str, node: ast.Call) -> Values:
+def call_tensor_method(interp: Interpretation, owner: FromBatch, name: str, node: ast.Call) -> Values:
     if any(not interp.of(a) for a in arguments_of(node)):
         return NOTHING
     if owner.kind == "rows" and name == "items":  # no tensor has them: these are parts that have names
@@ -93,14 +102,14 @@ def call_tensor_method(interp: Interpretation, owner: Shard, name: str, node: as
             return UNKNOWN
         pair = Sequence(node)
         interp.store(node, 0, UNKNOWN)
-        interp.store(node, 1, {Shard("rows", owner.loader)})
+        interp.store(node, 1, {FromBatch("rows", owner.loader)})
         if name == "values":
             return frozenset({owner})
         interp.store(node.func, ANY, {pair})
         return frozenset({Sequence(node.func), owner})
     if owner.kind == "batch" and name in {"pop", "get", "__getitem__"}:
-        return frozenset({Shard("rows", owner.loader)})
-    others = [s for s in shards_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
+        return frozenset({FromBatch("rows", owner.loader)})
+    others = [s for s in batch_values_of(interp, arguments_of(node)) if s.kind not in {"count", "shape"}]
     if name in COMPARES and len(others) == 1:
         left, right = frozenset({owner}), frozenset(others)
         if any(is_open(interp, v) for v in left | right):
@@ -111,23 +120,23 @@ def call_tensor_method(interp: Interpretation, owner: Shard, name: str, node: as
     return _apply(interp, name, node, [owner, *others], list(node.args), keywords_of(node))
 
 
-def _of_numbers(interp: Interpretation, name: str, data: ast.expr, shards: list[Shard]) -> Values:
+def _of_numbers(interp: Interpretation, name: str, data: ast.expr, batch_values: list[FromBatch]) -> Values:
     """A tensor of means, sums and counts: `tensor(n)`, `FloatTensor([n])`, and not `FloatTensor(n)`, which has n rows."""
-    direct = frozenset(v for v in interp.of(data) if isinstance(v, Shard))
-    if not shards or not all(s.kind in tensors.SCALARS for s in shards):
+    direct = frozenset(v for v in interp.of(data) if isinstance(v, FromBatch))
+    if not batch_values or not all(s.kind in tensors.SCALARS for s in batch_values):
         return NOTHING
     if direct:
         return direct if name in api.OF_NUMBERS else NOTHING
-    return frozenset(replace(s, kind="other") for s in shards)
+    return frozenset(replace(s, kind="other") for s in batch_values)
 
 
 def _gradient(interp: Interpretation, node: ast.Call) -> Values:
     """`torch.autograd.grad(outputs, inputs)`: by rows, one for each; by parameters, some function of the whole share."""
     by = given(node, "inputs", 1)
-    if by is not None and any(s.kind in tensors.PER_SAMPLE for s in shards_of(interp, [by])):
-        return frozenset(Shard("batch", s.loader) for s in shards_of(interp, arguments_of(node)))
-    of = shards_of(interp, node.args[:1] or arguments_of(node))
-    return frozenset(Shard("other", s.loader, frozenset({node})) for s in of)
+    if by is not None and any(s.kind in tensors.PER_SAMPLE for s in batch_values_of(interp, [by])):
+        return frozenset(FromBatch("batch", s.loader) for s in batch_values_of(interp, arguments_of(node)))
+    of = batch_values_of(interp, node.args[:1] or arguments_of(node))
+    return frozenset(FromBatch("other", s.loader, frozenset({node})) for s in of)
 
 
 def call_tensor_function(interp: Interpretation, path: str, name: str, node: ast.Call) -> Values:
@@ -144,29 +153,33 @@ def call_tensor_function(interp: Interpretation, path: str, name: str, node: ast
     pending = [a for a in arguments if not interp.of(a)]
     if pending:
         return NOTHING
-    shards = shards_of(interp, arguments)
+    batch_values = batch_values_of(interp, arguments)
     if name in api.FROM_DATA and node.args and interp.of(node.args[0]):
-        given = [v for v in interp.of(node.args[0]) if isinstance(v, Shard) and v.kind in {"rows", "order"}]
+        given = [
+            v for v in interp.of(node.args[0]) if isinstance(v, FromBatch) and v.kind in {"rows", "order"}
+        ]
         if given:
             return frozenset(replace(s, host=False) for s in given)
-        numbers = _of_numbers(interp, name, node.args[0], shards)
+        numbers = _of_numbers(interp, name, node.args[0], batch_values)
         if numbers:
             return numbers
     if path in tensors.PERMUTATIONS:
-        counts = [s for s in shards if s.kind == "count"]
-        return frozenset(Shard("order", s.loader) for s in counts) or UNKNOWN
-    if path in tensors.WEIGHTED_DRAWS and all(s.kind == "count" for s in shards):
-        return frozenset(Shard("rows", s.loader) for s in shards) or UNKNOWN  # so many draws for each row
+        counts = [s for s in batch_values if s.kind == "count"]
+        return frozenset(FromBatch("order", s.loader) for s in counts) or UNKNOWN
+    if path in tensors.WEIGHTED_DRAWS and all(s.kind == "count" for s in batch_values):
+        return (
+            frozenset(FromBatch("rows", s.loader) for s in batch_values) or UNKNOWN
+        )  # so many draws for each row
     if name in api.FACTORIES or path.startswith("numpy.random."):
-        return frozenset(Shard("rows", s.loader) for s in shards if s.kind in {"count", "shape"}) or (
-            frozenset(tensors.other(s, node) for s in shards) or UNKNOWN
-        )
-    shards = [s for s in shards if s.kind not in {"count", "shape"}]
-    if not shards:
+        return frozenset(
+            FromBatch("rows", s.loader) for s in batch_values if s.kind in {"count", "shape"}
+        ) or (frozenset(tensors.other(s, node) for s in batch_values) or UNKNOWN)
+    batch_values = [s for s in batch_values if s.kind not in {"count", "shape"}]
+    if not batch_values:
         return UNKNOWN
-    ranked = sorted(shards, key=lambda s: s.kind in tensors.SCALARS)
+    ranked = sorted(batch_values, key=lambda s: s.kind in tensors.SCALARS)
     first = ranked[0]
-    holder = next(i for i, a in enumerate(arguments) if first in shards_of(interp, [a]))
+    holder = next(i for i, a in enumerate(arguments) if first in batch_values_of(interp, [a]))
     if len(node.args) > 1 and name == "where":
         holder = 0
     rest = node.args[1:] if holder == 0 else node.args[holder + 1 :]

@@ -34,8 +34,8 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
+from .requested_options import Precision
 from .switches import resolve
-from .wish import Precision
 
 RULE = "CT307"
 INITIALIZE, SCALE, MASTER = "apex.amp.initialize", "apex.amp.scale_loss", "apex.amp.master_params"
@@ -85,7 +85,7 @@ def _initialize(stage: Stage, call: ast.Call) -> None:
             RULE, call, "amp.initialize gives its results other names", "use the same names on both sides"
         )
     condition = _condition(stage, call, given.get("opt_level"))
-    stage.wish.precision = Precision("fp16", condition, True, False)
+    stage.requested.precision = Precision("fp16", condition, True, False)
     stage.remove(statement, RULE, "prepare sets mixed precision up")
     stage.note(
         RULE,

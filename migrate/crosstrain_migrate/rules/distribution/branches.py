@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import Function, Method, Shard
+from crosstrain_migrate.facts.values import FromBatch, Function, Method
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .dispensable import check_dispensable, lose_comments
+from .group_setup import only_sets_up
 from .guards import asks_rank, is_elif, main_process, runs_everywhere, runs_on_all
-from .launched import DIST, WRAPPERS
+from .launcher_settings import DIST, WRAPPERS
 from .plain import Stage
 from .samplers import SAMPLERS
-from .setups import only_sets_up
 
 RULE = "CT303"
 EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
@@ -48,7 +48,7 @@ def _choice(stage: Stage, node: ast.IfExp) -> None:
     if test is None:
         return
     chosen, other = (node.body, node.orelse) if test.truth else (node.orelse, node.body)
-    if any(isinstance(v, Shard) for v in stage.facts.of(other)) and not _reduces(stage, other):
+    if any(isinstance(v, FromBatch) for v in stage.facts.of(other)) and not _reduces(stage, other):
         raise refuse(RULE, other, "only several processes compute this", "compute it in both cases")
     if asks_rank(stage, node.test) and not any(_distributes(stage, arm) for arm in (chosen, other)):
         stage.gone.update(walk(node.test))
@@ -91,7 +91,7 @@ def _distributes(stage: Stage, node: ast.expr) -> bool:
     """Whether an arm is made of distribution, or of this process's share of the data."""
     return any(
         any(p.startswith(DIST) or p in SAMPLERS | WRAPPERS for p in stage.facts.paths(n))
-        or any(isinstance(v, Shard) for v in stage.facts.of(n))
+        or any(isinstance(v, FromBatch) for v in stage.facts.of(n))
         for n in walk(node)
         if isinstance(n, ast.expr)
     )

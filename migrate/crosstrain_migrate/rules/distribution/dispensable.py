@@ -8,14 +8,14 @@ from crosstrain_migrate.facts.values import External, Function, Method, Paramete
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.syntax.walks import walk
 
-from .launched import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS
+from .builtin_print import puts_print, replaces_print
+from .launcher_settings import DIST, ENVIRONMENT, LAUNCHED, SETUP, SPAWN, WRAPPERS
 from .layers import SYNC_BATCH_NORM, keep_synchronised
 from .own_draws import keep_share
 from .plain import Stage
 from .reductions import REDUCERS, check_reduction, reduced
 from .samplers import SAMPLERS
-from .silence import puts_print, replaces_print
-from .sizes import ACCUMULATED, accumulates, is_batch_size, is_workers, share_batches, shared_out
+from .world_size import ACCUMULATED, accumulates, is_batch_size, is_workers, share_batches, shared_out
 from .written_back import WrittenBack
 
 RULE = "CT303"

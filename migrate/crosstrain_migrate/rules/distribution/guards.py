@@ -6,16 +6,16 @@ import ast
 from collections.abc import Callable
 
 from crosstrain_migrate.facts.torch_api import HOST_METHODS
-from crosstrain_migrate.facts.values import External, Function, Member, Method, Shard, code_of
+from crosstrain_migrate.facts.values import External, FromBatch, Function, Member, Method, code_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.output.files import WRITERS, WRITING_METHODS
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
-from .launched import DIST
+from .launcher_settings import DIST
 from .plain import Stage
-from .wish import MARK
+from .requested_options import MARK
 
 RULE = "CT303"
 LOGS = ("logging.", "torch.utils.tensorboard", "tensorboardX", "wandb.", "mlflow.", "loguru.", "visdom.")
@@ -70,7 +70,7 @@ def runs_on_all(stage: Stage, node: ast.If, body: list[ast.stmt]) -> bool:
     """Whether what the main process did alone may (and, where it reads a share of the data, must) be run by all."""
     calls = [n for s in body for n in walk(s) if isinstance(n, ast.Call)]
     decides = any(isinstance(n, ast.If | ast.For | ast.While) for s in body for n in walk(s))
-    if stage.wish.draws_apart and (decides or any(_needs_all(stage, c) for c in calls)):
+    if stage.requested.draws_apart and (decides or any(_needs_all(stage, c) for c in calls)):
         return False  # the others draw something else, and would decide by it
     loops = [n for s in body for n in walk(s) if isinstance(n, ast.For)]
     foreign = [c for c in calls if _is_foreign(stage, c)]
@@ -165,7 +165,9 @@ def _local_parts(stage: Stage, body: list[ast.stmt]) -> list[ast.expr]:
     """The largest expressions whose value depends on this process's share of the data."""
 
     def local(part: ast.AST) -> bool:
-        return any(isinstance(v, Shard) and not v.host and v.kind != "shape" for v in stage.facts.of(part))
+        return any(
+            isinstance(v, FromBatch) and not v.host and v.kind != "shape" for v in stage.facts.of(part)
+        )
 
     found: list[ast.expr] = []
     work: list[ast.AST] = list(body)
@@ -218,7 +220,7 @@ def _is_number(stage: Stage, part: ast.expr) -> bool:
     """What is read from the batch is one number, not rows."""
     if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "item":
         return True
-    kinds = {v.kind for v in stage.facts.of(part) if isinstance(v, Shard)}
+    kinds = {v.kind for v in stage.facts.of(part) if isinstance(v, FromBatch)}
     return bool(kinds) and kinds <= {"mean", "sum", "count"}
 
 
@@ -280,7 +282,7 @@ def _is_foreign(stage: Stage, call: ast.Call) -> bool:
             return any(
                 isinstance(n, ast.Call) and n is not call and _is_foreign(stage, n) for n in walk(function)
             )
-        if isinstance(value, Member) and isinstance(value.receiver, Shard):
+        if isinstance(value, Member) and isinstance(value.receiver, FromBatch):
             return False
         if isinstance(value, Member) and stage.facts.interp.is_module(value.receiver):
             return False

@@ -7,7 +7,7 @@ import ast
 from crosstrain_migrate.syntax import edits as e
 
 from .plain import Stage
-from .wish import MARK
+from .requested_options import MARK
 
 GROUP = "CT303"
 SYNC_BATCH_NORM = frozenset(

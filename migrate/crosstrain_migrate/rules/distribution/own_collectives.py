@@ -17,9 +17,9 @@ from crosstrain_migrate.rules.base import finding, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
-from .differing import RANK, Differing
-from .launched import DIST
+from .launcher_settings import DIST
 from .plain import Stage
+from .process_dependent import RANK, ProcessDependent
 
 RULE = "CT303"
 COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "broadcast", "reduce_scatter", "all_to_all")
@@ -34,7 +34,7 @@ def plan(stage: Stage) -> None:
         return
     _no_parts_of_a_model(stage.facts)
     stage.kept.update(kept)
-    said, stage.wish.keeps_collectives = stage.wish.keeps_collectives, True
+    said, stage.requested.keeps_collectives = stage.requested.keeps_collectives, True
     for call in [] if said else _collectives(stage.facts):
         if any(a in kept for a in stage.facts.table.ancestors(call)):
             _say(stage, call)
@@ -57,7 +57,7 @@ def left_alone(facts: Facts) -> set[ast.AST]:
 
 def _no_parts_of_a_model(facts: Facts) -> None:
     """A module made by the rank holds one process's part of a model (tensor parallelism): no copy of the others'."""
-    differing = Differing(facts)
+    differing = ProcessDependent(facts)
     for cls in facts.each(ast.ClassDef):
         made = facts.interp.method(cls, "__init__") if facts.interp.inherits(cls, api.MODULE_BASES) else None
         for name in walk(made) if made is not None else ():

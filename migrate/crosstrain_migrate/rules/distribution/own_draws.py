@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .guards import asks_rank
 from .plain import Stage
 from .ranks import number
-from .wish import MARK
+from .requested_options import MARK
 
 RULE = "CT303"
 SEEDS = (
@@ -29,10 +29,10 @@ SEEDS = (
 def find(stage: Stage) -> None:
     """Sees that the script draws apart, as long as it says so itself: later passes read the accelerator's rank."""
     facts = stage.facts
-    if facts.train_loaders or not facts.backward_calls or stage.wish.draws_apart:
+    if facts.train_loaders or not facts.backward_calls or stage.requested.draws_apart:
         return
     seeds = (c for c in facts.calls_to(*SEEDS) if not stage.alone.dead(c))
-    stage.wish.draws_apart = any(_holds_rank(stage, argument) for c in seeds for argument in c.args)
+    stage.requested.draws_apart = any(_holds_rank(stage, argument) for c in seeds for argument in c.args)
 
 
 def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
@@ -53,7 +53,7 @@ def _holds_rank(stage: Stage, value: ast.expr, depth: int = 3) -> bool:
 
 def keep_share(stage: Stage, statement: ast.stmt, at: ast.If) -> bool:
     """`steps //= world_size`, and the assertion before it, of a branch that goes: they stay, for any number of processes."""
-    if not stage.wish.draws_apart:
+    if not stage.requested.draws_apart:
         return False
     size = MARK.format("num_processes")
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.FloorDiv):

@@ -21,9 +21,9 @@ from crosstrain_migrate.syntax.places import Places
 from crosstrain_migrate.syntax.program import path_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .alone import Alone, Everywhere
-from .launched import ELSEWHERE, FIRST, SECOND
-from .wish import Wish
+from .launcher_settings import ELSEWHERE, FIRST, SECOND
+from .requested_options import Requested
+from .single_process import EveryProcess, SingleProcess
 
 MAX_PASSES = 8
 
@@ -35,7 +35,7 @@ class Stage:
     facts: Facts
     text: str
     runtime: str
-    wish: Wish
+    requested: Requested
     edits: list[e.Edit] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     gone: set[ast.AST] = field(default_factory=set)  # statements and expressions that leave with an edit
@@ -44,13 +44,13 @@ class Stage:
     unused: set[str] = field(default_factory=set)  # names that may have become useless
 
     @cached_property
-    def alone(self) -> Alone:
-        return Everywhere(self.facts) if self.wish.mapped else Alone(self.facts)
+    def alone(self) -> SingleProcess:
+        return EveryProcess(self.facts) if self.requested.mapped else SingleProcess(self.facts)
 
     @cached_property
-    def several(self) -> tuple[Alone, ...]:
+    def several(self) -> tuple[SingleProcess, ...]:
         """The script as three of several processes read it."""
-        return tuple(Alone(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
+        return tuple(SingleProcess(self.facts, world) for world in (FIRST, SECOND, ELSEWHERE))
 
     @cached_property
     def _places(self) -> Places:
@@ -99,7 +99,7 @@ class Plain:
 
     text: str
     facts: Facts
-    wish: Wish
+    requested: Requested
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...]
     edits: tuple[e.Edit, ...]  # those of the first pass, which name nodes of the original
@@ -129,22 +129,22 @@ Planner = Callable[[Stage], None]
 
 
 def unwind(
-    facts: Facts, text: str, runtime: str, planners: Iterable[Planner], wish: Wish | None = None
+    facts: Facts, text: str, runtime: str, planners: Iterable[Planner], requested: Requested | None = None
 ) -> Plain:
     """Runs the planners until nothing more follows. Raises Refusal when what a part computes cannot be told."""
     from crosstrain_migrate.syntax.edit_plan import EditNotApplied
     from crosstrain_migrate.syntax.rewrite import rewrite
 
-    from .sweep import sweep
+    from .unused_code import sweep
 
-    wish = wish or Wish()
+    requested = requested or Requested()
     current, now = text, facts
     changes: list[Change] = []
     findings: list[Finding] = []
     first: tuple[e.Edit, ...] = ()
     lost: set[str] = set()
     for _ in range(MAX_PASSES):
-        stage = Stage(now, current, runtime, wish)
+        stage = Stage(now, current, runtime, requested)
         lines = Lines(text, current)
         try:
             _pass(stage, planners)
@@ -166,8 +166,8 @@ def unwind(
             files = {
                 path_of(now.table.of_node[edit.node].file) for edit in edits if edit.node in now.table.of_node
             }
-            mine = frozenset(files) if wish.mapped else None
-            current, now = sweep(current, rewrite(current, edits), kept_names(wish), mine, facts.seen)
+            mine = frozenset(files) if requested.mapped else None
+            current, now = sweep(current, rewrite(current, edits), kept_names(requested), mine, facts.seen)
         except EditNotApplied as error:
             raise refuse("CT001", error.edit.node, str(error), "report this script to us") from error
         except SyntaxError as error:
@@ -183,7 +183,7 @@ def unwind(
     return Plain(
         current,
         now,
-        wish,
+        requested,
         tuple(dict.fromkeys(changes)),
         tuple(dict.fromkeys(findings)),
         first,
@@ -205,9 +205,9 @@ def gone_with_code(comments: Iterable[str], line: int) -> Finding:
     return Finding("CT303", line, 1, reason, "keep it elsewhere if it says more than that", Severity.NOTE)
 
 
-def kept_names(wish: Wish) -> frozenset[str]:
+def kept_names(requested: Requested) -> frozenset[str]:
     """Names that the Accelerator's arguments will mention."""
-    flag = wish.precision.flag if wish.precision is not None else None
+    flag = requested.precision.flag if requested.precision is not None else None
     if flag is None:
         return frozenset()
     nodes = list(walk(ast.parse(flag)))

@@ -48,9 +48,9 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .plain import Stage
+from .requested_options import MARK, Precision
 from .scaler import AUTOCAST, CUDA_AUTOCAST, SCALERS, Scaler
 from .switches import canonical, device_kind, from_outside, resolve, switch_of
-from .wish import MARK, Precision
 
 RULE = "CT306"
 DTYPES = {
@@ -76,7 +76,7 @@ class Region:
 def plan(stage: Stage) -> None:
     casts = stage.facts.calls_to(*AUTOCAST)
     created = stage.facts.calls_to(*SCALERS)
-    if (not casts and not created) or stage.wish.precision is not None or stage.wish.settled:
+    if (not casts and not created) or stage.requested.precision is not None or stage.requested.settled:
         return
     scaler = Scaler(stage, created) if created else None
     regions = [_region(stage, c, scaler) for c in casts]
@@ -158,7 +158,7 @@ def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
         assert first is not None and first.dtype is not None
         _whole(stage, regions, first, scaler)
         return
-    stage.wish.settled.update({"torch.cuda.amp", "torch.amp", "torch.autocast"})
+    stage.requested.settled.update({"torch.cuda.amp", "torch.amp", "torch.autocast"})
     if regions:
         why = (
             "the model also runs outside them"
@@ -180,7 +180,7 @@ def _agree(stage: Stage, regions: list[Region], scaler: Scaler | None) -> None:
                 "the model runs inside and outside autocast, and Accelerate has one precision for all its forward passes",
                 "put every forward pass into an autocast region, or migrate with --runtime crosstrain",
             )
-        stage.wish.precision = Precision(
+        stage.requested.precision = Precision(
             "fp16",
             _text(stage, scaler.switch),
             scaler.device == "cuda",
@@ -209,7 +209,7 @@ def _whole(stage: Stage, regions: list[Region], first: Region, scaler: Scaler | 
     live = scaler is not None and scaler.live
     scaling = scaler.scaling if scaler is not None and live else ""
     switch = scaler.switch if scaler is not None and live else first.switch
-    stage.wish.precision = Precision(
+    stage.requested.precision = Precision(
         first.dtype, _text(stage, switch), first.device == "cuda", False, scaling, from_outside(stage, switch)
     )
 

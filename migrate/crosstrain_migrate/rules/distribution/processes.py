@@ -44,18 +44,28 @@ import ast
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.harmless import effectless
+from crosstrain_migrate.rules.side_effects import effectless
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
-from . import branches, layers, own_collectives, own_draws, ranks, replicas, samplers, silence, sizes
+from . import (
+    branches,
+    builtin_print,
+    layers,
+    own_collectives,
+    own_draws,
+    ranks,
+    replicas,
+    samplers,
+    world_size,
+)
 from .dispensable import shares_weights
 from .guards import asks_rank
-from .launched import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK, asks_launcher
+from .launcher_settings import DIST, ENVIRONMENT, LAUNCHED, OPTION, SETUP, SPAWN, SPAWNED_RANK, asks_launcher
 from .plain import Stage
 from .reductions import REDUCERS, reduction
+from .requested_options import MARK
 from .samplers import SAMPLERS, is_sampler
-from .wish import MARK
 
 RANK_NUMBERS = frozenset({"process_index", "local_process_index"})
 GROUP, SAMPLER, PROCESSES, DEVICE = "CT303", "CT304", "CT305", "CT308"
@@ -77,10 +87,10 @@ def plan(stage: Stage) -> None:
     replicas.plan(stage)
     branches.plan(stage)
     _statements(stage)
-    sizes.plan(stage)
+    world_size.plan(stage)
     samplers.plan(stage)
     ranks.plan(stage)
-    silence.plan(stage)
+    builtin_print.plan(stage)
     _options(stage)
     _own_data(stage)
 
@@ -103,7 +113,7 @@ def _own_data(stage: Stage) -> None:
     facts = stage.facts
     if facts.train_loaders or not facts.backward_calls:
         return
-    if stage.wish.draws_apart:
+    if stage.requested.draws_apart:
         own_draws.note(stage)
         return
     stage.note(

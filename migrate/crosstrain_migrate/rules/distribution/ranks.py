@@ -7,11 +7,11 @@ import ast
 from crosstrain_migrate.facts.values import Class, Function, Method
 from crosstrain_migrate.syntax.walks import walk
 
+from .constant_folding import KnownValues
 from .guards import asks_local, asks_rank, main_process
-from .known import Known
-from .launched import DIST, SPAWN
+from .launcher_settings import DIST, SPAWN
 from .plain import Stage
-from .wish import MARK
+from .requested_options import MARK
 
 GROUP, DEVICE = "CT303", "CT308"
 
@@ -76,7 +76,7 @@ def _asks_for_number(stage: Stage, node: ast.Call) -> bool:
     return any(p.startswith(DIST) for p in stage.facts.paths(node.func))
 
 
-def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
+def _rank(stage: Stage, node: ast.expr, known: KnownValues) -> None:
     device = _device_around(stage, node)
     if device is not None:
         if not stage.is_settled(device):
@@ -93,7 +93,7 @@ def _rank(stage: Stage, node: ast.expr, known: Known) -> None:
     stage.replace(node, GROUP, "the accelerator knows it", MARK.format(name))
 
 
-def number(stage: Stage, node: ast.expr, known: Known) -> str | None:
+def number(stage: Stage, node: ast.expr, known: KnownValues) -> str | None:
     """What the accelerator calls a rank or a size; None of what is only computed from one: `rank + 1`."""
     if known.value not in (0, 1):
         return None

@@ -45,9 +45,9 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .guards import free_name
-from .launched import WRAPPERS
+from .launcher_settings import WRAPPERS
 from .plain import Stage
-from .wish import MARK
+from .requested_options import MARK
 
 THREADS, PROCESSES = "CT301", "CT302"
 CONSUME = "consume_prefix_in_state_dict_if_present"
@@ -280,9 +280,9 @@ def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
     """DataParallel splits the loader's batch over the devices: the author's batch size is the global one."""
     if not wrapped or any(_wrapper_rule(stage, c) == PROCESSES for c in wrapped):
         return
-    if stage.wish.split_batches or _multiplied(stage):
+    if stage.requested.split_batches or _multiplied(stage):
         return
-    stage.wish.split_batches = True
+    stage.requested.split_batches = True
     stage.note(
         THREADS,
         wrapped[0],

@@ -13,8 +13,8 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .dispensable import lose_comments
 from .plain import Stage
+from .requested_options import MARK
 from .switches import canonical, device_kind, may_be_switch, switch_of
-from .wish import MARK
 
 RULE = "CT306"
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})

@@ -5,6 +5,6 @@ and the Accelerator take over changes: how the processes become one group, what 
 the wrapper around the model, devices by number. Its samplers, tests of the rank, reductions and barriers stay: the run's
 process group is the default group, so they go on meaning what they mean.
 
-In: a `Stage` of the original (rules.distribution.plain). Out: edits on it, and `wish.mapped`, which tells `rules.plan`
+In: a `Stage` of the original (rules.distribution.plain). Out: edits on it, and `requested.mapped`, which tells `rules.plan`
 to ask the rules about placement, `prepare`, backward and clipping only.
 """

@@ -11,9 +11,9 @@ import ast
 from crosstrain_migrate.facts.values import made_at
 from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.guards import asks_rank
-from crosstrain_migrate.rules.distribution.launched import DIST
+from crosstrain_migrate.rules.distribution.launcher_settings import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax.walks import walk
 
 RULE = "CT303"

@@ -10,16 +10,16 @@ import ast
 
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.distribution.launched import DIST, SETUP
+from crosstrain_migrate.rules.distribution.launcher_settings import DIST, SETUP
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.processes import sets_environment
-from crosstrain_migrate.rules.harmless import effectless
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
+from crosstrain_migrate.rules.side_effects import effectless
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
-from .asked import STATE, add_import, reads_environment, starts_of, told_by_launcher
-from .switch import SWITCHES, switches
+from .rank_sources import STATE, add_import, reads_environment, starts_of, told_by_launcher
+from .world_switch import SWITCHES, switches
 
 GROUP, DEVICE = "CT303", "CT308"
 INIT = f"{DIST}init_process_group"

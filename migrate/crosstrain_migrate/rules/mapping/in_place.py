@@ -13,7 +13,7 @@ from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.rules.distribution.replicas import IGNORED, is_wrapped
 
-from .asked import ACCELERATOR, WRAPPERS, add_import
+from .rank_sources import ACCELERATOR, WRAPPERS, add_import
 
 RULE = "CT302"
 

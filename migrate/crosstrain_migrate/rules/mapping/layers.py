@@ -6,10 +6,10 @@ import ast
 
 from crosstrain_migrate.rules.distribution.layers import SYNC_BATCH_NORM
 from crosstrain_migrate.rules.distribution.plain import Stage
-from crosstrain_migrate.rules.distribution.wish import MARK
+from crosstrain_migrate.rules.distribution.requested_options import MARK
 from crosstrain_migrate.syntax import edits as e
 
-from .asked import STATE, add_import
+from .rank_sources import STATE, add_import
 
 RULE = "CT303"
 
@@ -18,8 +18,8 @@ def plan(stage: Stage) -> None:
     for call in stage.facts.calls_to(*SYNC_BATCH_NORM):
         statement = stage.statement(call)
         if isinstance(statement, ast.Assign) and statement.value is call:
-            device = f"{STATE}().device" if stage.wish.in_place else MARK.format("device")
-            if stage.wish.in_place:
+            device = f"{STATE}().device" if stage.requested.in_place else MARK.format("device")
+            if stage.requested.in_place:
                 add_import(stage, call, STATE)
             test = f'{device}.type != "cpu"'
             reason = "torch synchronises batch statistics on devices, not on CPUs"

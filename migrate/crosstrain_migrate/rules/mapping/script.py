@@ -14,12 +14,12 @@ import ast
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Parameters
 from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.distribution import launched, replicas
+from crosstrain_migrate.rules.distribution import launcher_settings, replicas
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax.walks import walk
 
-from . import barriers, group, in_place, layers, ordinals, spawned, switch
-from .asked import WRAPPERS
+from . import barriers, group, in_place, layers, ordinals, spawned, world_switch
+from .rank_sources import WRAPPERS
 
 RULE = "CT303"
 MAPPED = "torch.distributed"  # what is settled once a script is mapped
@@ -41,7 +41,11 @@ def starts(facts: Facts) -> bool:
 def averages_by_hand(facts: Facts) -> bool:
     """Whether a collective goes over gradients or weights: beside `prepare`, they would be averaged twice."""
     for call in facts.calls:
-        names = {p.removeprefix(launched.DIST) for p in facts.paths(call.func) if p.startswith(launched.DIST)}
+        names = {
+            p.removeprefix(launcher_settings.DIST)
+            for p in facts.paths(call.func)
+            if p.startswith(launcher_settings.DIST)
+        }
         if names & COLLECTIVES and any(_of_weights(facts, a) for a in call.args):
             return True
     return False
@@ -96,22 +100,22 @@ def _every_backward_averages(stage: Stage) -> None:
 
 def plan(stage: Stage) -> None:
     """All of it in one pass: what follows is planned on the result."""
-    if MAPPED in stage.wish.settled:
+    if MAPPED in stage.requested.settled:
         return
-    stage.wish.settled.add(MAPPED)
+    stage.requested.settled.add(MAPPED)
     barriers.check(stage)
     spawned.plan(stage)
-    switch.plan(stage)
+    world_switch.plan(stage)
     group.plan(stage)
     layers.plan(stage)
-    if stage.wish.in_place:
+    if stage.requested.in_place:
         in_place.plan(stage)
     else:
         replicas.plan(stage)
     _same_either_way(stage)
     _said_before(stage)
     _every_backward_averages(stage)
-    if not stage.wish.in_place:  # otherwise no rule makes the accelerator's device of it
+    if not stage.requested.in_place:  # otherwise no rule makes the accelerator's device of it
         ordinals.plan(stage)
     first = next(iter(stage.facts.calls_to(group.INIT, *WRAPPERS)))
     stage.note(

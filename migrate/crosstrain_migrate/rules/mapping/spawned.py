@@ -11,13 +11,13 @@ import ast
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.rules.arguments import spawn_arguments
 from crosstrain_migrate.rules.base import refuse
-from crosstrain_migrate.rules.distribution.launched import DIST
+from crosstrain_migrate.rules.distribution.launcher_settings import DIST
 from crosstrain_migrate.rules.distribution.plain import Stage
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 
-from .asked import DEPTH, LOCAL_SIZE, STATE, add_import, is_process_number
 from .group import only_computes
-from .switch import set_option
+from .rank_sources import DEPTH, LOCAL_SIZE, STATE, add_import, is_process_number
+from .world_switch import set_option
 
 RULE = "CT305"
 COUNTS = frozenset({"torch.cuda.device_count", "torch.accelerator.device_count"})

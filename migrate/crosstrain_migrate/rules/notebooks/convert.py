@@ -18,10 +18,10 @@ from crosstrain_migrate.syntax.checks import check_result
 from crosstrain_migrate.syntax.problems import UNPARSABLE, syntax_problem
 from crosstrain_migrate.syntax.suppress import UNUSED, Region, suppressions
 
-from .aside import hide, resigned, reveal
+from .cell_dependencies import Obstacle, Statements
+from .display_only import hide, resigned, reveal
 from .launch import CODE, REASON, launched
-from .needs import Obstacle, Statements
-from .outside import Module
+from .local_modules import Module
 
 if TYPE_CHECKING:
     from crosstrain_migrate.results import Options

@@ -14,8 +14,17 @@ from functools import cached_property
 
 from crosstrain_migrate.rules.distribution.plain import Lines
 
-from .forms import HOLDER, calls_one_of, first_of, guarded_by, is_construct, is_own, is_prepare, targets_of
-from .needs import Statements, stored
+from .cell_dependencies import Statements, stored
+from .statement_forms import (
+    HOLDER,
+    calls_one_of,
+    first_of,
+    guarded_by,
+    is_construct,
+    is_own,
+    is_prepare,
+    targets_of,
+)
 
 _NONE: frozenset[str] = frozenset()
 _DEVICES = ("cuda", "mps", "cpu", "xpu")

@@ -19,8 +19,11 @@ from dataclasses import dataclass
 from crosstrain_migrate.files.notebooks.linked import is_time, masked
 from crosstrain_migrate.results import RoleFact
 
-from .changing import calls_method, changes, is_container, is_filled
-from .forms import (
+from .cell_dependencies import Obstacle, Statements, assignments, stored
+from .kernel import Kernel
+from .local_modules import Module
+from .mutations import calls_method, changes, is_container, is_filled
+from .statement_forms import (
     HOLDER,
     base_of,
     calls_one_of,
@@ -35,9 +38,6 @@ from .forms import (
     short,
     targets_of,
 )
-from .kernel import Kernel
-from .needs import Obstacle, Statements, assignments, stored
-from .outside import Module
 from .writing import Text, Training, is_loader
 
 CODE = "CT801"

@@ -9,7 +9,9 @@ from functools import cached_property
 
 from crosstrain_migrate.files.notebooks.linked import without_time
 
-from .forms import (
+from .cell_dependencies import Obstacle, Statements, stored
+from .kernel import Kernel
+from .statement_forms import (
     HOLDER,
     WIDTH,
     base_of,
@@ -25,8 +27,6 @@ from .forms import (
     tuple_of,
     wrapped,
 )
-from .kernel import Kernel
-from .needs import Obstacle, Statements, stored
 
 OWN = "# in the notebook's own process"
 

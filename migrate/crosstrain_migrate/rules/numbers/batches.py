@@ -37,7 +37,7 @@ from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.arguments import arguments_of, given, keywords_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE, dims_of
-from crosstrain_migrate.facts.values import External, Shard, Value, site_of
+from crosstrain_migrate.facts.values import External, FromBatch, Value, site_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
@@ -99,7 +99,7 @@ def _constant_size(context: Context, call: ast.Call, sizes: set[str]) -> ast.exp
 
 
 def _is_size(context: Context, node: ast.expr, sizes: set[str], depth: int) -> bool:
-    if any(isinstance(v, Shard) for v in context.facts.of(node)):
+    if any(isinstance(v, FromBatch) for v in context.facts.of(node)):
         return False
     if ast.unparse(node) in sizes and not _is_parameter(context.facts, node):
         return True
@@ -156,7 +156,7 @@ def _has_rows(facts: Facts, around: ast.expr, made: ast.expr) -> bool:
     if isinstance(around, ast.Call):
         operands = [*around.args, *(k.value for k in around.keywords)]
     return any(
-        isinstance(v, Shard) and v.kind in PER_SAMPLE
+        isinstance(v, FromBatch) and v.kind in PER_SAMPLE
         for o in operands
         if not facts.table.is_inside(made, o)
         for v in facts.of(o)
@@ -241,7 +241,7 @@ def _reorders(context: Context, node: ast.Subscript | ast.Call) -> bool:
     """Whether it gives the rows of a training batch in another order."""
     trained = context.subject.train_loaders
     if not any(
-        isinstance(v, Shard) and v.kind == "rows" and v.loader in trained for v in context.facts.of(node)
+        isinstance(v, FromBatch) and v.kind == "rows" and v.loader in trained for v in context.facts.of(node)
     ):
         return False
     if isinstance(node, ast.Subscript):
@@ -255,7 +255,7 @@ def _reorders(context: Context, node: ast.Subscript | ast.Call) -> bool:
 
 
 def _is_order(facts: Facts, node: ast.expr) -> bool:
-    return any(isinstance(v, Shard) and v.kind == "order" for v in facts.of(node))
+    return any(isinstance(v, FromBatch) and v.kind == "order" for v in facts.of(node))
 
 
 # -- an averaged model's statistics ------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _averaged_statistics(context: Context) -> None:
 
 def _input_gradients(context: Context) -> None:
     """Adversarial examples: what a mean over fewer rows gives each of them is larger."""
-    if {s.kind for s in context.facts.loss_shards} == {"sum"}:
+    if {s.kind for s in context.facts.loss_batch_values} == {"sum"}:
         return
     found = (n for n in context.facts.each(ast.Attribute) if n.attr == "grad" and isinstance(n.ctx, ast.Load))
     measured = (n for n in found if _is_of_rows(context, n.value) and _is_measured(context.facts, n))
@@ -298,7 +298,7 @@ def _input_gradients(context: Context) -> None:
 
 def _is_of_rows(context: Context, node: ast.expr) -> bool:
     return any(
-        isinstance(v, Shard) and v.kind in PER_SAMPLE and v.loader in context.subject.loaders
+        isinstance(v, FromBatch) and v.kind in PER_SAMPLE and v.loader in context.subject.loaders
         for v in context.facts.of(node)
     )
 
@@ -360,7 +360,7 @@ def _goes_up_by_batches(context: Context, name: ast.Name, definition: ast.AST) -
     statement = context.facts.table.statement_of(definition)
     if isinstance(statement, ast.For):
         trained = context.facts.loops.get(statement, set()) & set(context.subject.train_loaders)
-        return bool(trained) and not any(isinstance(v, Shard) for v in context.facts.of(name))
+        return bool(trained) and not any(isinstance(v, FromBatch) for v in context.facts.of(name))
     added = isinstance(statement, ast.AugAssign) and isinstance(statement.value, ast.Constant)
     return added and context.trains_at(statement)
 

@@ -45,21 +45,21 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.lifetimes import outlives
-from crosstrain_migrate.facts.values import Length, Member, Sequence, Shard, Value, site_of
+from crosstrain_migrate.facts.values import FromBatch, Length, Member, Sequence, Value, site_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, Refusal
-from crosstrain_migrate.rules.preparing.holdings import stores
+from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.syntax.nodes import line_of, place_of
 
+from .batch_values import batch_values
 from .collate import changes_rows, number_of_batch
 from .gathering import Gatherer
 from .globaliser import Globaliser
 from .metrics import is_updated
-from .opaque import inside_opaque
-from .replays import kept_by
+from .opaque_calls import inside_opaque
+from .replayed_batches import kept_by
 from .row_loops import in_row_loops
-from .shard_values import shards
-from .shares import SinkFinder
+from .sinks import SinkFinder
 
 RULE = "CT601"
 UNPREPARED = "CT603"
@@ -184,7 +184,7 @@ class _Evaluation(Globaliser):
         """`n += 1` and `seen += BATCH_SIZE`, once for every batch."""
         if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
             return False
-        if any(isinstance(v, Shard | Sequence) for v in self.facts.of(node.value)):
+        if any(isinstance(v, FromBatch | Sequence) for v in self.facts.of(node.value)):
             return False
         inner = (
             n for n in self.facts.table.ancestors(node) if isinstance(n, ast.For | ast.AsyncFor | ast.While)
@@ -240,7 +240,7 @@ class _Evaluation(Globaliser):
     # -- what leaves the loop --------------------------------------------------------------------------------
 
     def _check_exit(self, node: ast.expr, how: str, at: ast.AST) -> None:
-        kinds = {s.kind for s in shards(self.facts, node) if s.loader in self.loaders}
+        kinds = {s.kind for s in batch_values(self.facts, node) if s.loader in self.loaders}
         if how == "store" and kinds <= {"sum", "count"}:
             return
         if how == "collect" and kinds <= {"rows"} and self._is_append(at):
@@ -283,7 +283,7 @@ class _Evaluation(Globaliser):
     def _check_after(self) -> None:
         """Outside its loops only accumulators and collections may be read, not what the last batch left behind."""
         for name, definitions in self.facts.interp.reaching.items():
-            if not any(isinstance(s, Shard) and s.loader in self.loaders for s in self.facts.of(name)):
+            if not any(isinstance(s, FromBatch) and s.loader in self.loaders for s in self.facts.of(name)):
                 continue
             for loop in self.loops:
                 if self.facts.table.is_inside(name, loop):

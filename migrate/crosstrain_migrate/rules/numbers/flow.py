@@ -13,11 +13,11 @@ from itertools import pairwise
 from crosstrain_migrate.facts.contents import FILLS
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
-from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
-from .computing import only_computes, only_raises
+from .pure_functions import only_computes, only_raises
 
 Decides = ast.If | ast.While
 ASKS_FORM = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.type"})
@@ -124,7 +124,7 @@ class Flow:
                 continue
             if self._steps_scheduler(call):
                 return inner
-            if any(isinstance(v, Shard) and v.kind in PER_SAMPLE for v in self.facts.of(inner)):
+            if any(isinstance(v, FromBatch) and v.kind in PER_SAMPLE for v in self.facts.of(inner)):
                 continue
             for function in self.facts.targets(call):
                 if any(map(self._is_tested, self._uses_inside(call, function, inner))):
@@ -163,7 +163,7 @@ class Flow:
         return stepped is not None and bool(self.facts.of(stepped) & set(self.facts.schedulers))
 
     def _is_tensor(self, node: ast.expr) -> bool:
-        return any(isinstance(v, Shard) and v.kind in PER_SAMPLE for v in self.facts.of(node))
+        return any(isinstance(v, FromBatch) and v.kind in PER_SAMPLE for v in self.facts.of(node))
 
     def _among_rows(self, node: ast.AST) -> bool:
         """Whether `node` runs once for each row of a share, which processes have different numbers of."""
@@ -174,7 +174,7 @@ class Flow:
                 return False
             if isinstance(around, ast.For | ast.AsyncFor | ast.comprehension):
                 values = [v for part in walk(around.iter) for v in self.facts.of(part)]
-                if any(isinstance(v, Shard) for v in values):
+                if any(isinstance(v, FromBatch) for v in values):
                     return True
         return False
 

@@ -16,19 +16,19 @@ from itertools import chain, count
 from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts.evidence import is_assumed
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Sequence, Shard, Unknown, Value
+from crosstrain_migrate.facts.values import FromBatch, Sequence, Unknown, Value
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, Refusal, finding
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 
-from .counting import Collapse, Counts, first_common
-from .leaves import Leaves
-from .opaque import differentiates
-from .ragged import is_padded
-from .shard_values import shards
-from .shares import Sink
+from .batch_parts import BatchParts
+from .batch_values import batch_values
+from .opaque_calls import differentiates
+from .ragged_batches import is_padded
+from .row_counts import Collapse, RowCounts, first_common
+from .sinks import Sink
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})
@@ -111,8 +111,8 @@ class Gatherer:
         self.loaders = loaders
         self.rule = rule
         self.reason = reason
-        self.leaves = Leaves(context.facts)
-        self.counts = Counts(context, rule)
+        self.leaves = BatchParts(context.facts)
+        self.counts = RowCounts(context, rule)
         self.collapses: dict[ast.expr, Collapse] = {}
         self.read: Sink | None = None  # the read at hand, and by node the reads for which it is gathered
         self.asked_by: dict[ast.AST, list[Sink]] = defaultdict(list)
@@ -187,7 +187,7 @@ class Gatherer:
             line_of(definition) > name.lineno
             and self.facts.table.of_node[definition] is self.facts.table.of_node[name]
             for definition, name in bound
-            if shards(self.facts, name)
+            if batch_values(self.facts, name)
         )
 
     def _count(self, counts: list[Collapse], cut: _Cut | None) -> None:
@@ -248,7 +248,7 @@ class Gatherer:
     def _goes_into_a_loss(self, node: ast.AST) -> bool:
         """Whether only that a loss compares it with labels says that it has rows."""
         assumed = self.facts.interp.assumed.get(node, ())
-        return any(isinstance(v, Shard) and v.kind == "rows" for v in assumed)
+        return any(isinstance(v, FromBatch) and v.kind == "rows" for v in assumed)
 
     def _computed_from(self, collapse: Collapse) -> Iterator[ast.AST]:
         """What stands in an expression, and in the definitions of its variables."""
@@ -395,7 +395,9 @@ class Gatherer:
 
     def _add_names(self, cut: _Cut, operand: ast.expr, seen: set[ast.AST]) -> bool:
         for name in [n for n in ast.walk(operand) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]:
-            kinds = {s.kind for s in shards(self.facts, name) if s.loader in self.loaders and not s.host}
+            kinds = {
+                s.kind for s in batch_values(self.facts, name) if s.loader in self.loaders and not s.host
+            }
             if not kinds:
                 if self._unknown_of_batch(name) or self._holds_rows(name):
                     return False
@@ -423,7 +425,7 @@ class Gatherer:
         """A dictionary or a list of rows: `outputs` of `outputs["out"].argmax(1)`."""
         held = (v for v in self.facts.of(name) if isinstance(v, Sequence))
         inner = (e for v in held for e in self.facts.interp.element(v))
-        return any(isinstance(e, Shard) and e.loader in self.loaders and not e.host for e in inner)
+        return any(isinstance(e, FromBatch) and e.loader in self.loaders and not e.host for e in inner)
 
     def _unknown_of_batch(self, name: ast.Name) -> bool:
         """A variable bound anew for every batch to something that could not be followed: it may be rows."""
@@ -463,7 +465,7 @@ class Gatherer:
         return False
 
     def _is_loss_module(self, call: ast.Call) -> bool:
-        return any(s.kind in tensors.SCALARS for s in shards(self.facts, call))
+        return any(s.kind in tensors.SCALARS for s in batch_values(self.facts, call))
 
     def _calls_module(self, node: ast.AST) -> bool:
         return any(

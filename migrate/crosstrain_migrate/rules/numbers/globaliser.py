@@ -6,17 +6,17 @@ import ast
 import copy
 
 from crosstrain_migrate.facts import tensors
-from crosstrain_migrate.facts.values import Sequence, Shard, Value
+from crosstrain_migrate.facts.values import FromBatch, Sequence, Value
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.rules.placement.devices import Devices
 from crosstrain_migrate.syntax.nodes import place_of
 
-from .counting import Collapse
+from .batch_values import local_batch_values
 from .gathering import MIXED, Gatherer, Ungathered, inside_module
-from .opaque import inside_opaque, is_opaque
-from .ragged import is_padded
-from .shard_values import local_shards
-from .terms import is_trained, terms
+from .loss_terms import is_trained, terms
+from .opaque_calls import inside_opaque, is_opaque
+from .ragged_batches import is_padded
+from .row_counts import Collapse
 
 RULE = "CT602"
 ROW_BY_ROW = "compute it from tensors that keep one row per sample, or after the loop"
@@ -33,8 +33,8 @@ class Globaliser:
         self.gatherer = gatherer
         self.done: set[ast.AST] = set()
 
-    def local(self, node: ast.AST) -> list[Shard]:
-        return local_shards(self.facts, node, self.loaders)
+    def local(self, node: ast.AST) -> list[FromBatch]:
+        return local_batch_values(self.facts, node, self.loaders)
 
     def globalise(self, node: ast.expr) -> None:
         if inside_opaque(self.facts, node, self.loaders):
@@ -42,15 +42,15 @@ class Globaliser:
         if isinstance(node, ast.Call) and is_opaque(self.facts, node, self.loaders):
             self.opaque(node)
             return
-        shards = self.local(node)
+        batch_values = self.local(node)
         if node in self.done:
             return
-        if not shards:
+        if not batch_values:
             self.contents(node)
             return
         self.done.add(node)
-        origins = frozenset(o for s in shards for o in s.origins)
-        kinds = {s.kind for s in shards}
+        origins = frozenset(o for s in batch_values for o in s.origins)
+        kinds = {s.kind for s in batch_values}
         if kinds & tensors.PER_SAMPLE:
             self.rows(node)
         elif node in origins and not self.is_loss(origins):
@@ -81,7 +81,7 @@ class Globaliser:
                 for part in site.values if isinstance(site, ast.Dict) else site.elts:
                     self.globalise(part)
             elif any(
-                isinstance(e, Shard)
+                isinstance(e, FromBatch)
                 and e.loader in self.loaders
                 and not e.host
                 and e.kind in {"count", "mean", "sum"}
@@ -206,7 +206,7 @@ class Globaliser:
 
     def _never_completed(self) -> None:
         """Rows that complete the last batch would be counted twice; a loss that is a sum rules them out anyway."""
-        if {s.kind for s in self.facts.loss_shards} != {"sum"}:
+        if {s.kind for s in self.facts.loss_batch_values} != {"sum"}:
             self.context.options["even_batches"] = '"weighted"'
 
     def _in_mixed_loop(self, node: ast.expr) -> bool:
@@ -367,7 +367,7 @@ class Globaliser:
 def node_is_loss(globaliser: Globaliser, node: ast.expr) -> bool:
     """Whether backward gets this very value (not some function of it), or a sum that it is a term of."""
     facts = globaliser.facts
-    return any(s in facts.loss_shards for s in globaliser.local(node)) or is_trained(
+    return any(s in facts.loss_batch_values for s in globaliser.local(node)) or is_trained(
         facts, node, terms(facts)
     )
 

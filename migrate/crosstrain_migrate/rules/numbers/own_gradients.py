@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from crosstrain_migrate.rules.base import Context, refuse
 
-from .shard_values import shards
+from .batch_values import batch_values
 
 RULE = "CT202"
 
@@ -17,7 +17,7 @@ RULE = "CT202"
 def check(context: Context) -> None:
     facts = context.facts
     for call in facts.calls_to("torch.autograd.grad"):
-        found = [s for s in shards(facts, call) if s.loader in context.subject.train_loaders]
+        found = [s for s in batch_values(facts, call) if s.loader in context.subject.train_loaders]
         by_parameters = any(s.kind == "other" and call in s.origins for s in found)
         if by_parameters and call not in facts.loss_slice and not facts.in_module(call):
             raise refuse(

@@ -18,10 +18,10 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
+from .batch_values import batch_values
 from .flow import Flow
 from .gathering import Ungathered
-from .shard_values import shards
-from .shares import Sink
+from .sinks import Sink
 
 RULE = "CT602"
 
@@ -64,7 +64,7 @@ class OwnNumbers:
         return bool(self._origins(one) & self._origins(other))
 
     def _origins(self, read: Sink) -> set[ast.AST]:
-        found = {o for s in shards(self.facts, read.node) for o in s.origins}
+        found = {o for s in batch_values(self.facts, read.node) for o in s.origins}
         return found - self.facts.loss_origins
 
     def plan(self) -> None:

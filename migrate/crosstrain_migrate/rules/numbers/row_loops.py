@@ -14,13 +14,13 @@ import ast
 
 from crosstrain_migrate.facts.containers import Comprehension
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Shard, Value
+from crosstrain_migrate.facts.values import FromBatch, Value
 from crosstrain_migrate.syntax.walks import walk
 
-from .kept import COLLECTS
-from .opaque import inside_opaque
-from .shard_values import local_shards
-from .shares import Sink, looped_over
+from .batch_values import local_batch_values
+from .module_state import COLLECTS
+from .opaque_calls import inside_opaque
+from .sinks import Sink, looped_over
 
 RowLoop = ast.For | ast.AsyncFor | Comprehension
 
@@ -66,7 +66,7 @@ def _iterated(loop: RowLoop) -> list[ast.expr]:
 def _over(facts: Facts, loop: RowLoop, loaders: set[Value]) -> list[ast.expr]:
     """The parts of a batch that a loop goes over, those beside a layer's or a batch's."""
     over = [part for i in _iterated(loop) for part in looped_over(facts, i, loaders)]
-    kinds = {s.kind for part in over for s in local_shards(facts, part, loaders)}
+    kinds = {s.kind for part in over for s in local_batch_values(facts, part, loaders)}
     return over if kinds & {"rows", "mixed", "order", "other", "count"} else []
 
 
@@ -80,7 +80,7 @@ def _decides_for_itself(facts: Facts, loop: RowLoop, sinks: list[Sink], loaders:
     if any(facts.table.is_inside(call, loop) for call, _ in facts.backward_calls):
         return False
     return all(
-        facts.table.is_inside(use, loop) or use in facts.loss_slice or local_shards(facts, use, loaders)
+        facts.table.is_inside(use, loop) or use in facts.loss_slice or local_batch_values(facts, use, loaders)
         for definition in _changed(facts, loop)
         for use in facts.interp.uses[definition]
     )
@@ -111,7 +111,7 @@ def rows_read(facts: Facts, sink: Sink, loaders: set[Value]) -> list[ast.expr] |
     for name in walk(loop):
         if not isinstance(name, ast.Name) or not isinstance(name.ctx, ast.Load):
             continue
-        kinds = {s.kind for s in local_shards(facts, name, loaders)}
+        kinds = {s.kind for s in local_batch_values(facts, name, loaders)}
         if not kinds or _is_made_inside(facts, name, loop):
             continue
         if kinds != {"rows"}:
@@ -146,8 +146,12 @@ def _reads_elsewhere(facts: Facts, loop: ast.For | Comprehension, loaders: set[V
     """Whether a share is read through an attribute, an item or a function: only variables are gathered."""
     for node in walk(loop):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load):
-            owned = any(isinstance(v, Shard) for v in facts.of(node.value))
-            if not owned and local_shards(facts, node, loaders) and not _names_rows(facts, node, loaders):
+            owned = any(isinstance(v, FromBatch) for v in facts.of(node.value))
+            if (
+                not owned
+                and local_batch_values(facts, node, loaders)
+                and not _names_rows(facts, node, loaders)
+            ):
                 return True
     return False
 
@@ -155,4 +159,4 @@ def _reads_elsewhere(facts: Facts, loop: ast.For | Comprehension, loaders: set[V
 def _names_rows(facts: Facts, node: ast.Attribute | ast.Subscript, loaders: set[Value]) -> bool:
     """Whether the share comes from a variable inside the expression, as in `names[labels[j]]`."""
     inside = (n for n in walk(node) if isinstance(n, ast.Name))
-    return any(local_shards(facts, n, loaders) for n in inside)
+    return any(local_batch_values(facts, n, loaders) for n in inside)

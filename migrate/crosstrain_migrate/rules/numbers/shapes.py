@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.nodes import last_name
@@ -49,7 +49,7 @@ def said_once(context: Context, call: ast.Call) -> list[ast.Call]:
     if function is None or function in facts.interp.escaped or not _only_prints(context, function):
         return []
     reads = (n for n in walk(function) if isinstance(n, ast.Name | ast.Subscript | ast.Attribute))
-    if any(isinstance(v, Shard) and not v.host for n in reads for v in facts.of(n)):
+    if any(isinstance(v, FromBatch) and not v.host for n in reads for v in facts.of(n)):
         return []
     alone = all(
         isinstance(facts.table.parents.get(site), ast.Expr) and context.reachable(site) for site in sites
@@ -73,7 +73,7 @@ def _of_modules(context: Context, calls: list[ast.Call]) -> None:
         if said_once(context, call):
             continue
         values = {v for part in walk(call) for v in context.facts.of(part)}
-        if any(isinstance(v, Shard) and v.kind != "shape" and v.loader in loaders for v in values):
+        if any(isinstance(v, FromBatch) and v.kind != "shape" and v.loader in loaders for v in values):
             context.note(
                 RULE,
                 call,
@@ -90,6 +90,6 @@ def _is_shape(context: Context, node: ast.AST) -> bool:
         return False
     loaders = context.subject.loaders
     return any(
-        isinstance(v, Shard) and v.kind == "shape" and not v.host and v.loader in loaders
+        isinstance(v, FromBatch) and v.kind == "shape" and not v.host and v.loader in loaders
         for v in context.facts.of(node)
     )

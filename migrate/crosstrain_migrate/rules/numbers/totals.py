@@ -16,18 +16,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.distribution.differing import Differing
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.scopes import Scope
 
 from .number_containers import holds_numbers, reads_no_number
-from .once import MEAN, variable_of
-from .unshown import Unshown
+from .shared_reductions import MEAN, variable_of
+from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
 LOOPS = ast.For | ast.AsyncFor | ast.While
@@ -41,7 +41,7 @@ class _ReadInEveryStep(Exception):
     """A number that is needed in each step is reduced there."""
 
 
-def reduce_totals(context: Context, unshown: Unshown) -> None:
+def reduce_totals(context: Context, unshown: UnreadNumbers) -> None:
     """Takes the reductions back that are made in every step for a number that is read later, and makes one there."""
     if context.runtime != "crosstrain" or "even_batches" in context.options:
         return  # Accelerate knows no weights, and reduces tensors alone; nor has a sum over rows a weight
@@ -74,7 +74,7 @@ def _counted(context: Context) -> set[ast.AST]:
 
 
 def _worthwhile(
-    context: Context, unshown: Unshown, edits: dict[ast.expr, e.Replace], found: list[_Total]
+    context: Context, unshown: UnreadNumbers, edits: dict[ast.expr, e.Replace], found: list[_Total]
 ) -> list[_Total]:
     """Those whose losses nothing else has reduced in every step; a display beside shows the process's own."""
     table = context.facts.table
@@ -104,7 +104,7 @@ class _Total:
     """
 
     def __init__(
-        self, context: Context, unshown: Unshown, edits: dict[ast.expr, e.Replace], node: ast.expr
+        self, context: Context, unshown: UnreadNumbers, edits: dict[ast.expr, e.Replace], node: ast.expr
     ) -> None:
         self.context = context
         self.facts: Facts = context.facts
@@ -115,7 +115,7 @@ class _Total:
         self.statements: set[ast.stmt] = set()
         self.variables: dict[Variable, set[ast.AST]] = {}  # with what binds them to a number of this process
         self.readers: dict[Variable, list[ast.stmt]] = {}
-        self._differing = Differing(self.facts)
+        self._differing = ProcessDependent(self.facts)
         self._counted = _counted(context)
         self._asked: set[ast.AST] = set()  # variables whose values are being looked at
         loop = self.facts.batch_loop_around(node)
@@ -191,7 +191,7 @@ class _Total:
         if isinstance(node, ast.BinOp):
             return self._is_alike(node.left) and self._is_alike(node.right)
         parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
-        own = any(self._is_kept(n) or any(isinstance(v, Shard) for v in self.facts.of(n)) for n in parts)
+        own = any(self._is_kept(n) or any(isinstance(v, FromBatch) for v in self.facts.of(n)) for n in parts)
         return not own and self._differing.asks(node) is None
 
     def _is_counted(self, node: ast.expr) -> bool:
@@ -237,7 +237,7 @@ class _Total:
     def _is_set_anew(self, mention: ast.Name, statement: ast.stmt) -> bool:
         """`total = 0.0`, or what all processes have."""
         return isinstance(statement, ast.Assign) and not any(
-            isinstance(v, Shard) for v in (*self.facts.of(mention), *self.facts.of(statement.value))
+            isinstance(v, FromBatch) for v in (*self.facts.of(mention), *self.facts.of(statement.value))
         )
 
     def _sees_own(self, mention: ast.Name, variable: Variable, contained: bool) -> bool:
@@ -261,7 +261,7 @@ class _Total:
         """Whether a display shows nothing that is computed together with numbers of all processes."""
         others = (n for n in ast.walk(self.unshown.whole(mention)) if isinstance(n, ast.expr))
         return not any(
-            isinstance(v, Shard)
+            isinstance(v, FromBatch)
             for n in others
             if isinstance(n, ast.Name) and n is not mention
             for v in self.facts.of(n)
@@ -305,7 +305,7 @@ class _Total:
         """Whether what is kept of a loss is a number of Python's."""
         statement = self.facts.table.statement_of(node)
         assert isinstance(statement, ast.Assign | ast.AugAssign)
-        return all(v.host for v in self.facts.of(statement.value) if isinstance(v, Shard))
+        return all(v.host for v in self.facts.of(statement.value) if isinstance(v, FromBatch))
 
     def is_of_loss(self, node: ast.expr) -> bool:
         """Whether `node` is one of the losses, read elsewhere in the loop."""

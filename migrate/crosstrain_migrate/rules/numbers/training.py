@@ -20,28 +20,28 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import Length, Shard, Value, code_of
+from crosstrain_migrate.facts.values import FromBatch, Length, Value, code_of
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.walks import walk
 
-from . import meeting, own_gradients
+from . import collective_safety, own_gradients
+from .batch_values import batch_values, local_batch_values
 from .collate import changes_rows, number_of_batch
-from .counting import Collapse
-from .filled import fills_only_the_batch
+from .filled_tensors import fills_only_the_batch
 from .gathering import MIXED, Gatherer, NotAgain, Ungathered
 from .globaliser import Globaliser
-from .once import reduce_once
-from .opaque import inside_opaque, is_term
+from .opaque_calls import inside_opaque, is_term
 from .own_numbers import OwnNumbers
-from .pools import pool_around
+from .replay_buffers import pool_around
+from .row_counts import Collapse
 from .row_loops import in_row_loops, rows_read
-from .shard_values import local_shards, shards
-from .shares import Sink, SinkFinder
+from .shared_reductions import reduce_once
+from .sinks import Sink, SinkFinder
 from .totals import reduce_totals
-from .trained import trains_every_batch
+from .trained_loaders import trains_every_batch
 from .transactions import Transaction
-from .unshown import Unshown
+from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
 SPLIT = "split training and evaluation into two loops"
@@ -65,7 +65,7 @@ def plan(context: Context) -> None:
     gatherer = _gathered(context, loaders, own)
     gatherer.assume()
     own.plan()
-    reduce_totals(context, Unshown(context, own))
+    reduce_totals(context, UnreadNumbers(context, own))
     reduce_once(context)
     for loader in loaders if gatherer.collapses else ():
         _check_collate(context, loader)
@@ -108,7 +108,7 @@ def _check_kept(read: Sink, own: OwnNumbers, reason: Ungathered) -> None:
 def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungathered) -> None:
     """Raises the reason where the number may be one of evaluation: of one share, it would be wrong."""
     facts = context.facts
-    over = {s.loader for s in shards(facts, reason.node)} & loaders or loaders
+    over = {s.loader for s in batch_values(facts, reason.node)} & loaders or loaders
     for loop, iterated in facts.interp.iterations.items():
         gone_over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) else loop
         calls = [n for n in walk(gone_over) if isinstance(n, ast.Call)]
@@ -122,7 +122,7 @@ def _check_trained_alone(context: Context, loaders: set[Value], reason: Ungather
 def _check_shared(context: Context, gatherer: Gatherer) -> None:
     """A helper that measures whole loaders, too, gathers nothing."""
     for collapse in gatherer.collapses.values():
-        why = meeting.whole_beside(context, collapse.node)
+        why = collective_safety.whole_beside(context, collapse.node)
         if why is not None:
             raise Ungathered(RULE, collapse.node, why, "use a function of its own for each loader")
 
@@ -132,7 +132,7 @@ def _report_divisors(context: Context, loaders: set[Value]) -> None:
     for node in context.facts.each(ast.BinOp):
         if not isinstance(node.op, ast.Div):
             continue
-        summed = local_shards(context.facts, node.left, loaders, host=True)
+        summed = local_batch_values(context.facts, node.left, loaders, host=True)
         if any(s.kind in {"sum", "count"} for s in summed) and _by_batches(context, node.right, loaders):
             context.note(
                 RULE,
@@ -164,7 +164,7 @@ def _by_batches(context: Context, divisor: ast.expr, loaders: set[Value]) -> boo
 def _is_made_by_hand(context: Context, node: ast.BinOp) -> bool:
     """Whether the divisor is a number that neither a loader nor a loop over batches counts."""
     facts = context.facts
-    counts = any(isinstance(v, Length | Shard) for v in facts.of(node.right))
+    counts = any(isinstance(v, Length | FromBatch) for v in facts.of(node.right))
     if counts or facts.batch_loop_around(node) is not None:
         return False
     calls = [n for n in walk(node.right) if isinstance(n, ast.Call)]
@@ -251,7 +251,7 @@ class _Training(Globaliser):
             self._say_what_is_filled(sink)
         sinks = [s for s in sinks if s not in filled]
         done = [*self._pools(sinks), *self._row_loops(sinks)]
-        unshown = Unshown(self.context, self.own)
+        unshown = UnreadNumbers(self.context, self.own)
         kept = unshown.of(sinks)
         unshown.note(kept)
         for sink in sinks:
@@ -262,7 +262,7 @@ class _Training(Globaliser):
             ):
                 continue
             self.gatherer.read = sink
-            if any(s.loader in evaluated for s in shards(self.facts, sink.node)):
+            if any(s.loader in evaluated for s in batch_values(self.facts, sink.node)):
                 continue  # a function that measures both: what evaluation made global is global for training, too
             if sink.how in UNGATHERED:
                 raise self.cannot(sink.node, UNGATHERED[sink.how])

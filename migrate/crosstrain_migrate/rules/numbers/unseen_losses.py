@@ -14,8 +14,8 @@ import ast
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.walks import walk
 
+from .batch_values import batch_values
 from .flow import Flow
-from .shard_values import shards
 
 RULE = "CT602"
 
@@ -24,7 +24,7 @@ def plan(context: Context) -> None:
     facts = context.facts
     planned = {edit.node for edit in context.edits}
     for _, loss in facts.backward_calls:
-        if not isinstance(loss, ast.Name) or shards(facts, loss):
+        if not isinstance(loss, ast.Name) or batch_values(facts, loss):
             continue  # what comes of a loader's batches is for the other rules
         made = facts.interp.reaching.get(loss, frozenset())
         for read in facts.each(ast.Call):

@@ -32,8 +32,8 @@ import ast
 from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.values import External, Instance
 from crosstrain_migrate.rules.base import Context, Refusal
-from crosstrain_migrate.rules.placement.home import only_definition
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.placement.construction import only_definition
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk

@@ -26,8 +26,8 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.distribution.wish import MARKED
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.distribution.requested_options import MARKED
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 

@@ -9,7 +9,7 @@ from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.rules.arguments import default_of
 from crosstrain_migrate.syntax.walks import walk
 
-from . import speakers
+from . import loggers
 
 FETCHES = (
     *("urllib.request.urlretrieve", "torch.hub.download_url_to_file", "wget.download", "gdown.download"),
@@ -68,7 +68,7 @@ def fetches(facts: Facts, call: ast.Call) -> bool:
         return True
     if any(path in RESPONSES for path in facts.paths(call.func)):
         function = facts.enclosing_function(call)
-        return function is not None and any(speakers.opens_for_writing(facts, n) for n in walk(function))
+        return function is not None and any(loggers.opens_for_writing(facts, n) for n in walk(function))
     if not isinstance(call.func, ast.Attribute):
         return False
     archive = any(

@@ -33,13 +33,13 @@ from dataclasses import replace
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.placement import home
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.placement import construction
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
-from . import checkpoints, speakers
+from . import checkpoints, loggers
 
 DIRECTORY, FILE = "CT402", "CT403"
 WRITERS = {
@@ -87,7 +87,7 @@ def plan(context: Context) -> None:
     _directories(context)
     by_one: set[ast.Call] = set()
     for node in context.facts.each(ast.With):
-        if any(speakers.opens_for_writing(context.facts, i.context_expr) for i in node.items):
+        if any(loggers.opens_for_writing(context.facts, i.context_expr) for i in node.items):
             _guard(context, node, guarded)
     for call in context.facts.calls:
         statement = context.facts.table.statement_of(call)
@@ -102,8 +102,8 @@ def plan(context: Context) -> None:
         elif (
             isinstance(statement, ast.Assign)
             and statement.value is call
-            and speakers.opens_for_writing(context.facts, call)
-            and not speakers.is_the_main_processes(context, call)
+            and loggers.opens_for_writing(context.facts, call)
+            and not loggers.is_the_main_processes(context, call)
         ):
             _null_device(context, call)
             by_one.add(call)
@@ -123,7 +123,7 @@ def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
     """What the main process wrote in this run, in `calls`, is there before any process reads it."""
     written: dict[str, list[ast.Call]] = {}
     for call in calls:
-        if speakers.opens_for_writing(context.facts, call) or writes_file(context, call):
+        if loggers.opens_for_writing(context.facts, call) or writes_file(context, call):
             for path in _paths(context, call):
                 written.setdefault(path, []).append(call)
     for call in context.facts.calls if written else ():
@@ -163,7 +163,7 @@ def _reads(context: Context, call: ast.Call) -> bool:
 
 def _reads_itself(context: Context, call: ast.Call) -> bool:
     if "builtins.open" in context.facts.paths(call.func):
-        return not speakers.opens_for_writing(context.facts, call)
+        return not loggers.opens_for_writing(context.facts, call)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
     return name.startswith(("load", "read", "imread"))
 
@@ -307,7 +307,7 @@ def _exports(context: Context, call: ast.Call) -> bool:
         return True
     made = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "save" else None
     if isinstance(made, ast.Name):
-        made = home.only_definition(context.facts, made)
+        made = construction.only_definition(context.facts, made)
     return isinstance(made, ast.Call) and bool(
         context.facts.paths(made.func) & {"torch.jit.script", "torch.jit.trace"}
     )
@@ -399,4 +399,4 @@ def _null_device(context: Context, call: ast.Call) -> None:
         "{x} if " + accelerator + ".is_main_process else os.devnull",
         x=path,
     )
-    speakers.import_module(context, call, FILE, "os")
+    loggers.import_module(context, call, FILE, "os")

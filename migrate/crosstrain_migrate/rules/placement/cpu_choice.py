@@ -8,13 +8,13 @@ from crosstrain_migrate.facts.torch_api import names_a_device
 from crosstrain_migrate.facts.values import External
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.rules.sources import sets_by_name
 from crosstrain_migrate.syntax.walks import walk
 
-from .defaults import default_statement
+from .construction import only_definition
 from .devices import is_cpu
-from .home import only_definition
+from .option_defaults import default_statement
 
 RULE = "CT105"
 BY_GPU = "choose GPUs with `crosstrain launch --gpu-ids`"

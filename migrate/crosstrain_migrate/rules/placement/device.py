@@ -34,10 +34,10 @@ from crosstrain_migrate.facts.tensors import PERMUTATIONS, WEIGHTED_DRAWS
 from crosstrain_migrate.facts.values import (
     Class,
     External,
+    FromBatch,
     Function,
     Member,
     Method,
-    Shard,
     Symbol,
     Unknown,
     Value,
@@ -46,15 +46,15 @@ from crosstrain_migrate.facts.values import (
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.preparing.holdings import stores
+from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from . import tensor_types
-from .comings import comes_back
 from .devices import Devices, is_cpu
-from .identities import Identities
+from .no_ops import NoOps
 from .removed_moves import RemovedMoves
+from .returns_from_cpu import comes_back
 
 MODEL, BATCH, OTHER = "CT103", "CT104", "CT105"
 COPIES = frozenset({"copy.deepcopy", api.AVERAGED})
@@ -79,7 +79,7 @@ class Placement(RemovedMoves):
             ):
                 self._moving_call(call)
         tensor_types.plan(self.context, lambda owner: self._strippable(owner) == BATCH)
-        Identities(self).plan()
+        NoOps(self).plan()
         self._uses()
 
     # -- calls that move -------------------------------------------------------------------------------------
@@ -166,10 +166,11 @@ class Placement(RemovedMoves):
         subject = self.context.subject
         if values <= set(subject.models):
             return None if self._copied_early(values) else MODEL
-        shards = {v for v in values if isinstance(v, Shard)}
+        batch_values = {v for v in values if isinstance(v, FromBatch)}
         members = {v.receiver for v in values if isinstance(v, Member)}
-        if shards and all(
-            s.loader in subject.placing for s in shards | {m for m in members if isinstance(m, Shard)}
+        if batch_values and all(
+            s.loader in subject.placing
+            for s in batch_values | {m for m in members if isinstance(m, FromBatch)}
         ):
             return BATCH if self._comes_placed(owner) else None
         if all(isinstance(v, External) and self._weightless_loss(v) for v in values):
@@ -182,7 +183,7 @@ class Placement(RemovedMoves):
 
     def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for node in walk(owner):
-            if isinstance(node, ast.Name) and any(isinstance(v, Shard) for v in self.facts.of(node)):
+            if isinstance(node, ast.Name) and any(isinstance(v, FromBatch) for v in self.facts.of(node)):
                 for definition in self.facts.interp.reaching.get(node, frozenset()) - seen:
                     source = self._source_of(definition)
                     if source is not None and not self._made_by_loader(source, seen | {definition}):

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import External, Member, Sequence, Shard, Unknown
+from crosstrain_migrate.facts.values import External, FromBatch, Member, Sequence, Unknown
 from crosstrain_migrate.rules.arguments import option_name
-from crosstrain_migrate.rules.distribution.alone import Alone
+from crosstrain_migrate.rules.distribution.single_process import SingleProcess
 from crosstrain_migrate.syntax.walks import walk
 
 
@@ -19,7 +19,7 @@ class Devices:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.alone = Alone(facts)
+        self.alone = SingleProcess(facts)
 
     def is_device(self, node: ast.expr) -> bool:
         """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
@@ -77,7 +77,7 @@ class Devices:
         if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):
             return False
         return self.is_device(value) and not any(
-            isinstance(v, Shard | Sequence) for v in self.facts.of(value)
+            isinstance(v, FromBatch | Sequence) for v in self.facts.of(value)
         )
 
     def _asks_a_device(self, test: ast.expr) -> bool:

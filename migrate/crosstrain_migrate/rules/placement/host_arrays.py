@@ -17,7 +17,7 @@ from dataclasses import replace
 from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.numbers.shard_values import local_shards
+from crosstrain_migrate.rules.numbers.batch_values import local_batch_values
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
@@ -90,7 +90,7 @@ def _is_loose(node: ast.expr) -> bool:
 
 def _stays_on_device(context: Context, tensor: ast.expr) -> bool:
     """Whether a prepared loader's rows, or what was computed from them, arrive here as they are."""
-    found = local_shards(context.facts, tensor, context.subject.loaders - context.subject.on_the_cpu)
+    found = local_batch_values(context.facts, tensor, context.subject.loaders - context.subject.on_the_cpu)
     if not found or any(s.kind not in PER_SAMPLE for s in found):  # a count, a size, or what may be one
         return False
     if any(isinstance(x, e.Replace) and x.node is tensor and ".cpu()" in x.template for x in context.edits):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from crosstrain_migrate.facts.values import Unknown
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 

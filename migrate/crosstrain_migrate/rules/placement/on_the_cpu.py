@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
-from crosstrain_migrate.facts.values import Shard, Value
+from crosstrain_migrate.facts.values import FromBatch, Value
 from crosstrain_migrate.syntax.walks import walk
 
 FACTORIES = frozenset(
@@ -29,24 +29,24 @@ MOVES = frozenset({"to", "cuda", "cpu"})
 def worked_on(facts: Facts) -> set[Value]:
     """The loaders whose batches the script moves itself, and works on before."""
     moved = {
-        shard.loader
+        batch_value.loader
         for call in facts.calls
         if isinstance(call.func, ast.Attribute) and call.func.attr in {"to", "cuda"}
-        for shard in _rows(facts, call.func.value)
+        for batch_value in _rows(facts, call.func.value)
     }
     if not moved:
         return set()
     found = {
-        shard.loader
+        batch_value.loader
         for part, others in _meetings(facts)
         if others and not facts.in_module(part) and not _is_moved(facts, part, frozenset())
-        for shard in _rows(facts, part)
+        for batch_value in _rows(facts, part)
     }
     return found & moved
 
 
-def _rows(facts: Facts, node: ast.AST) -> list[Shard]:
-    return [v for v in facts.of(node) if isinstance(v, Shard) and not v.host and v.kind in PER_SAMPLE]
+def _rows(facts: Facts, node: ast.AST) -> list[FromBatch]:
+    return [v for v in facts.of(node) if isinstance(v, FromBatch) and not v.host and v.kind in PER_SAMPLE]
 
 
 def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:

@@ -13,19 +13,19 @@ import ast
 
 from crosstrain_migrate.rules.arguments import argument_for, default_of
 from crosstrain_migrate.rules.base import Context, refuse
-from crosstrain_migrate.rules.harmless import is_pure
+from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
+from . import construction as homes
 from . import cpu_choice, moves
-from . import home as homes
-from .choices import Choice, find_choices
-from .defaults import default_statement
 from .device import Placement
+from .device_choices import Choice, find_choices
 from .devices import is_cpu
-from .leftovers import Leftovers, in_class, is_read_by_others, replace_imported, uses_of
+from .option_defaults import default_statement
+from .unused_devices import UnusedDevices, in_class, is_read_by_others, replace_imported, uses_of
 
 RULE = "CT106"
 
@@ -55,7 +55,7 @@ class Plumbing:
             self._parameters(parameters)
         self._thread(parameters)
         self._definitions()
-        Leftovers(self.context, self.placement).plan()
+        UnusedDevices(self.context, self.placement).plan()
 
     # -- who needs the accelerator ---------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Plumbing:
                 own = f"{self.context.device(node)}{kind}"
                 self.context.replace(node.value, "CT105", "the process's own device", own)
                 self.gone.update(walk(node.value))
-        if self.context.wish.mapped and self._asks_processes(self.context.options.get("cpu", "")):
+        if self.context.requested.mapped and self._asks_processes(self.context.options.get("cpu", "")):
             del self.context.options["cpu"]  # what a script does alone is no wish for the CPU
         for stored in self.attributes:
             if stored not in self.context.device_definitions:

@@ -7,7 +7,7 @@ import ast
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax import edits as e
 
-from . import visible
+from . import visible_devices
 
 RULE = "CT105"
 # Each fails where torch has no CUDA; queries such as max_memory_allocated answer 0 there.
@@ -24,7 +24,7 @@ TEST = "torch.cuda.is_available()"
 
 
 def plan(context: Context) -> None:
-    visible.plan(context)
+    visible_devices.plan(context)
     for call in context.facts.calls_to(*ONLY_CUDA):
         statement = context.facts.table.statement_of(call)
         whole = isinstance(statement, ast.Expr) and statement.value is call

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.facts.values import External, Shard
+from crosstrain_migrate.facts.values import External, FromBatch
 from crosstrain_migrate.rules.base import Context
 
 from .device import Placement
@@ -48,5 +48,5 @@ def _is_given_something_else(context: Context, call: ast.Call) -> bool:
     facts = context.facts
     if not call.args or facts.in_module(call) or not facts.of(call.func) & set(context.subject.models):
         return False
-    shards = [v for v in facts.of(call.args[0]) if isinstance(v, Shard)]
-    return not any(s.loader in context.subject.loaders for s in shards)
+    batch_values = [v for v in facts.of(call.args[0]) if isinstance(v, FromBatch)]
+    return not any(s.loader in context.subject.loaders for s in batch_values)

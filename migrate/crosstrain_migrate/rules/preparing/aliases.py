@@ -10,10 +10,10 @@ from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import Generator, Instance, Iterator, Sequence, Value
 from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.placement.home import only_definition
+from crosstrain_migrate.rules.placement.construction import only_definition
 from crosstrain_migrate.syntax.walks import walk
 
-from .holdings import Holding
+from .holders import Holding
 
 ITEMS = frozenset({"items", "values"})
 

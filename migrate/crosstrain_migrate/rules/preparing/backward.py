@@ -20,8 +20,8 @@ import ast
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, finding, refuse
-from crosstrain_migrate.rules.numbers.ragged import is_padded, padded_parts
-from crosstrain_migrate.rules.numbers.shard_values import shards
+from crosstrain_migrate.rules.numbers.batch_values import batch_values
+from crosstrain_migrate.rules.numbers.ragged_batches import is_padded, padded_parts
 from crosstrain_migrate.syntax.nodes import place_of
 
 RULE = "CT202"
@@ -30,7 +30,7 @@ GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
 
 def plan(context: Context) -> None:
     for call, given in context.facts.backward_calls:
-        if context.wish.mapped and not context.at_hand(call):
+        if context.requested.mapped and not context.at_hand(call):
             continue  # the prepared model averages the gradients of a plain backward pass, too
         accelerator = context.accelerator(call)
         losses = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
@@ -109,7 +109,7 @@ def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.
     factors = [*arguments[:1], *(k.value for k in call.keywords if k.arg in GRADIENTS)]
     if not factors or (isinstance(factors[0], ast.Constant) and factors[0].value is None):
         return ""
-    by_row = any(s.kind in PER_SAMPLE for loss in losses for s in shards(context.facts, loss))
+    by_row = any(s.kind in PER_SAMPLE for loss in losses for s in batch_values(context.facts, loss))
     if by_row or len(losses) > 1 or isinstance(given, ast.List | ast.Tuple):
         raise refuse(
             RULE,
@@ -124,7 +124,7 @@ def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.
 def _scale(context: Context, accelerator: str, loss: ast.expr, hole: str) -> str:
     """What is handed to backward. Accelerate averages gradients over processes, so a sum is multiplied back."""
     hole = f"{{{hole}}}"
-    if context.runtime == "crosstrain" or {s.kind for s in context.facts.loss_shards} != {"sum"}:
+    if context.runtime == "crosstrain" or {s.kind for s in context.facts.loss_batch_values} != {"sum"}:
         return hole
     value = hole if isinstance(loss, ast.Name | ast.Attribute | ast.Call) else f"({hole})"
     return f"{value} * {accelerator}.num_processes"
@@ -132,7 +132,7 @@ def _scale(context: Context, accelerator: str, loss: ast.expr, hole: str) -> str
 
 def _loss_reduction(context: Context) -> None:
     """A sum over rows stays a sum over the global batch; anything that is neither is reported."""
-    kinds = {s.kind for s in context.facts.loss_shards}
+    kinds = {s.kind for s in context.facts.loss_batch_values}
     if kinds == {"sum"}:
         if context.runtime == "crosstrain":
             context.options["loss_reduction"] = '"sum"'
@@ -161,10 +161,10 @@ def _loss_reduction(context: Context) -> None:
 
 def _averages_padding(context: Context) -> None:
     """A mean over batches that every process pads to a length of its own counts the padding, of which there is more or less."""
-    for shard in context.facts.loss_shards:
-        if not padded_parts(context, shard.loader).any:
+    for batch_value in context.facts.loss_batch_values:
+        if not padded_parts(context, batch_value.loader).any:
             continue
-        for origin in sorted(shard.origins, key=place_of):
+        for origin in sorted(batch_value.origins, key=place_of):
             targets = (
                 [*origin.args, *(k.value for k in origin.keywords)] if isinstance(origin, ast.Call) else []
             )

@@ -36,7 +36,7 @@ HOW = "foreach"  # only how it is computed
 
 def plan(context: Context) -> None:
     for call in context.facts.calls_to(*CLIPPERS):
-        if context.wish.mapped and not context.at_hand(call):
+        if context.requested.mapped and not context.at_hand(call):
             continue  # gradients are whole where the backward pass is the author's
         name = next(CLIPPERS[p] for p in context.facts.paths(call.func) if p in CLIPPERS)
         _check_arguments(context, call)

@@ -33,7 +33,7 @@ import ast
 
 from crosstrain_migrate.facts.values import Instance
 from crosstrain_migrate.rules.base import Context, refuse
-from crosstrain_migrate.rules.numbers.shard_values import shards
+from crosstrain_migrate.rules.numbers.batch_values import batch_values
 
 RULE = "CT903"
 
@@ -70,7 +70,7 @@ def _optimizer(context: Context, call: ast.Call) -> str:
 
 def _make_global(context: Context, given: ast.expr) -> None:
     """What a closure returns: a share's number is a sink like any other (CT602), the rest must be the loss itself."""
-    if any(s.loader in context.subject.train_loaders for s in shards(context.facts, given)):
+    if any(s.loader in context.subject.train_loaders for s in batch_values(context.facts, given)):
         return
     function = context.facts.enclosing_function(given)
     losses = {

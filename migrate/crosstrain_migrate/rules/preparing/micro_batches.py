@@ -36,10 +36,10 @@ from __future__ import annotations
 import ast
 from itertools import chain, count
 
-from crosstrain_migrate.facts.values import Shard
+from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.distribution.differing import Differing
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name
 
@@ -48,7 +48,7 @@ REASON = "the gradients of several batches are averaged once"
 
 
 def plan(context: Context) -> None:
-    if context.runtime != "crosstrain" or context.wish.mapped or len(context.facts.backward_calls) != 1:
+    if context.runtime != "crosstrain" or context.requested.mapped or len(context.facts.backward_calls) != 1:
         return
     call = context.facts.backward_calls[0][0]
     statement = context.facts.table.statement_of(call)
@@ -114,14 +114,14 @@ def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) 
     calls = [n for n in nodes if isinstance(n, ast.Call)]
     if not counts or any(context.facts.paths(c.func) != {"builtins.len"} for c in calls):
         return False
-    if any(isinstance(v, Shard) for n in nodes if isinstance(n, ast.expr) for v in context.facts.of(n)):
+    if any(isinstance(v, FromBatch) for n in nodes if isinstance(n, ast.expr) for v in context.facts.of(n)):
         return False
     read = {n.id for n in nodes if isinstance(n, ast.Name)} | {
         n.attr for n in nodes if isinstance(n, ast.Attribute)
     }
     bound = [n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store)]
     changed = {n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in bound}
-    return not read & changed and Differing(context.facts).asks(test) is None
+    return not read & changed and ProcessDependent(context.facts).asks(test) is None
 
 
 def _model(context: Context, loop: ast.AST) -> str | None:

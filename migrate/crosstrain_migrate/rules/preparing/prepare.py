@@ -32,12 +32,12 @@ from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
 from .aliases import ITEMS, seen_everywhere, sees_all, streams_of
-from .bound import sole_condition, surely_bound
-from .holdings import Holding, holdings, made_repeatedly, stores
-from .renewed import RENEWED, may_differ
-from .rounds import rounds_of
+from .definite_assignment import sole_condition, surely_bound
+from .holders import Holding, holdings, made_repeatedly, stores
+from .prepared_objects import common_position, suite_of
+from .rebuilt_loaders import RENEWED, may_differ
+from .repeated_trainings import rounds_of
 from .schedulers import CountsItsShare, leave_unprepared
-from .subject import common_position, suite_of
 from .where_made import (
     MADE_HERE,
     check_looks,
@@ -122,7 +122,7 @@ def _prepare_in(context: Context, scope: Scope, held: dict[Value, Holding], toge
         reason = "the loader is prepared before a stream of its batches begins"
         prepare_loader(context, held.pop(loader), reason)
     first_use = _first_use(context, scope, held, position, together)
-    if context.wish.mapped and (first_use is not None or not _all_bound(context, held, position)):
+    if context.requested.mapped and (first_use is not None or not _all_bound(context, held, position)):
         _where_made(context, held)
         return
     if first_use is not None:

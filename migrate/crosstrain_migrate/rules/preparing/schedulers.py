@@ -36,7 +36,7 @@ from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .holdings import stores
+from .holders import stores
 
 RULE = "CT205"
 

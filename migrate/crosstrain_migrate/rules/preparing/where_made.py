@@ -15,10 +15,10 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .aliases import sees_all
-from .holdings import Holding, stores
-from .renewed import RENEWED, may_differ
+from .holders import Holding, stores
+from .prepared_objects import common_position, suite_of
+from .rebuilt_loaders import RENEWED, may_differ
 from .schedulers import check_uncounted
-from .subject import common_position, suite_of
 
 RULE = "CT201"
 MADE_HERE = "it is prepared where it is made"
@@ -197,7 +197,7 @@ def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:
 
 def check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
     """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
-    for look in context.facts.interp.looks:
+    for look in context.facts.interp.previews:
         over = look.iter if isinstance(look, ast.For) else look
         looked = any(loader in context.facts.of(part) for part in walk(over))
         prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(

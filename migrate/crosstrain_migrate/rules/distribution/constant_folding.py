@@ -1,0 +1,82 @@
+"""Values of expressions that are certain, and the arithmetic that keeps them so."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class KnownValues:
+    """A value; `hand`: it would be another one if the script ran on several processes."""
+
+    value: object
+    hand: bool = False
+
+    @property
+    def truth(self) -> bool:
+        return bool(self.value)
+
+
+PENDING = KnownValues("pending")
+
+
+BINARY: dict[type[ast.operator], Callable[..., object]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+COMPARE: dict[type[ast.cmpop], Callable[..., object]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+
+
+PURE: dict[str, Callable[..., object]] = {
+    "int": int,
+    "str": str,
+    "float": float,
+    "bool": bool,
+    "len": len,
+    "max": max,
+    "min": min,
+    "abs": abs,
+    "range": range,
+    "list": list,
+}
+
+
+def join(found: list[KnownValues | None]) -> KnownValues | None:
+    settled = [k for k in found if k is not PENDING]
+    if not settled:
+        return PENDING if found else None
+    if any(k is None for k in settled):
+        return None
+    values = [k for k in settled if k is not None]
+    first = values[0]
+    if all(type(k.value) is type(first.value) and k.value == first.value for k in values):
+        return KnownValues(first.value, any(k.hand for k in values))
+    return None
+
+
+def apply(function: Callable[..., object], arguments: list[KnownValues]) -> KnownValues | None:
+    """What a pure function returns, if it takes these values."""
+    try:
+        return KnownValues(function(*(a.value for a in arguments)), any(a.hand for a in arguments))
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError, KeyError):
+        return None

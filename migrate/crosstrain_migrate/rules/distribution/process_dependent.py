@@ -1,0 +1,144 @@
+"""What a condition asks that processes may answer differently: their rank, a file system, a clock, the machine's name."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.rules.sources import sources_of
+from crosstrain_migrate.syntax.nodes import FunctionNode, last_name, written
+from crosstrain_migrate.syntax.walks import walk
+
+from .launcher_settings import DIST, ENVIRONMENT, RANKS, SPAWNED_RANK
+
+RANK, FILES, CLOCK, MACHINE = "its own rank", "the file system", "the clock", "the machine's name"
+
+_ASKS_FILES = frozenset(
+    {
+        *(f"os.path.{name}" for name in ("exists", "lexists", "isfile", "isdir", "getsize", "getmtime")),
+        *("os.listdir", "os.scandir", "os.stat", "os.access", "glob.glob", "glob.iglob"),
+    }
+)
+_METHODS_OF_PATHS = frozenset({"exists", "is_file", "is_dir", "iterdir", "glob", "rglob", "stat"})
+_CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "time.process_time", "time.time_ns"})
+_NOW = ("datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow")
+_MACHINES = frozenset({"socket.gethostname", "socket.getfqdn", "platform.node", "os.uname", "os.getpid"})
+_ASKS_RANK = frozenset({"get_rank", "get_node_local_rank", "get_global_rank"})
+_OF_ACCELERATOR = frozenset(
+    {"is_main_process", "is_local_main_process", "is_last_process", "process_index", "local_process_index"}
+)
+# A value that comes out of these still says what was asked.
+_PASSES_ON = frozenset(
+    f"builtins.{name}"
+    for name in ("len", "bool", "int", "float", "str", "max", "min", "any", "all", "abs", "sorted", "list")
+)
+
+
+class ProcessDependent:
+    """Answers for one script."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.sources = sources_of(facts)
+        self._memo: dict[ast.expr, str | None] = {}
+
+    def asks(self, node: ast.expr) -> str | None:
+        """What the value of an expression depends on that differs by process; None where nothing is seen to."""
+        if node not in self._memo:
+            self._memo[node] = None  # a name that is assigned from itself
+            self._memo[node] = self._asks(node)
+        return self._memo[node]
+
+    def _asks(self, node: ast.expr) -> str | None:
+        direct = self._itself(node)
+        if direct is not None:
+            return direct
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._first([s for s in self.sources.of(node) if s is not node])
+        if isinstance(node, ast.Subscript):
+            return self._entry(node) or self.asks(node.value)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        parts = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+        passes = ast.BoolOp | ast.BinOp | ast.UnaryOp | ast.Compare | ast.IfExp | ast.NamedExpr
+        return self._first(parts) if isinstance(node, passes) else None
+
+    def _first(self, nodes: list[ast.expr]) -> str | None:
+        return next((found for n in nodes if (found := self.asks(n)) is not None), None)
+
+    # -- what asks itself ------------------------------------------------------------------------------------
+
+    def _itself(self, node: ast.expr) -> str | None:
+        if isinstance(node, ast.Name):
+            return RANK if node.id == SPAWNED_RANK or _is_mark(node.id) else None
+        if isinstance(node, ast.Subscript) and written(node.value) in ENVIRONMENT:
+            return RANK if isinstance(node.slice, ast.Constant) and node.slice.value in RANKS else None
+        if isinstance(node, ast.Attribute) and node.attr in _OF_ACCELERATOR:
+            return RANK if not self.sources.definitions(node) else None
+        return self._library(node) if isinstance(node, ast.Call) else None
+
+    def _library(self, call: ast.Call) -> str | None:
+        paths = self.facts.paths(call.func)
+        if any(p.startswith(DIST) and p.rsplit(".", 1)[-1] in _ASKS_RANK for p in paths):
+            return RANK
+        if written(call.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"} and call.args:
+            return RANK if isinstance(call.args[0], ast.Constant) and call.args[0].value in RANKS else None
+        if paths & _ASKS_FILES or self._asks_path(call, paths):
+            return FILES
+        if paths & _CLOCKS or any(p.startswith(_NOW) for p in paths):
+            return CLOCK
+        return MACHINE if paths & _MACHINES else None
+
+    def _asks_path(self, call: ast.Call, paths: set[str]) -> bool:
+        """`path.exists()`, where it is no method of the script's own."""
+        known = all(p.startswith("pathlib.") for p in paths)
+        return known and last_name(call.func) in _METHODS_OF_PATHS and not self.facts.targets(call)
+
+    # -- what passes it on -----------------------------------------------------------------------------------
+
+    def _call(self, call: ast.Call) -> str | None:
+        if self.facts.paths(call.func) & _PASSES_ON:
+            return self._first(call.args)
+        found = (self._returned(function) for function in self.facts.targets(call))
+        return next((what for what in found if what is not None), None)
+
+    def _returned(self, function: FunctionNode) -> str | None:
+        """What a function of the script returns, and under which tests it does."""
+        if isinstance(function, ast.Lambda):
+            return None
+        returns = [
+            n
+            for n in walk(function)
+            if isinstance(n, ast.Return) and self.facts.enclosing_function(n) is function
+        ]
+        found = self._first([r.value for r in returns if r.value is not None])
+        if found is not None:
+            return found
+        around = [a for r in returns for a in self.facts.table.ancestors(r) if isinstance(a, ast.If)]
+        tests = [a.test for a in around if self.facts.enclosing_function(a) is function]
+        return self._first(tests)
+
+    def _entry(self, node: ast.Subscript) -> str | None:
+        """`options["rank"]` of a dictionary: what the script stores there."""
+        if not isinstance(node.slice, ast.Constant):
+            return None
+        owner, key = written(node.value), node.slice.value
+        stored = [
+            s.value
+            for s in self.facts.each(ast.Assign)
+            for t in s.targets
+            if isinstance(t, ast.Subscript)
+            and isinstance(t.slice, ast.Constant)
+            and t.slice.value == key
+            and written(t.value) == owner
+        ]
+        origins = self.sources.of(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else []
+        for origin in origins:
+            if isinstance(origin, ast.Dict):
+                pairs = zip(origin.keys, origin.values, strict=True)
+                stored += [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]
+        return self._first(stored)
+
+
+def _is_mark(name: str) -> bool:
+    return any(name == f"__crosstrain_{asked}__" for asked in _OF_ACCELERATOR)

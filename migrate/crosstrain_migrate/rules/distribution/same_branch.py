@@ -1,0 +1,223 @@
+"""CT310: all processes take the same branch
+
+What:   A test that each process would answer for itself (does a file exist, how late is it), under which something stands
+        that all processes take part in: the main process answers it for all.
+Why:    A process that answers otherwise leaves the others waiting, or another machine has another file system.
+Refuses: a test of the rank around work of all processes.
+
+Example (imports):
+    import time
+And (setup):
+    begun = time.time()
+And (after_epoch):
+    if time.time() - begun > 60:
+        break
+Becomes (accelerator):
+    from crosstrain import Accelerator
+    from crosstrain.utils import broadcast_object_list
+And (after_epoch):
+    if broadcast_object_list([time.time() - begun > 60])[0]:
+        break
+Stays (imports):
+    import time
+And (setup):
+    begun = time.time()
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from crosstrain_migrate.rules.base import Context, refuse
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import line_of, place_of
+from crosstrain_migrate.syntax.scopes import suites
+
+from .process_dependent import RANK, ProcessDependent
+
+RULE = "CT310"
+Asking = ast.If | ast.While | ast.IfExp
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_EXITS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit"})
+# What an accelerator does with all processes, in the code of an edit.
+_TOGETHER = re.compile(
+    r"\.(gather\w*|reduce|broadcast\w*|prepare\w*|backward|wait_for_everyone|save_state|load_state|clip_grad\w*"
+    r"|(local_)?main_process_first|pad_across_processes|check_trigger)\("
+    r"|\b(broadcast_object_list|gather_object)\("
+)
+
+
+def plan(context: Context) -> None:
+    """Asked last, when it is known what all processes take part in."""
+    together = _together(context)
+    differing = ProcessDependent(context.facts)
+    tests = sorted(context.facts.each(ast.If, ast.While, ast.IfExp), key=place_of)
+    asking = {node: what for node in tests if (what := differing.asks(node.test)) is not None}
+    _no_guard_around(context, together)
+    done: set[ast.AST] = set()
+    while True:
+        met = {node: at for node in asking if node not in done and (at := _met(context, node, together))}
+        if not met:
+            return
+        for node, at in met.items():
+            _answer_once(context, node, asking[node], at)
+            done.add(node)
+            together.add(node.test)
+
+
+def _together(context: Context) -> set[ast.AST]:
+    """What all processes take part in, whichever rule planned it."""
+    found = set(context.collective)
+    for edit in context.edits:
+        code = getattr(edit, "code", "") or getattr(edit, "template", "") or getattr(edit, "context", "")
+        if _TOGETHER.search(code) and not isinstance(edit, e.AddImport):
+            found.add(edit.node)
+    return found
+
+
+def _no_guard_around(context: Context, together: set[ast.AST]) -> None:
+    """What a rule left to the main process holds nothing that another one made common work of."""
+    for edit in context.edits:
+        if not isinstance(edit, e.Guard) or not isinstance(edit.node, ast.stmt):
+            continue
+        at = _first_in(context, _from_to(context, edit.node, edit.last or edit.node), together)
+        if at is not None and not (isinstance(at, ast.stmt) and at is edit.node):
+            raise _refusal(edit.node, "the main process alone would do this", at)
+
+
+def _from_to(context: Context, first: ast.stmt, last: ast.stmt) -> list[ast.AST]:
+    parent = context.facts.table.parents[first]
+    suite = next((s for s in suites(parent) if first in s), [first])
+    return list(suite[suite.index(first) : suite.index(last) + 1])
+
+
+# -- what a test decides -------------------------------------------------------------------------------------
+
+
+def _met(context: Context, node: Asking, together: set[ast.AST]) -> ast.AST | None:
+    """What all processes take part in that the test decides about."""
+    if isinstance(node, ast.IfExp):
+        return _first_in(context, [node.body, node.orelse], together)
+    under: list[ast.AST] = [*node.body, *node.orelse]
+    for leaving in _leaving(context, node):
+        under += _skipped(context, node, leaving)
+    return _first_in(context, under, together)
+
+
+def _first_in(
+    context: Context, nodes: list[ast.AST], together: set[ast.AST], seen: frozenset[ast.AST] = frozenset()
+) -> ast.AST | None:
+    """The first part of `nodes`, or of the functions they call, that all processes take part in."""
+    for node in nodes:
+        for part in _run(node):
+            if part in together:
+                return part
+            for target in context.facts.targets(part) if isinstance(part, ast.Call) else ():
+                if target not in seen and _first_in(context, _body(target), together, seen | {target}):
+                    return part
+    return None
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """`node` and what runs with it: not the functions that it merely defines."""
+    yield node
+    if not isinstance(node, _FUNCTIONS):
+        for child in ast.iter_child_nodes(node):
+            yield from _run(child)
+
+
+def _body(function: ast.AST) -> list[ast.AST]:
+    body = getattr(function, "body", [])
+    return list(body) if isinstance(body, list) else [body]
+
+
+def _leaving(context: Context, node: ast.If | ast.While) -> list[ast.stmt]:
+    """What ends a loop, a function or the script under the test."""
+    found: list[ast.stmt] = []
+    for part in (p for s in (*node.body, *node.orelse) for p in _run(s)):
+        exits = isinstance(part, ast.Expr) and isinstance(part.value, ast.Call)
+        if isinstance(part, ast.Return | ast.Break | ast.Continue):
+            found.append(part)
+        elif exits and isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+            found += [part] if context.facts.paths(part.value.func) & _EXITS else []
+    return found
+
+
+def _skipped(context: Context, node: ast.If | ast.While, leaving: ast.stmt) -> list[ast.AST]:
+    """What is not run, in this function, where a process leaves there."""
+    loops = [a for a in _within_function(context, leaving) if isinstance(a, _LOOPS)]
+    if isinstance(leaving, ast.Break | ast.Continue):
+        loops = loops[:1]
+        if loops[0] is node:
+            return []
+    found: list[ast.AST] = []
+    if loops and not isinstance(leaving, ast.Continue):
+        found += loops[-1].body  # the loop goes on for those that stay
+    child: ast.AST = node
+    for around in _within_function(context, node):
+        suite = next((s for s in suites(around) if child in s), [])
+        found += suite[suite.index(child) + 1 :] if isinstance(child, ast.stmt) and suite else []
+        if around in loops[:1] and isinstance(leaving, ast.Break | ast.Continue):
+            break
+        child = around
+    return found
+
+
+def _within_function(context: Context, node: ast.AST) -> Iterator[ast.AST]:
+    for around in context.facts.table.ancestors(node):
+        yield around
+        if isinstance(around, (*_FUNCTIONS, ast.Module)):
+            return
+
+
+# -- one answer for all --------------------------------------------------------------------------------------
+
+
+def _answer_once(context: Context, node: Asking, what: str, at: ast.AST) -> None:
+    if what == RANK:
+        raise _refusal(node, "each process answers this test by its own rank", at)
+    if any(edit.node is node.test for edit in context.edits):
+        return  # another rule has made it one answer for all
+    if not _state_is_made(context, node):
+        context.note(
+            RULE,
+            node,
+            f"each process asks {what} here, and what follows they do together (line {line_of(at)})",
+            "see that all processes find the same: a directory that all machines share",
+        )
+        return
+    answer = "{x}" if _is_answer(context, node.test) else "bool({x})"
+    reason = f"all processes go the way that the main process finds right: each would ask {what} for itself"
+    context.replace(node.test, RULE, reason, f"broadcast_object_list([{answer}])[0]", x=node.test)
+    file = context.facts.table.of_node[node].file
+    code = f"from {context.runtime}.utils import broadcast_object_list"
+    context.edits.append(e.AddImport(file, RULE, code=code))
+
+
+def _is_answer(context: Context, test: ast.expr) -> bool:
+    """Whether a test is true or false already, and not a number or a list that counts as one of them."""
+    if isinstance(test, ast.Call):
+        return any(p.startswith("os.path.") for p in context.facts.paths(test.func))
+    return isinstance(test, ast.Compare | ast.UnaryOp)
+
+
+def _state_is_made(context: Context, node: ast.AST) -> bool:
+    """Whether the Accelerator is there when the test is asked: processes can tell each other nothing before."""
+    function = context.facts.enclosing_function(node)
+    if function is None or function is context.home.scope.node:
+        return context.after_home(node) and (function is not None or context.sees_global(node))
+    return context.reachable(node)
+
+
+def _refusal(node: ast.AST, why: str, at: ast.AST) -> Exception:
+    shown = ast.unparse(at).split("\n", 1)[0]
+    return refuse(
+        RULE,
+        node,
+        f"{why}, and under it stands what all processes take part in (line {line_of(at)}: `{shown}`): "
+        "those that do not come there leave the others waiting",
+        "compute it outside of the test, on all processes, and leave only what is printed or written under it",
+    )

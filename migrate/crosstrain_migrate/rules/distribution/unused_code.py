@@ -1,0 +1,522 @@
+"""What taking the distribution out leaves behind: imports, helpers, variables and parameters that nothing uses now.
+
+Only what the text before used is swept: a name that the author never used stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from functools import cached_property
+
+from crosstrain_migrate.facts.facts import Facts, understand
+from crosstrain_migrate.facts.observed import Sightings
+from crosstrain_migrate.facts.values import Class, Function, Instance, Method
+from crosstrain_migrate.rules.arguments import default_of, passed
+from crosstrain_migrate.rules.side_effects import dumps, effectless, idle
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode, place_of, written
+from crosstrain_migrate.syntax.places import Places
+from crosstrain_migrate.syntax.program import modules_of, parse, path_of
+from crosstrain_migrate.syntax.scopes import Scope, all_arguments
+from crosstrain_migrate.syntax.walks import statements
+
+from .leftover_aliases import one_name
+from .name_uses import Uses
+from .reduced_facts import only_takes_away, without
+
+RULE = "CT303"
+MAX_ROUNDS = 8
+
+
+def sweep(
+    before: str,
+    after: str,
+    keep: frozenset[str] = frozenset(),
+    mapped: frozenset[str] | None = None,
+    seen: Sightings | None = None,
+) -> tuple[str, Facts]:
+    """`after`, without what was used in `before` and is not any more; variables of the names in `keep` stay.
+
+    mapped: in a script that goes on to distribute itself, the files that change, by their paths in the program. All else
+    stays as it is, and so do second names of the model that are used in several lines.
+
+    With it comes what is known of the new text.
+    """
+    from crosstrain_migrate.syntax.rewrite import rewrite
+
+    old = Uses(parse(before))
+    facts = understand(parse(after), seen.in_text(after) if seen is not None else None)
+    for _ in range(MAX_ROUNDS):
+        edits = [
+            edit
+            for edit in _edits(facts, after, old, keep, 1 if mapped is not None else None)
+            if mapped is None or path_of(facts.table.of_node[edit.node].file) in mapped
+        ]
+        if not edits:
+            break
+        after = rewrite(after, edits)
+        facts = understand(parse(after), seen.in_text(after) if seen is not None else None)
+    return after, facts
+
+
+def _edits(facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None) -> list[e.Edit]:
+    """What can go at once, and what has nothing to do without the statements that go."""
+    found: list[e.Edit] = []
+    ancestors = facts.table.ancestors
+    for _ in range(MAX_ROUNDS):
+        more = _Sweeper(facts, text, old, keep, lines).edits()
+        if found and any(isinstance(edit.node, ast.Import | ast.ImportFrom) for edit in more):
+            break  # the blank lines below imports are only right when the text above them is done
+        found += more
+        if not more or not all(only_takes_away(edit) for edit in more):
+            break
+        facts = without(facts, more)
+    gone = {edit.node for edit in found if isinstance(edit, e.RemoveStatement)}
+    return [edit for edit in found if not any(a in gone for a in ancestors(edit.node))]
+
+
+class _Sweeper:
+    def __init__(
+        self, facts: Facts, text: str, old: Uses, keep: frozenset[str], lines: int | None = None
+    ) -> None:
+        self.facts = facts
+        self.text = text
+        self.old = old
+        self.keep = keep
+        self.lines = lines  # in which a second name may be replaced by the first
+        self.places = Places(text)
+        self.now = Uses(facts.tree)
+        self.found: list[e.Edit] = []
+        self.gone: set[ast.AST] = set()
+        self.importers = _importers(facts.tree)
+
+    def edits(self) -> list[e.Edit]:
+        """What can go at once. Statements first, then parameters, then imports: each makes room for the next."""
+        for step in (
+            self._empty_blocks,
+            self._empty_functions,
+            self._functions,
+            self._identities,
+            self._repeated,
+            self._variables,
+        ):
+            step()
+        if not self.found:
+            self.found += one_name(self.facts, self.old.assignments, self._stays, self.lines)
+        if not self.found:
+            self._parameters()
+        if not self.found:
+            self._circles()
+        if not self.found:
+            self._imports()
+        return [x for x in self.found if not any(a in self.gone for a in self.facts.table.ancestors(x.node))]
+
+    def _remove(self, node: ast.stmt) -> None:
+        if node not in self.gone and not any(a in self.gone for a in self.facts.table.ancestors(node)):
+            self.gone.add(node)
+            self.found.append(e.RemoveStatement(node, RULE))
+
+    # -- blocks and functions that do nothing any more -------------------------------------------------------
+
+    def _empty_blocks(self) -> None:
+        """`if verbose: pass` where the author wrote no pass."""
+        for node in self.facts.nodes:
+            if isinstance(node, ast.If | ast.Try | ast.For) and idle(node.body) and _nothing_else(node):
+                self._remove(node)
+            elif isinstance(node, ast.If) and not self._is_elif(node) and (arms := self._same_branches(node)):
+                self.found.append(e.Fold(node, RULE, arms=arms))
+                return
+
+    def _same_branches(self, node: ast.If) -> tuple[str, ...]:
+        """What becomes of the branches of a chain of which taking something out made the last two equal, or all (and no
+        comment tells them apart); nothing otherwise."""
+        chain, last = [node], node.orelse
+        while len(last) == 1 and isinstance(last[0], ast.If) and self._is_elif(last[0]):
+            chain.append(last[0])
+            last = last[0].orelse
+        if not last or not effectless(chain[-1].test) or dumps(chain[-1].body) != dumps(last):
+            return ()
+        lines = self.text.split("\n")[last[0].lineno - 2 : last[-1].end_lineno]
+        if any("#" in line for line in lines) or self.old.has_same_branches(chain[-1]):
+            return ()
+        if all(effectless(arm.test) and dumps(arm.body) == dumps(last) for arm in chain):
+            return ("always", *("drop" for _ in chain))
+        return (*("keep" for _ in chain[:-1]), "drop", "keep")
+
+    def _is_elif(self, node: ast.If) -> bool:
+        if not self.facts.table.is_whole_else(node):
+            return False
+        return self.text.split("\n")[node.lineno - 1].lstrip().startswith("elif")
+
+    def _empty_functions(self) -> None:
+        for node in self.facts.each(ast.FunctionDef):
+            if node.decorator_list or not idle(node.body):
+                continue
+            path = self._path(node)
+            if not self.old.by_scope.get(path) or node in self.facts.interp.escaped:
+                continue
+            sites = self.facts.callers.get(node, [])
+            statements = [self.facts.table.statement_of(s) for s in sites]
+            whole = all(
+                isinstance(s, ast.Expr) and s.value is c for s, c in zip(statements, sites, strict=True)
+            )
+            if whole and isinstance(self.facts.table.parents.get(node), ast.Module):
+                for statement in statements:
+                    self._remove(statement)
+                self._remove(node)
+
+    def _path(self, node: ast.AST) -> str:
+        names = [
+            a.name
+            for a in (node, *self.facts.table.ancestors(node))
+            if isinstance(a, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        ]
+        if not names:
+            return ""
+        return path_of(self.facts.table.of_node[node].file) + "".join(f".{n}" for n in reversed(names))
+
+    def _functions(self) -> None:
+        """Helpers that nothing calls any more."""
+        for node in (s for module in modules_of(self.facts.tree) for s in module.body):
+            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                path = self._path(node)
+                used = (p for p in self.old.read_in.get(node.name, ()) if not f"{p}.".startswith(f"{path}."))
+                if self._shared(node, node.name) or not any(True for _ in used):
+                    continue
+                uses = self.facts.names.get(node.name, ())
+                if all(self.facts.table.is_inside(use, node) for use in uses):
+                    self._remove(node)
+
+        for cls in self.facts.nodes:
+            if isinstance(cls, ast.ClassDef):
+                self._methods(cls)
+
+    def _methods(self, cls: ast.ClassDef) -> None:
+        """Methods that were called by name before and are not any more."""
+        for node in cls.body:
+            if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith("__"):
+                continue
+            if node.name in self.old.attributes and not self._attribute_read(node.name) and len(cls.body) > 1:
+                self._remove(node)
+
+    # -- variables -------------------------------------------------------------------------------------------
+
+    def _identities(self) -> None:
+        """`model = model`"""
+        for node in self.facts.each(ast.Assign):
+            if len(node.targets) == 1:
+                target = node.targets[0]
+                if isinstance(target, ast.Name | ast.Attribute) and written(target) == written(node.value):
+                    self._remove(node)
+
+    def _variables(self) -> None:
+        """Assignments without effects to names and attributes that were read before and are not now."""
+        for node in self.facts.each(ast.Assign):
+            if len(node.targets) != 1:
+                continue
+            target = node.targets[0]
+            parts = target.elts if isinstance(target, ast.Tuple) else [target]
+            forgotten = [part for part in parts if self._forgotten(part)]
+            if not forgotten or not self._calm(node.value):
+                continue
+            if len(forgotten) == len(parts):
+                self._remove(node)
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                self._shorten(node, target, node.value, forgotten)
+
+    def _calm(self, node: ast.expr) -> bool:
+        """Without effects, helpers of the script that only return something included."""
+        if effectless(node):
+            return True
+        if not isinstance(node, ast.Call) or not all(
+            effectless(a) for a in (*node.args, *(k.value for k in node.keywords))
+        ):
+            return False
+        functions = [v.node for v in self.facts.of(node.func) if isinstance(v, Function)]
+        return bool(functions) and all(
+            isinstance(f, ast.FunctionDef)
+            and all(
+                idle([s]) or (isinstance(s, ast.Return) and (s.value is None or effectless(s.value)))
+                for s in f.body
+            )
+            for f in functions
+        )
+
+    def _shorten(
+        self, node: ast.Assign, target: ast.Tuple, value: ast.Tuple, forgotten: list[ast.expr]
+    ) -> None:
+        if len(target.elts) == len(value.elts):
+            kept = [(t, v) for t, v in zip(target.elts, value.elts, strict=True) if t not in forgotten]
+            targets = ", ".join(ast.unparse(t) for t, _ in kept)
+            values = ", ".join(self.places.source(v) for _, v in kept)
+            self.found.append(e.ReplaceStatement(node, RULE, code=f"{targets} = {values}"))
+
+    def _stays(self, name: ast.Name) -> bool:
+        return name.id in self.keep or self._shared(name, name.id)
+
+    def _forgotten(self, target: ast.expr) -> bool:
+        if written(target).split(".")[-1] in self.keep:
+            return False
+        if isinstance(target, ast.Name):
+            scope = self.facts.table.of_node[target].resolve(target.id)
+            if scope is None or (scope.parent is None and self._shared(target, target.id)):
+                return False
+            if isinstance(scope.node, ast.ClassDef) and (
+                target.id not in self.old.attributes or self._attribute_read(target.id)
+            ):
+                return False  # read as an attribute, of the class or of its objects
+            return self._was_read(scope, target.id) and not self._is_read(scope, target.id)
+        if isinstance(target, ast.Attribute):
+            if target.attr not in self.old.attributes or self._attribute_read(target.attr):
+                return False
+            return not self._shown_whole(target.value)
+        return False
+
+    def _shown_whole(self, owner: ast.expr) -> bool:
+        """`print(args)`: what the object holds is seen without its attributes being named."""
+        for node in self._mentions.get(written(owner), ()):
+            parent = self.facts.table.parents.get(node)
+            if isinstance(parent, ast.FormattedValue):
+                return True
+            if isinstance(parent, ast.Call) and parent.func is not node:
+                values = self.facts.of(parent.func)
+                if not values or not all(isinstance(v, Function | Method | Class) for v in values):
+                    return True
+        return False
+
+    @cached_property
+    def _mentions(self) -> dict[str, list[ast.AST]]:
+        """Every name and dotted name as it is written, with the places."""
+        found: dict[str, list[ast.AST]] = defaultdict(list)
+        for node in self.facts.nodes:
+            if isinstance(node, ast.Name | ast.Attribute):
+                found[written(node)].append(node)
+        return found
+
+    def _was_read(self, scope: Scope, name: str) -> bool:
+        path = self._path(scope.node)
+        return name in self.old.by_scope.get(path, set())
+
+    def _is_read(self, scope: Scope, name: str) -> bool:
+        return any(isinstance(n.ctx, ast.Load) for n in self.facts.mentions(scope, name))
+
+    def _attribute_read(self, name: str) -> bool:
+        return name in self.now.attributes or (name in self._texts and self._asks_by_name)
+
+    @cached_property
+    def _texts(self) -> frozenset[str]:
+        values = (node.value for node in self.facts.each(ast.Constant))
+        return frozenset(value for value in values if isinstance(value, str))
+
+    @cached_property
+    def _asks_by_name(self) -> bool:
+        return any(self.facts.names.get(name) for name in ("getattr", "vars", "asdict"))
+
+    def _repeated(self) -> None:
+        """`self.model = model` for the second time, where a wrapper stood between the two."""
+        for node in self.facts.nodes:
+            for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
+                if isinstance(suite, list):
+                    self._repeated_in(suite)
+
+    def _repeated_in(self, suite: list[ast.stmt]) -> None:
+        since: set[str] = set()  # plain assignments that nothing has touched since
+        for statement in suite:
+            if not isinstance(statement, ast.Assign) or not isinstance(
+                statement.value, ast.Name | ast.Attribute
+            ):
+                since.clear()
+                continue
+            text = ast.unparse(statement)
+            if text in since and self.old.assignments[text] < 2:
+                self._remove(statement)
+            stored = {ast.unparse(t) for t in statement.targets}
+            since = {s for s in since if not stored & set(s.split(" = "))} | {text}
+
+    # -- parameters ------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> None:
+        """Parameters that the function read and does not read now; their arguments must have no effect."""
+        for function, scope in self._functions_in_place():
+            for argument in all_arguments(function):
+                if (
+                    argument.arg in {"self", "cls"}
+                    or argument in (function.args.vararg, function.args.kwarg)
+                    or not self._was_read(scope, argument.arg)
+                    or self._is_read(scope, argument.arg)
+                    or function in self.facts.interp.escaped
+                ):
+                    continue
+                if self._drop(function, argument):
+                    break  # one of each function at a time
+
+    def _functions_in_place(self) -> list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Scope]]:
+        """The functions that nothing has taken away yet, with their scopes."""
+        return [
+            (node, scope)
+            for node, scope in self.facts.table.scopes.items()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node in self._in_place
+        ]
+
+    @cached_property
+    def _in_place(self) -> frozenset[ast.AST]:
+        return frozenset(self.facts.nodes)
+
+    def _drop(self, function: FunctionNode, argument: ast.arg) -> bool:
+        sites = self._sites(function)
+        if not sites:
+            return False
+        edits: list[e.Edit] = [e.ReplaceParameter(function, RULE, name=argument.arg)]
+        for site in sites:
+            value = passed(self.facts, site, function, argument.arg)
+            if value is None:
+                if default_of(function, argument) is None or any(k.arg is None for k in site.keywords):
+                    return False
+                continue
+            if not effectless(value):
+                return False
+            edits.append(e.RemoveArgument(site, RULE, argument=value))
+        self.found.extend(edits)
+        return True
+
+    def _circles(self) -> None:
+        """A parameter that only fills an attribute which only fills that parameter: `args.gpu = gpu`."""
+        for function, _ in self._functions_in_place():
+            for argument in function.args.args:
+                stores = self._kept_in(function, argument.arg)
+                reads = self._only_given_on(stores)
+                if not reads or function in self.facts.interp.escaped:
+                    continue
+                given = {passed(self.facts, s, function, argument.arg) for s in self._sites(function)}
+                if given == set(reads):
+                    for store in stores:
+                        self._remove(store)
+                    self._drop(function, argument)
+                    return
+
+    def _kept_in(self, function: FunctionNode, name: str) -> list[ast.Assign]:
+        """The assignments of a parameter to one attribute, if it is used for nothing else."""
+        loads = self._loads.get((function, name), [])
+        parents = [self.facts.table.parents.get(n) for n in loads]
+        stores = [p for p in parents if isinstance(p, ast.Assign) and isinstance(p.targets[0], ast.Attribute)]
+        targets = {ast.unparse(s.targets[0]) for s in stores if len(s.targets) == 1}
+        return stores if len(stores) == len(loads) and len(targets) == 1 else []
+
+    @cached_property
+    def _loads(self) -> dict[tuple[ast.AST, str], list[ast.Name]]:
+        """The reads of each name in each function, those in functions inside it too."""
+        found: dict[tuple[ast.AST, str], list[ast.Name]] = defaultdict(list)
+        for node in self.facts.each(ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                for around in self.facts.table.ancestors(node):
+                    if isinstance(around, FunctionNode):
+                        found[around, node.id].append(node)
+        return found
+
+    def _only_given_on(self, stores: list[ast.Assign]) -> list[ast.AST]:
+        """The reads of the attribute that these assignments fill, if each of them is an argument of a call."""
+        target = stores[0].targets[0] if stores else None
+        if not isinstance(target, ast.Attribute):
+            return []
+        reads: list[ast.AST] = [
+            n for n in self.facts.each(ast.Attribute) if n.attr == target.attr and isinstance(n.ctx, ast.Load)
+        ]
+        if not all(isinstance(self.facts.table.parents[r], ast.Call | ast.keyword) for r in reads):
+            return []
+        return [] if target.attr in self._texts or self._shown_whole(target.value) else reads
+
+    def _sites(self, function: FunctionNode) -> list[ast.Call]:
+        return [site for site in self._all_sites(function) if site in self._in_place]
+
+    def _all_sites(self, function: FunctionNode) -> list[ast.Call]:
+        parent = self.facts.table.parents.get(function)
+        if not isinstance(parent, ast.ClassDef):
+            return self.facts.callers.get(function, [])
+        if getattr(function, "name", "") != "__init__":
+            return self.facts.callers.get(function, [])
+        subclassed = any(
+            isinstance(n, ast.ClassDef)
+            and any(isinstance(v, Class) and v.node is parent for b in n.bases for v in self.facts.of(b))
+            for n in self.facts.nodes
+        )
+        if subclassed:
+            return []
+        made = {
+            v.site
+            for v in self.facts.all_values
+            if isinstance(v, Instance) and v.cls is parent and isinstance(v.site, ast.Call)
+        }
+        return sorted(made, key=place_of)
+
+    # -- imports ---------------------------------------------------------------------------------------------
+
+    def _imports(self) -> None:
+        for node in self.facts.each(ast.Import, ast.ImportFrom):
+            kept = [a for a in node.names if not self._dropped(node, a)]
+            if not kept:
+                self._remove(node)
+            elif len(kept) < len(node.names):
+                names = ", ".join(f"{a.name} as {a.asname}" if a.asname else a.name for a in kept)
+                head = (
+                    f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
+                )
+                self.found.append(e.ReplaceStatement(node, RULE, code=f"{head}import {names}"))
+
+    def _dropped(self, node: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
+        bound = alias.asname or alias.name.split(".")[0]
+        file = self._file(node)
+        if bound in self.now.by_file[file]:
+            return isinstance(node, ast.Import) and not alias.asname and self._submodule_unused(alias.name)
+        return bound in self.old.by_file.get(file, set()) and not self._shared(node, bound)
+
+    def _file(self, node: ast.AST) -> str:
+        return path_of(self.facts.table.of_node[node].file)
+
+    def _shared(self, node: ast.AST, name: str) -> bool:
+        """Whether another file of the program may use what `node` binds at the top of its own."""
+        others = self.importers.get(name, set()) - {self._file(node)}
+        return bool(others) or (len(self.now.by_file) > 1 and name in self.now.attributes)
+
+    def _submodule_unused(self, name: str) -> bool:
+        """`import torch.distributed` beside `import torch`, when `torch.distributed` is mentioned nowhere."""
+        others = [
+            a.name
+            for n in self.facts.each(ast.Import)
+            for a in n.names
+            if a.name != name and not a.asname and a.name.split(".")[0] == name.split(".")[0]
+        ]
+        if (
+            name.count(".") < 1
+            or not others
+            or not name.startswith(
+                (
+                    "torch.distributed",
+                    "torch.multiprocessing",
+                    "torch.utils.data.distributed",
+                    "torch.nn.parallel",
+                    "torch.cuda.amp",
+                )
+            )
+        ):
+            return False
+        return not any(written(n).startswith(name) for n in self.facts.each(ast.Attribute))
+
+
+def _importers(tree: ast.Module) -> dict[str, set[str]]:
+    """The files of a program that import a name from somewhere."""
+    found: dict[str, set[str]] = {}
+    for module in modules_of(tree):
+        for node in statements(module):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found.setdefault(alias.name, set()).add(path_of(module))
+    return found
+
+
+def _nothing_else(node: ast.If | ast.Try | ast.For) -> bool:
+    if isinstance(node, ast.For):
+        return not node.orelse and effectless(node.iter)
+    if isinstance(node, ast.Try):
+        return not node.orelse and not node.finalbody
+    return idle(node.orelse) and effectless(node.test)

@@ -1,0 +1,249 @@
+"""Who needs whom in the cells: what each statement reads, through the functions and classes that it uses."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from crosstrain_migrate.files.notebooks import MARK
+from crosstrain_migrate.files.notebooks.linked import Cells
+
+from .local_modules import Definition, Module, Outside
+
+_BUILTINS = frozenset(dir(builtins))
+
+
+class Obstacle(Exception):
+    """Why the training cannot be moved into a function: `line` of the migrated text, what is there, what to do."""
+
+    def __init__(self, line: int, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.line, self.reason, self.remedy = line, reason, remedy
+
+
+class Statements:
+    """The top level of a linked text. Raises Obstacle where its names cannot be resolved."""
+
+    def __init__(self, text: str, modules: Sequence[Module] = ()) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self.outside = Outside(modules, self.tree).definitions if modules else {}
+        self.cells = Cells(text)
+        self.defined: dict[str, Definition] = {s.name: s for s in self.tree.body if isinstance(s, Definition)}
+        self.imported = stored(s for s in self.tree.body if isinstance(s, ast.Import | ast.ImportFrom))
+        try:
+            self._table = symtable.symtable(text, "cells", "exec")
+        except SyntaxError as error:
+            raise Obstacle(
+                error.lineno or 1, f"this is no valid Python ({error.msg})", "Correct the syntax"
+            ) from error
+
+    @cached_property
+    def running(self) -> list[ast.stmt]:
+        """What runs when its cell does: no definitions, imports, marks and strings."""
+        quiet = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+        return [s for s in self.tree.body if not isinstance(s, quiet) and _text(s) is None]
+
+    def cell(self, statement: ast.stmt) -> int:
+        return self.cells(statement.lineno)[0]
+
+    def of_cell(self, number: int) -> list[ast.stmt]:
+        return [s for s in self.tree.body if self.cell(s) == number and not _is_mark(s)]
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reads(self) -> dict[str, frozenset[str]]:
+        """The notebook's variables that each function or class reads, itself or through others."""
+        own = {table.get_name(): frozenset(_globals(table)) for table in self._table.get_children()}
+        found = {name: own.get(name, frozenset()) for name in self.defined}
+        while True:
+            wider = {
+                name: names.union(*(self._through(n, found) for n in names)) for name, names in found.items()
+            }
+            if wider == found:
+                return found
+            found = wider
+
+    def _through(self, name: str, reads: dict[str, frozenset[str]]) -> frozenset[str]:
+        return reads.get(name, frozenset()).union(
+            *(reads.get(n, frozenset()) for n in self.made.get(name, ()))
+        )
+
+    @cached_property
+    def made(self) -> dict[str, frozenset[str]]:
+        """Variables that hold what a class of the notebook made: using one is using the class."""
+        found: dict[str, frozenset[str]] = {}
+        for statement in self.running:
+            for name, value in assignments([statement]):
+                called = {
+                    n.func.id
+                    for n in ast.walk(value)
+                    if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+                }
+                classes = {n for n in called if isinstance(self.defined.get(n), ast.ClassDef)}
+                if classes:
+                    found[name] = found.get(name, frozenset()) | classes
+        return found
+
+    def reach(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
+        """All names that these statements read, in the functions and classes they use, too."""
+        names = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
+        used = set(names)
+        for name in names:
+            used |= self.made.get(name, frozenset())
+        return frozenset(used.union(*(self.reads.get(name, frozenset()) for name in used)))
+
+    def uses(self, statements: Iterable[ast.stmt]) -> list[Definition]:
+        """The functions and classes that run when these statements do, those of local modules included."""
+        reach = self.reach(statements)
+        inner = [node for name, node in self.defined.items() if name in reach]
+        return inner + [node for name, nodes in self.outside.items() if name in reach for node in nodes]
+
+    @cached_property
+    def training(self) -> list[ast.stmt]:
+        """The statements that train: they go backward, in a cell that makes a step.
+
+        A gradient that nothing steps by is looked at: a saliency map. Where no cell steps, weights are set by hand.
+        """
+        backward = [s for s in self.running if self._calls(s, "backward")]
+        cells = {self.cell(s) for s in self.running if self._calls(s, "step")}
+        return [s for s in backward if self.cell(s) in cells] or backward
+
+    def steps(self, statement: ast.stmt) -> bool:
+        return self._calls(statement, "step")
+
+    def _calls(self, statement: ast.stmt, method: str) -> bool:
+        return any(_has_call(node, method) for node in (statement, *self.uses([statement])))
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def written_by(self, statements: Iterable[ast.stmt]) -> frozenset[str]:
+        """Variables of the notebook that the functions these statements use declare `global` and set."""
+        tables = {table.get_name(): table for table in self._table.get_children()}
+        used = [
+            tables[n.name]
+            for n in self.uses(statements)
+            if self.defined.get(n.name) is n and n.name in tables
+        ]
+        return frozenset(name for table in used for name in _written(table))
+
+    def used_after(self, last: ast.stmt) -> dict[str, ast.stmt]:
+        """What the statements behind `last` read before they set it themselves, each with its first reader."""
+        return self.read_by([s for s in self.running if s.lineno > last.lineno])
+
+    def read_by(self, statements: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
+        """The names that must be there before the statements run, each with its first reader."""
+        found: dict[str, ast.stmt] = {}
+        fresh: set[str] = set()
+        for statement in statements:
+            known = frozenset(fresh)
+            for name in sorted(_read_first([statement], fresh)):
+                for read in sorted({name} | (self.reach([ast.Expr(ast.Name(name, ast.Load()))]) - known)):
+                    if read not in _BUILTINS:
+                        found.setdefault(read, statement)
+        return found
+
+
+def _read_first(statements: Iterable[ast.stmt], bound: set[str]) -> set[str]:
+    """Names that are read before the statements have bound them for certain; `bound` gets those they bind."""
+    found: set[str] = set()
+    for statement in statements:
+        match statement:
+            case ast.Assign():
+                found |= _loads(statement) - bound
+                bound |= stored(statement.targets)
+            case ast.For():
+                found |= _loads(statement.iter) - bound
+                found |= _read_first(statement.body, bound | stored([statement.target]))
+                found |= _read_first(statement.orelse, set(bound))
+            case ast.If() | ast.While():
+                found |= _loads(statement.test) - bound
+                found |= _read_first(statement.body, set(bound)) | _read_first(statement.orelse, set(bound))
+            case ast.With():
+                found |= {n for item in statement.items for n in _loads(item)} - bound
+                bound |= stored(item.optional_vars for item in statement.items if item.optional_vars)
+                found |= _read_first(statement.body, bound)
+            case ast.AugAssign():
+                found |= (_loads(statement) | stored([statement.target])) - bound
+            case _:
+                found |= _loads(statement) - bound
+    return found
+
+
+def _loads(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def assignments(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """Each (name, value) of the assignments in `statements`, pairs of tuples taken apart."""
+    for node in (n for s in statements for n in ast.walk(s)):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _pairs(target, node.value)
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            yield from _pairs(node.target, node.value)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Tuple | ast.List):
+        given = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        if len(given) != len(target.elts):
+            given = [value] * len(target.elts)
+        for inner, part in zip(target.elts, given, strict=True):
+            yield from _pairs(inner, part)
+
+
+def stored(statements: Iterable[ast.AST]) -> set[str]:
+    """The names that the statements or targets bind, those of comprehensions and inner functions left out."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(statements)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Definition):
+            found.add(node.name)
+            continue
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.split(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+        if not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def _globals(table: symtable.SymbolTable) -> Iterator[str]:
+    yield from (s.get_name() for s in table.get_symbols() if s.is_global() and s.is_referenced())
+    for inner in table.get_children():
+        yield from _globals(inner)
+
+
+def _written(table: symtable.SymbolTable) -> Iterator[str]:
+    yield from (s.get_name() for s in table.get_symbols() if s.is_declared_global() and s.is_assigned())
+    for inner in table.get_children():
+        yield from _written(inner)
+
+
+def _has_call(node: ast.AST, method: str) -> bool:
+    return any(
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == method
+        for n in ast.walk(node)
+    )
+
+
+def _text(statement: ast.stmt) -> str | None:
+    """What a statement that is nothing but a string says."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+        return None
+    return statement.value.value if isinstance(statement.value.value, str) else None
+
+
+def _is_mark(statement: ast.stmt) -> bool:
+    return (_text(statement) or "").startswith(MARK[1:])

@@ -1,0 +1,21 @@
+"""The values from batches among the values of an expression."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import FromBatch, Value
+
+
+def batch_values(facts: Facts, node: ast.AST) -> list[FromBatch]:
+    return [v for v in facts.of(node) if isinstance(v, FromBatch)]
+
+
+def local_batch_values(
+    facts: Facts, node: ast.AST, loaders: set[Value], host: bool = False
+) -> list[FromBatch]:
+    """What of batches of `loaders` `node` may be: tensors, or with `host` the Python numbers read from them."""
+    return [
+        s for s in batch_values(facts, node) if s.loader in loaders and s.host == host and s.kind != "shape"
+    ]

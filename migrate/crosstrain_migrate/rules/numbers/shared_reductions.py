@@ -1,0 +1,148 @@
+"""Losses that the code of a batch reads are reduced together: one statement above their first reader.
+
+A loss that is read several times is reduced once, and several losses are reduced by one call.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
+
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.preparing.prepared_objects import common_position, suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import place_of
+
+MEAN = '.reduce({x}, reduction="mean")'
+GLOBAL = (MEAN, '.reduce({x}, reduction="sum")')  # what a loss becomes where it is read
+
+
+@dataclass
+class _Loss:
+    """A variable whose readers see one value of it, and the statement before which it can be reduced for all of them."""
+
+    name: str
+    value: frozenset[ast.AST]
+    template: str
+    readers: dict[ast.Name, e.Replace]
+    above: ast.stmt
+
+
+def reduce_once(context: Context) -> None:
+    """Where nothing but these readers uses the variables any more, they hold the reduced losses from there on."""
+    for losses in _together(context.facts, _losses(context)):
+        if len(losses) > 1 or len(losses[0].readers) > 1:
+            _move(context, losses)
+
+
+def _losses(context: Context) -> list[_Loss]:
+    """The variables that can be reduced above their readers, in the order of these."""
+    readers: dict[tuple[str, frozenset[ast.AST], str], dict[ast.Name, e.Replace]] = defaultdict(dict)
+    for edit in context.edits:
+        if not isinstance(edit, e.Replace) or not edit.template.endswith(GLOBAL):
+            continue
+        variable = variable_of(edit.node)
+        if variable is not None:
+            value = context.facts.interp.reaching.get(variable, frozenset())
+            readers[variable.id, value, edit.template][variable] = edit
+    found = []
+    for (name, value, template), edits in readers.items():
+        above = _above(context.facts, name, value, edits.keys()) if value else None
+        if above is not None:
+            found.append(_Loss(name, value, template, edits, above))
+    return sorted(found, key=lambda loss: min(place_of(reader) for reader in loss.readers))
+
+
+def variable_of(node: ast.AST) -> ast.Name | None:
+    """`loss` of `loss`, `loss.data`, `loss.data[0]` and `loss.detach()`."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            if node.func.attr != "detach":
+                return None
+            node = node.func.value
+        elif (isinstance(node, ast.Attribute) and node.attr == "data") or (
+            isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+        ):
+            node = node.value
+        else:
+            return None
+    return node
+
+
+def _together(facts: Facts, losses: list[_Loss]) -> list[list[_Loss]]:
+    """The losses that one statement can reduce: all are there before the first of them is read."""
+    groups: list[list[_Loss]] = []
+    for loss in losses:
+        group = next((g for g in groups if _joins(facts, loss, g)), None)
+        if group is None:
+            groups.append([loss])
+        else:
+            group.append(loss)
+    return groups
+
+
+def _joins(facts: Facts, loss: _Loss, group: list[_Loss]) -> bool:
+    first = group[0]
+    if loss.template != first.template or not loss.template.endswith(MEAN):
+        return False
+    if facts.batch_loop_around(first.above) is None:
+        return False  # after the loop, only the last loss itself still has its weight
+    if any(loss.name == other.name for other in group):
+        return False
+    same_suite = suite_of(facts, loss.above) is suite_of(facts, first.above)
+    return same_suite and _can_stand(facts, loss.name, loss.value, loss.readers.keys(), first.above)
+
+
+def _move(context: Context, losses: list[_Loss]) -> None:
+    first = losses[0]
+    gone = {edit for loss in losses for edit in loss.readers.values()}
+    read = {edit.node for edit in gone}
+    context.edits[:] = [one for one in context.edits if one not in gone]
+    names = ", ".join(loss.name for loss in losses)
+    reduced = first.template.replace("{x}", f"({names})" if len(losses) > 1 else names)
+    edit = next(iter(first.readers.values()))
+    context.edits.append(e.InsertBefore(first.above, edit.rule, edit.reason, code=f"{names} = {reduced}"))
+    context.collective -= read
+    context.averaged -= read
+    context.collective.add(first.above)
+
+
+def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.Name]) -> ast.stmt | None:
+    """The statement before which the variable can be reduced for all of its readers."""
+    statements = [facts.table.statement_of(reader) for reader in readers]
+    suite = suite_of(facts, common_position(facts, statements))
+    if not any(s in suite for s in statements):
+        return None  # each may be left out: it would be reduced for nobody
+    above = next(s for s in suite if any(facts.table.is_inside(inner, s) for inner in statements))
+    if facts.table.is_whole_else(above):
+        return None  # nothing can stand above an `elif`
+    return above if _can_stand(facts, name, value, readers, above) else None
+
+
+def _can_stand(
+    facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.Name], above: ast.stmt
+) -> bool:
+    """Whether the variable has its value above a statement, and nothing but the readers uses it from there on."""
+    made = max(place_of(definition) for definition in value)
+    if made >= place_of(above) or any(facts.table.is_inside(d, above) for d in value):
+        return False
+    scope = facts.table.of_node[next(iter(readers))].resolve(name)
+    others = [m for m in facts.mentions(scope, name) if m not in readers] if scope is not None else []
+    return all(_is_over(facts, other, value, above) for other in others)
+
+
+def _is_over(facts: Facts, mention: ast.Name, value: frozenset[ast.AST], above: ast.stmt) -> bool:
+    """Whether a mention of the variable has seen its value, or sees another one."""
+    if isinstance(mention.ctx, ast.Del):
+        return False
+    first = min(place_of(definition) for definition in value)
+    if isinstance(mention.ctx, ast.Store):
+        added = isinstance(facts.table.parents[mention], ast.AugAssign)
+        return not added or first <= place_of(mention) < place_of(above)
+    seen = facts.interp.reaching.get(mention)
+    if seen is None or facts.table.of_node[mention] is not facts.table.of_node[above]:
+        return False  # in a function of its own, which may be called at any time
+    return not seen & value or first < place_of(mention) < place_of(above)

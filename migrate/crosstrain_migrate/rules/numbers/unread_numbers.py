@@ -1,0 +1,190 @@
+"""For CT602: numbers of training that nothing reads, or only a progress bar in every step.
+
+What:   They are left as they are, and a note says so of those that a bar shows.
+Why:    A display is not worth a collective in every step, and what nobody reads needs none.
+Before: `bar.set_postfix(loss=loss.item())`
+After:  (untouched)
+Leaves: a number that is printed, logged, returned or compared as well, and what is computed together with such a number.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.facts import torch_api as api
+from crosstrain_migrate.facts.contents import FILLS
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import External, Iterator, Sequence, Value
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.output.loggers import BARS
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
+from crosstrain_migrate.syntax.nodes import place_of
+from crosstrain_migrate.syntax.program import parts
+from crosstrain_migrate.syntax.walks import walk
+
+from .batch_values import batch_values
+from .own_numbers import OwnNumbers
+from .shared_reductions import variable_of
+from .sinks import Sink
+
+RULE = "CT602"
+DISPLAYS = frozenset({"set_postfix", "set_postfix_str", "set_description", "set_description_str"})
+COMPUTE = ("builtins.", "torch.", "numpy.", "math.", "statistics.")
+SPEAK = frozenset(
+    {"builtins.print", "builtins.open", "builtins.setattr", "builtins.exec", "torch.save", "numpy.save"}
+)
+READS = frozenset(
+    {"host", "print", "store", "collect", "call"}
+)  # ways in which a number may leave its batch for nobody
+
+
+class UnreadNumbers:
+    """The reads of training's numbers that stay as they are because nobody is told."""
+
+    def __init__(self, context: Context, own: OwnNumbers) -> None:
+        self.context = context
+        self.facts: Facts = context.facts
+        self.own = own
+
+    def of(self, sinks: list[Sink]) -> set[Sink]:
+        if is_linked(self.context.text):
+            return set()  # a notebook's other cells read what training leaves behind
+        found = {sink for sink in sinks if sink.how in READS and self._tells_nobody(sink)}
+        while found:
+            told = [sink for sink in sinks if sink not in found]
+            joined = {
+                sink
+                for sink in found
+                if any(self._are_one_number(sink, other) or self._is_there(sink, other) for other in told)
+            }
+            if not joined:
+                break
+            found -= joined
+        return found
+
+    def note(self, sinks: set[Sink]) -> None:
+        """Says which numbers of a bar are each process's own."""
+        shown: dict[ast.stmt, list[str]] = {}
+        for sink in sorted(sinks, key=lambda s: (s.node.lineno, s.node.col_offset)):
+            statement = next((s for s in self.own.flow(sink).statements if self.displays(s)), None)
+            if statement is not None:
+                shown.setdefault(statement, []).append(f"`{ast.unparse(sink.node)}`")
+        self._say(shown)
+
+    def say(self, nodes: list[ast.expr]) -> None:
+        """Says the same of numbers that stand in a display."""
+        shown: dict[ast.stmt, list[str]] = {}
+        for node in sorted(nodes, key=place_of):
+            shown.setdefault(self.facts.table.statement_of(node), []).append(f"`{ast.unparse(node)}`")
+        self._say(shown)
+
+    def _say(self, shown: dict[ast.stmt, list[str]]) -> None:
+        for statement, numbers in shown.items():
+            verb = "is" if len(numbers) == 1 else "are"
+            self.context.note(
+                RULE,
+                statement,
+                f"{', '.join(dict.fromkeys(numbers))} {verb} the main process's own here: only a progress bar shows it",
+                'to show that of all processes, `accelerator.reduce(x, reduction="mean")`',
+            )
+
+    def _tells_nobody(self, sink: Sink) -> bool:
+        decides = bool(self.own.flow(sink).decisions)
+        if decides or self.own.flows_back(sink) or self.facts.batch_loop_around(sink.node) is None:
+            return False
+        return all(self._is_silent(statement, sink) for statement in self.own.flow(sink).statements)
+
+    def _is_silent(self, statement: ast.stmt, sink: Sink) -> bool:
+        """Whether a statement hands a number on at most."""
+        if self.displays(statement):
+            return self.facts.batch_loop_around(statement) is self.facts.batch_loop_around(sink.node)
+        uses = self.own.flow(sink).uses
+        calls = [n for n in walk(statement) if isinstance(n, ast.Call) and uses & set(walk(n))]
+        if isinstance(statement, ast.Assign | ast.AugAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            return all(map(self._is_followed, targets)) and all(map(self._only_computes, calls))
+        if isinstance(statement, ast.Return):
+            function = self.facts.enclosing_function(statement)
+            called = bool(self.facts.callers.get(function or statement))
+            followed = called and function not in self.facts.interp.escaped
+            return followed and not self._is_shared(statement) and all(map(self._only_computes, calls))
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not all(self._only_computes(c) for c in calls if c is not call):
+            return False
+        return self._collects(call) or call in uses  # or it returns the number, and the result is dropped
+
+    def _is_shared(self, statement: ast.stmt) -> bool:
+        """Whether other scripts, which may show what this one drops, run the statement, too."""
+        own = (part for part in parts(self.context.text) if part.first <= statement.lineno < part.last)
+        return any(part.shared for part in own)
+
+    def _collects(self, call: ast.Call) -> bool:
+        """`losses.append(x)`"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in FILLS:
+            return False
+        held = self.facts.of(call.func.value)
+        return isinstance(call.func.value, ast.Name) and all(isinstance(value, Sequence) for value in held)
+
+    def _only_computes(self, call: ast.Call) -> bool:
+        """Whether what a call is given goes on in its result alone, as far as it is not followed."""
+        if self.facts.targets(call):
+            return True
+        paths = self.facts.paths(call.func)
+        if paths:
+            return all(path.startswith(COMPUTE) and path not in SPEAK for path in paths)
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        return bool(batch_values(self.facts, call.func.value)) or call.func.attr in {
+            "format",
+            *api.HOST_METHODS,
+        }
+
+    def _is_followed(self, target: ast.expr) -> bool:
+        if isinstance(target, ast.Tuple | ast.List):
+            return all(self._is_followed(part) for part in target.elts)
+        held = target.value if isinstance(target, ast.Subscript) else target
+        return isinstance(held, ast.Name)
+
+    def displays(self, statement: ast.stmt) -> bool:
+        """`bar.set_postfix(loss=x)`"""
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            return False
+        held = self.facts.of(call.func.value)
+        return call.func.attr in DISPLAYS and bool(held) and all(self._is_bar(value) for value in held)
+
+    def _is_bar(self, value: Value) -> bool:
+        if isinstance(value, Iterator):
+            return isinstance(value.site, ast.Call) and bool(self.facts.paths(value.site.func) & BARS)
+        return isinstance(value, External) and value.path in BARS
+
+    def _are_one_number(self, one: Sink, other: Sink) -> bool:
+        """Whether something is computed from both: hits of one process by rows of all would be no accuracy."""
+        return bool(self._computed_from(one) & self._computed_from(other))
+
+    def _is_there(self, one: Sink, other: Sink) -> bool:
+        """Whether all processes' number is computed for another reader whenever this one reads it."""
+        mine, others = variable_of(one.node), variable_of(other.node)
+        reaching = self.facts.interp.reaching
+        if mine is None or others is None or reaching.get(mine) != reaching.get(others):
+            return False
+        suite = suite_of(self.facts, self.facts.table.statement_of(other.node))
+        return any(self.facts.table.is_inside(one.node, statement) for statement in suite)
+
+    def _computed_from(self, sink: Sink) -> set[ast.AST]:
+        """The assignments that a number takes part in, and the sums and quotients that a bar is given."""
+        flow = self.own.flow(sink)
+        found: set[ast.AST] = {s for s in flow.statements if isinstance(s, ast.Assign | ast.AugAssign)}
+        for use in flow.uses:
+            if isinstance(use, ast.expr) and self.displays(self.facts.table.statement_of(use)):
+                found.add(self.whole(use))
+        return found
+
+    def whole(self, node: ast.expr) -> ast.expr:
+        """The arithmetic around a number: `100 * hits / seen`."""
+        around = self.facts.table.parents.get(node)
+        if isinstance(around, ast.BinOp) and not isinstance(around.op, ast.Mod):
+            return self.whole(around)
+        method = isinstance(around, ast.Attribute) or (isinstance(around, ast.Call) and around.func is node)
+        return self.whole(around) if method and isinstance(around, ast.expr) else node

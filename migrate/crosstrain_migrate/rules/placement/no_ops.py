@@ -1,0 +1,179 @@
+"""Statements that do nothing any more once the moves in them are gone: `x = x`, a loop around nothing, an empty test."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.rules.side_effects import is_pure
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.walks import walk
+
+from .removed_moves import RemovedMoves
+
+
+class NoOps:
+    """Removes what `placement` has left without a purpose."""
+
+    def __init__(self, placement: RemovedMoves) -> None:
+        self.placement = placement
+        self.context = placement.context
+        self.facts = placement.facts
+
+    def plan(self) -> None:
+        for statement in self.facts.each(ast.Expr, ast.Assign):
+            if isinstance(statement, ast.Expr):
+                alone = statement.value in self.placement.stripped
+            else:
+                targets = statement.targets
+                alone = len(targets) == 1 and self._is_identity(targets[0], statement.value)
+            if alone:
+                self._remove(statement)
+        for node in self.facts.each(ast.If, ast.For, ast.ListComp, ast.GeneratorExp, ast.Call):
+            if isinstance(node, ast.If) and all(s in self.placement.gone for s in node.body):
+                self._remove_test(node)
+            elif isinstance(node, ast.For) and all(
+                s in self.placement.gone for s in (*node.body, *node.orelse)
+            ):
+                self._remove_loop(node)
+            elif isinstance(node, ast.ListComp | ast.GeneratorExp) and node not in self.placement.gone:
+                generator = node.generators[0]
+                if len(node.generators) == 1 and not generator.ifs:
+                    self._uncopied(node, node.elt, generator.target, generator.iter)
+            elif isinstance(node, ast.Call) and "builtins.map" in self.facts.paths(node.func):
+                self._unmapped(node)
+
+    def _unmapped(self, node: ast.Call) -> None:
+        function = node.args[0] if len(node.args) == 2 else None
+        if isinstance(function, ast.Lambda) and len(function.args.args) == 1:
+            self._uncopied(node, function.body, ast.Name(function.args.args[0].arg), node.args[1])
+
+    def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
+        if (
+            isinstance(target, ast.Tuple)
+            and isinstance(value, ast.Tuple)
+            and len(target.elts) == len(value.elts)
+        ):
+            return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
+        if (
+            isinstance(value, ast.Call)
+            and len(value.args) == 1
+            and ast.unparse(value.func) in {"tuple", "list"}
+        ):
+            value = value.args[0]
+        if isinstance(value, ast.DictComp | ast.ListComp | ast.GeneratorExp) and len(value.generators) == 1:
+            return self._copies(target, value)
+        if isinstance(target, ast.Subscript) and self._writes_back(target, value):
+            return True
+        if isinstance(value, ast.IfExp) and is_pure(value.test):  # net.cuda() if use_cuda else net
+            moved = value.body in self.placement.stripped or value.orelse in self.placement.stripped
+            branches = {ast.unparse(self._core(part)) for part in (value.body, value.orelse)}
+            return moved and branches == {ast.unparse(target)}
+        return value in self.placement.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
+
+    def _core(self, node: ast.expr) -> ast.expr:
+        while node in self.placement.stripped and isinstance(node, ast.Call):
+            if node in self.placement.moved:
+                node = self.placement.moved[node]
+            elif isinstance(node.func, ast.Attribute):
+                node = node.func.value
+        return node
+
+    def _writes_back(self, target: ast.Subscript, value: ast.expr) -> bool:
+        """`batch[k] = v.to(device)` in `for k, v in batch.items():`"""
+        if value not in self.placement.stripped:
+            return False
+        around = next((a for a in self.facts.table.ancestors(value) if isinstance(a, ast.For)), None)
+        if around is None or not isinstance(around.target, ast.Tuple):
+            return False
+        pair = [ast.unparse(part) for part in (target.slice, self._core(value))]
+        items = f"{ast.unparse(target.value)}.items()"
+        return ast.unparse(around.iter) == items and [ast.unparse(t) for t in around.target.elts] == pair
+
+    def _copies(self, target: ast.expr, value: ast.DictComp | ast.ListComp | ast.GeneratorExp) -> bool:
+        """`batch = {k: v.to(device) for k, v in batch.items()}`"""
+        element = value.value if isinstance(value, ast.DictComp) else value.elt
+        generator = value.generators[0]
+        source = generator.iter
+        if (
+            isinstance(source, ast.Call)
+            and isinstance(source.func, ast.Attribute)
+            and source.func.attr == "items"
+        ):
+            source = source.func.value
+        moved = element in self.placement.stripped and ast.unparse(self._core(element)) in ast.unparse(
+            generator.target
+        )
+        return moved and not generator.ifs and ast.unparse(source) == ast.unparse(target)
+
+    def _remove(self, node: ast.stmt) -> None:
+        inner = set(walk(node))
+        found = [x for x in self.context.edits if x.node in inner]
+        rule, reason = (found[0].rule, found[0].reason) if found else ("CT105", "")
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        self.context.remove(node, rule, reason)
+        self.placement.gone.update(inner)
+
+    def _remove_test(self, node: ast.If) -> None:
+        """`if use_cuda:` around nothing but moves; what it does otherwise stays."""
+        if not is_pure(node.test):
+            return
+        if not node.orelse and self.facts.table.is_whole_else(node):
+            self._remove_last_link(node)
+        elif not node.orelse:
+            self._remove(node)
+        elif not self._is_link(node):
+            self.context.edits.append(e.Fold(node, "CT105", arms=("negate", "keep")))
+
+    def _remove_last_link(self, node: ast.If) -> None:
+        """The last `elif` of a chain, or the `if` that is all its `else` holds."""
+        top, links = node, 0
+        while (parent := self.facts.table.parents[top]) is not None and self.facts.table.is_whole_else(top):
+            assert isinstance(parent, ast.If)
+            if parent.col_offset != top.col_offset:  # `else:` with an `if` of its own in it
+                self._remove(top) if top is node else None
+                return
+            top, links = parent, links + 1
+        inner = set(walk(node))
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        self.context.edits.append(e.Fold(top, "CT105", arms=(*("keep" for _ in range(links)), "drop")))
+        self.placement.gone.update(inner)
+
+    def _is_link(self, node: ast.If) -> bool:
+        """Whether it is, or has, an `elif`."""
+        return any(self.facts.table.is_whole_else(one) for one in (node, node.orelse[0]))
+
+    def _remove_loop(self, node: ast.For) -> None:
+        """`for k in batch:` around nothing but moves."""
+        calls = [n for n in walk(node.iter) if isinstance(n, ast.Call)]
+        previews = all(isinstance(c.func, ast.Attribute) and c.func.attr in {"items", "keys"} for c in calls)
+        bound = {n for n in walk(node.target) if isinstance(n, ast.Name)}
+        inner = set(walk(node))
+        read = any(
+            name not in inner and definitions & bound
+            for name, definitions in self.facts.interp.reaching.items()
+        )
+        if previews and not read:
+            self._remove(node)
+
+    def _uncopied(self, node: ast.expr, element: ast.expr, target: ast.expr, source: ast.expr) -> None:
+        """`x, y = tuple(t.to(device) for t in batch)` unpacks the batch itself, as with a list or `map(lambda t: ..., batch)`."""
+        parent = self.facts.table.parents[node]
+        if isinstance(parent, ast.Call) and parent.args == [node] and self._collects(parent):
+            parent = self.facts.table.parents[parent]
+        if (
+            element not in self.placement.stripped
+            or not isinstance(parent, ast.Assign)
+            or len(parent.targets) > 1
+        ):
+            return
+        unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
+        if not unpacked or ast.unparse(self._core(element)) != ast.unparse(target):
+            return
+        inner = set(walk(element))
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        reason = "the prepared loader yields batches on the device"
+        code = f"{self.context.source(parent.targets[0])} = {{x}}"
+        self.context.edits.append(e.ReplaceStatement(parent, "CT104", reason, code=code, holes={"x": source}))
+
+    def _collects(self, call: ast.Call) -> bool:
+        return bool(self.facts.paths(call.func) & {"builtins.tuple", "builtins.list"})

@@ -1,0 +1,200 @@
+"""The Accelerator's `mixed_precision=` argument, in words that are known where the Accelerator is made."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.rules.base import Context, Refusal, refuse
+from crosstrain_migrate.rules.distribution.requested_options import Precision
+from crosstrain_migrate.rules.side_effects import is_pure
+from crosstrain_migrate.rules.sources import sets_by_name
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
+
+from .devices import Devices
+
+RULE = "CT306"
+CUDA = frozenset({"'cuda'", "'cuda:0'", "torch.device('cuda')", "torch.device('cuda:0')"})
+ASKED = (
+    "{}.type == 'cuda'",
+    "{} == 'cuda'",
+    "str({}) == 'cuda'",
+    "{}.type != 'cpu'",
+    "{} != 'cpu'",
+    "str({}) != 'cpu'",
+)
+CPU = frozenset({"'cpu'", "torch.device('cpu')"})
+
+
+def ask(context: Context) -> None:
+    """Adds `mixed_precision=` (and what goes with it) to the Accelerator's arguments."""
+    wanted = context.requested.precision
+    if wanted is None:
+        return
+    condition = _available(context, wanted)
+    terms = [condition] if condition else []
+    if wanted.cuda_only and not _asks_cuda(context, condition):
+        if "cpu" in context.options:
+            cpu = context.options["cpu"]
+            terms.append(
+                cpu[4:]
+                if cpu.startswith("not ") and " " not in cpu[4:]
+                else f"not ({cpu})"
+                if " " in cpu
+                else f"not {cpu}"
+            )
+        terms.append("torch.cuda.is_available()")
+    dtype = f'"{wanted.dtype}"'
+    joined = " and ".join(f"({t})" if " or " in t or " if " in t else t for t in terms)
+    context.options["mixed_precision"] = f'{dtype} if {joined} else "no"' if terms else dtype
+    handlers = []
+    if wanted.own_regions:
+        handlers.append("AutocastKwargs(enabled=False)")
+    if wanted.scaling:
+        handlers.append(f"GradScalerKwargs({wanted.scaling})")
+    if handlers:
+        context.options["kwargs_handlers"] = f"[{', '.join(handlers)}]"
+        names = ", ".join(h.split("(")[0] for h in handlers)
+        context.edits.append(
+            e.AddImport(
+                context.home.scope.file,
+                RULE,
+                "the loss scale's options",
+                code=f"from {context.runtime}.utils import {names}",
+            )
+        )
+    module = context.home.scope.module
+    if "torch" not in module.names and any("torch." in t for t in terms):
+        context.edits.append(e.AddImport(module.file, RULE, code="import torch"))
+
+
+def _asks_cuda(context: Context, condition: str | None) -> bool:
+    """Whether the script's own switch already is off where CUDA is not."""
+    if condition is None or "is_available" in condition:
+        return condition is not None
+    expression = ast.parse(condition, mode="eval").body
+    named = (
+        {n.id for n in walk(expression) if isinstance(n, ast.Name)}
+        if isinstance(expression, ast.Name)
+        else set()
+    )
+    found = [
+        s.value
+        for s in context.facts.each(ast.Assign)
+        if any(isinstance(t, ast.Name) and t.id in named for t in s.targets)
+    ]
+    return len(found) == 1 and any(
+        isinstance(p, ast.Call) and ast.unparse(p.func) == "torch.cuda.is_available"
+        for p in (
+            found[0].values
+            if isinstance(found[0], ast.BoolOp) and isinstance(found[0].op, ast.And)
+            else [found[0]]
+        )
+    )
+
+
+def _available(context: Context, wanted: Precision) -> str | None:
+    """The switch, in words that are known where the Accelerator is made."""
+    if wanted.flag is None:
+        return None
+    try:
+        return _spelled(context, wanted.flag, 3)
+    except Refusal:
+        if wanted.outside is None:
+            raise
+        return _spelled(context, wanted.outside, 3)
+
+
+def _spelled(context: Context, text: str, depth: int) -> str:
+    asks = _AsksTheDevice(context)
+    expression = asks.visit(ast.parse(text, mode="eval").body)
+    text = ast.unparse(expression) if asks.replaced else text
+    home = context.home.statement
+    assert home is not None
+    for name in [n for n in walk(expression) if isinstance(n, ast.Name)]:
+        scope = context.home.scope.resolve(name.id)
+        if scope is None and name.id in {"bool", "True", "False"}:
+            continue
+        if scope is None:
+            raise _unknown(context, name.id)
+        stores = [
+            n
+            for n in walk(scope.node)
+            if isinstance(n, ast.Name)
+            and n.id == name.id
+            and isinstance(n.ctx, ast.Store)
+            and context.facts.table.of_node[n] is scope
+        ]
+        late = [s for s in stores if scope is context.home.scope and s.lineno >= home.lineno]
+        if not late:
+            continue
+        statement = context.facts.table.statement_of(late[0])
+        if (
+            len(stores) != 1
+            or not isinstance(statement, ast.Assign)
+            or not is_pure(statement.value)
+            or not depth
+            or (isinstance(statement.value, ast.Constant) and sets_by_name(context.facts))
+        ):
+            raise _unknown(context, name.id)
+        inner = _spelled(context, context.source(statement.value), depth - 1)
+        _forget(context, scope, name.id, statement)
+        if isinstance(expression, ast.Name):
+            return inner
+        text = text.replace(name.id, f"({inner})")
+    return text
+
+
+class _AsksTheDevice(ast.NodeTransformer):
+    """`device.type == "cuda"` is `torch.cuda.is_available()` where the script takes a GPU if there is one."""
+
+    def __init__(self, context: Context) -> None:
+        self.replaced = False
+        self._chosen = {
+            target.id: ast.unparse(test)
+            for definition in Devices(context.facts).definitions()
+            for target in definition.targets
+            if isinstance(target, ast.Name)
+            for test in (_chooses_cuda(definition.value),)
+            if test is not None
+        }
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        for name, test in self._chosen.items():
+            if ast.unparse(node) in {form.format(name) for form in ASKED}:
+                self.replaced = True
+                return ast.parse(test, mode="eval").body
+        return node
+
+
+def _chooses_cuda(value: ast.expr) -> ast.expr | None:
+    """`test` of `torch.device("cuda" if test else "cpu")` and of `"cuda" if test else "cpu"`."""
+    if isinstance(value, ast.Call) and len(value.args) == 1:
+        value = value.args[0]
+    if not isinstance(value, ast.IfExp):
+        return None
+    named = [ast.unparse(part) for part in (value.body, value.orelse)]
+    return value.test if named[0] in CUDA and named[1] in CPU else None
+
+
+def _forget(context: Context, scope: Scope, name: str, statement: ast.stmt) -> None:
+    """A variable that only named the switch goes."""
+    loads = [
+        n
+        for n in walk(scope.node)
+        if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+    ]
+    if not loads:
+        context.remove(statement, RULE, "the Accelerator is told at once")
+
+
+def _unknown(context: Context, name: str) -> Exception:
+    home = context.home.statement
+    assert home is not None
+    return refuse(
+        RULE,
+        home,
+        f"`{name}`, which decides about mixed precision, is set below the place where the Accelerator is made",
+        f"set `{name}` before this line",
+    )

@@ -1,0 +1,308 @@
+"""What is prepared and where: the scope that holds every model, optimizer, training loader and scheduler at once."""
+
+from __future__ import annotations
+
+import ast
+
+from crosstrain_migrate.facts.argument_values import is_weight
+from crosstrain_migrate.facts.arguments import given
+from crosstrain_migrate.facts.assumed import loop_around
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import (
+    External,
+    Instance,
+    Iterator,
+    Parameters,
+    Sequence,
+    Value,
+    made_at,
+    site_of,
+)
+from crosstrain_migrate.results import Finding, Severity
+from crosstrain_migrate.rules.base import Subject, finding, refuse
+from crosstrain_migrate.syntax.program import is_main_test
+from crosstrain_migrate.syntax.scopes import Scope, suites
+
+from .holders import holdings, stores
+
+RULE, ALONE = "CT201", "CT902"
+
+
+def find_subject(facts: Facts, loaders: bool = True) -> Subject:
+    """The core of the conversion, with the training loaders or without. Raises Refusal when there is no scope where
+    `prepare` can stand."""
+    first_backward = facts.backward_calls[0][0]
+    if not facts.optimizers:
+        raise refuse(
+            "CT202",
+            first_backward,
+            "no optimizer steps in this script: what it does with the gradients of a process's share by hand would be done by "
+            "each process to its own model",
+            "step with an optimizer of torch.optim, imported by its name",
+        )
+    if not facts.models:
+        raise refuse(
+            RULE,
+            site_of(facts.optimizers[0]),
+            "no nn.Module of this script gives this optimizer its parameters: unprepared, each process would train a model of "
+            "its own",
+            "make the model where the script's own files do, and pass its parameters()",
+        )
+    _must_be_told_apart(facts)
+    for optimizer in facts.optimizers if loaders else ():  # otherwise the runtime looks, at the first step
+        _must_be_traced(facts, optimizer)
+    shared = facts.train_loaders if loaders else []
+    return _together(facts, shared, []) or _apart(facts, shared) or _each_where_made(facts, shared)
+
+
+def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
+    """What is prepared where the models, the optimizers and the loaders meet; None where they do not."""
+    values: list[Value] = [*facts.models, *facts.optimizers, *named]
+    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    candidates = candidates or _that_are_given_some(facts, values)
+    if not candidates:
+        return _in_stages(facts, named, unnamed)
+    scope = min(candidates, key=lambda s: _preference(facts, s))
+    return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed)
+
+
+def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
+    """Loaders that are made elsewhere, or have no name, are prepared where they are made: `cycle(DataLoader(...))`."""
+    alone = _together(facts, [], loaders)
+    if alone is None or not all(_comes_to(facts, alone.scope, site_of(loader)) for loader in loaders):
+        return None
+    apart = [v for v in loaders if not holdings(facts, alone.scope, v)]
+    return _together(facts, [v for v in loaders if v not in apart], apart)
+
+
+def _comes_to(facts: Facts, scope: Scope, node: ast.AST) -> bool:
+    """Whether what stands at `node` runs in `scope`, or in functions that it calls."""
+    return scope.parent is None or scope in _leading_to(facts, facts.table.of_node[node])
+
+
+def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
+    """Functions that make the optimizers and are given what else there is: `fit(model, loader, lr)`."""
+    return [
+        s
+        for s in facts.table.scopes.values()
+        if s.is_function
+        and facts.callers.get(s.node)
+        and all(stores(facts, s, v) for v in facts.optimizers)
+        and all(holdings(facts, s, v) for v in values)
+    ]
+
+
+def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
+    """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
+    values: list[Value] = [*facts.models, *named]
+    outer = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    if not outer:
+        return None
+    stages: dict[Value, Scope] = {}
+    for optimizer in facts.optimizers:
+        models = {facts.whole(part, optimizer) for part in facts.optimized_by(optimizer)}
+        inside = [
+            s
+            for s in facts.table.scopes.values()
+            if s.is_function
+            and facts.callers.get(s.node)
+            and stores(facts, s, optimizer)
+            and all(holdings(facts, s, m) for m in models)
+        ]
+        if len(inside) != 1 or any(stages.get(m, inside[0]) is not inside[0] for m in models):
+            return None
+        stages.update(dict.fromkeys([optimizer, *models], inside[0]))
+    scope = min(outer, key=lambda s: _preference(facts, s))
+    return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed, stages=stages)
+
+
+def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
+    """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`.
+    What no variable holds is prepared in its expression."""
+    places: dict[Value, Scope] = {}
+    for value in (*facts.models, *facts.optimizers, *loaders):
+        holding = [s for s in facts.table.scopes.values() if stores(facts, s, value)]
+        if holding:
+            places[value] = min(holding, key=lambda s: _distance(facts, s, value))
+        elif value not in loaders:
+            places[value] = facts.table.of_node[made_at(value)]
+    top = next((p for p in places.values() if p.parent is None), places[facts.models[0]])
+    scope = _above_all(facts, set(places.values())) or top
+    unnamed = [v for v in loaders if v not in places]
+    stages = {value: place for value, place in places.items() if place is not scope}
+    return Subject(scope, facts.models, facts.optimizers, loaders, unnamed=unnamed, stages=stages)
+
+
+def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:
+    """The innermost function or file that leads to all of several scopes by its calls; None for a file's own top level,
+    which needs no calls to be before all."""
+    leading = [_leading_to(facts, place) for place in places]
+    common = [s for s in leading[0] if all(s in others for others in leading[1:])]
+    functions = [s for s in common if not isinstance(facts.table.parents.get(s.node), ast.ClassDef)]
+    return functions[0] if functions and not any(p.parent is None for p in places) else None
+
+
+def _leading_to(facts: Facts, place: Scope) -> list[Scope]:
+    """The scopes whose calls come to a scope, the nearest first."""
+    found = [place]
+    for scope in found:
+        callers = (facts.table.of_node[site] for site in facts.callers.get(scope.node, ()))
+        found += [caller for caller in dict.fromkeys(callers) if caller not in found]
+    return found
+
+
+def _distance(facts: Facts, scope: Scope, value: Value) -> tuple[bool, int]:
+    """The scope that makes a value first, then the outermost."""
+    return facts.table.of_node.get(site_of(value)) is not scope, _depth(scope)
+
+
+def _must_be_told_apart(facts: Facts) -> None:
+    """One call that makes models and optimizers, by a name from elsewhere: what is to be prepared as what, and what of the
+    rest is a loader, only a run shows."""
+    for optimizer in facts.optimizers:
+        site = site_of(optimizer)
+        if any(facts.interp.is_module(value) for value in facts.of(site)):
+            raise refuse(
+                RULE,
+                site,
+                "one call makes models and optimizers, as a configuration or a registry asks for: which it gives where cannot be "
+                "told without running it",
+                "run it for a few steps: `migrate --observe`; its own arguments stand behind `--`",
+            )
+
+
+def _must_be_traced(facts: Facts, optimizer: Value) -> None:
+    """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
+    site = getattr(optimizer, "site", None)
+    observation = facts.interp.observation
+    if not isinstance(site, ast.Call) or (observation is not None and observation.owned_by(site)):
+        return
+    parameters = given(site, "params", 0)
+    if parameters is None or isinstance(parameters, ast.Starred) or _asks_a_model(facts, parameters):
+        return
+    loose = next(
+        (
+            v
+            for v in facts.of(parameters)
+            if not _of_modules(facts, v, frozenset()) and not facts.optimized_by(v)
+        ),
+        None,
+    )
+    if loose is not None and facts.interp.loaders_of(frozenset({loose})):
+        raise refuse(
+            RULE,
+            parameters,
+            "this optimizer changes the rows of a batch (an attack on the input, say) and belongs to no model: their loss is "
+            "a mean over the rows of a process's share, so their gradients are larger than for the whole batch",
+            "change the rows by hand: `(slope,) = torch.autograd.grad(loss, x)` and `x = x + rate * slope.sign()`",
+        )
+    if loose is not None:
+        raise refuse(
+            RULE,
+            parameters,
+            "some of the parameters this optimizer gets belong to no nn.Module of this script (a tensor or nn.Parameter of "
+            "their own, say): their gradients would not be averaged over processes",
+            "put them into an nn.Module (nn.ParameterList holds loose ones) and pass its parameters()",
+        )
+
+
+def _asks_a_model(facts: Facts, parameters: ast.expr) -> bool:
+    """`model.parameters()`, of a variable that is prepared, whatever else it may hold: a model from a file, say."""
+    method = parameters.func if isinstance(parameters, ast.Call) and not parameters.args else None
+    if not isinstance(method, ast.Attribute) or method.attr != "parameters":
+        return False
+    return isinstance(method.value, ast.Name) and bool(facts.of(method.value) & set(facts.models))
+
+
+def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:
+    if isinstance(value, Parameters) or value in seen or is_weight(facts.interp, value):
+        return True
+    if isinstance(value, Iterator):
+        return _of_modules(facts, value.of, seen | {value})
+    if isinstance(value, Sequence):
+        interp = facts.interp
+        grouped = isinstance(value.site, ast.Dict) or (
+            isinstance(value.site, ast.Call) and facts.paths(value.site.func) == {"builtins.dict"}
+        )
+        inner = interp.element(value, "params") if grouped else interp.element(value)
+        return all(_of_modules(facts, v, seen | {value}) for v in inner)
+    return False
+
+
+def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
+    """Prefer the scope that makes the optimizer; then the outermost."""
+    made_here = any(
+        facts.table.of_node.get(o.site) is scope
+        for o in facts.optimizers
+        if isinstance(o, External | Instance)
+    )
+    return (0 if made_here else 1, _depth(scope))
+
+
+def _depth(scope: Scope) -> int:
+    return 0 if scope.parent is None else 1 + _depth(scope.parent)
+
+
+def suite_of(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
+    parent = facts.table.parents[statement]
+    return next(block for block in suites(parent) if statement in block)
+
+
+def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
+    """The statement after which all of `statements` have run: in the innermost suite that is around all of them."""
+    chains = []
+    for statement in statements:
+        chain: list[ast.stmt] = [statement]
+        around = [a for a in facts.table.ancestors(statement) if isinstance(a, ast.stmt)]
+        chain += [a for a in around if not is_main_test(a)]
+        chains.append(chain[::-1])
+    depth = 0
+    while all(len(c) > depth + 1 for c in chains) and len({id(c[depth]) for c in chains}) == 1:
+        if len({id(_block(facts, c[depth + 1])) for c in chains}) > 1:
+            break
+        depth += 1
+    level = [c[min(depth, len(c) - 1)] for c in chains]
+    return max(level, key=lambda s: (s.lineno, s.col_offset))
+
+
+def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
+    """The suite of a statement. What stands under `if __name__ == "__main__":` runs as the rest of the file does."""
+    parent = facts.table.parents[statement]
+    if isinstance(parent, ast.stmt) and is_main_test(parent):
+        return _block(facts, parent)
+    return suite_of(facts, statement)
+
+
+def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
+    """What is to be said of training without a DataLoader, of which not every process draws its own data."""
+    if draws_apart:
+        return None
+    first = facts.backward_calls[0][0]
+    sources = (_foreign_source(facts, call) for call, _ in facts.backward_calls)
+    source = next((found for found in sources if found is not None), None)
+    if source is not None:
+        reason = f"this loop trains on what `{ast.unparse(source)}` yields, which is no DataLoader"
+        return _same_work(source, reason)
+    made = [v for v in facts.loaders if isinstance(v, External)]
+    reason = (
+        "training without a DataLoader"
+        if not made
+        else "no loop over a DataLoader leads to this backward pass"
+    )
+    return _same_work(first, reason)
+
+
+def _same_work(node: ast.AST, reason: str) -> Finding:
+    return finding(
+        ALONE,
+        node,
+        f"{reason}: on several processes every rank repeats the same work",
+        "launch it with one process, or give the data to a DataLoader",
+        Severity.NOTE,
+    )
+
+
+def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:
+    """What a loop around `call` (callers included) goes over, unless it only counts."""
+    loop = loop_around(facts, call)
+    return None if loop is None else loop.iter

@@ -210,7 +210,7 @@ def test_one_note_for_a_statement() -> None:
     result = migrate(script({**SLOTS, **slots}))
     said = [f for f in result.findings if "each process's own" in f.reason]
     assert len(said) == 1
-    assert said[0].reason.startswith(f"`{FAR}`, `{FAR.replace('out', 'x')}` stay each process's own number: ")
+    assert said[0].reason.startswith(f"`{FAR}`, `{FAR.replace('out', 'x')}` stay local to each process: ")
 
 
 BESIDE_THE_LOSS = """\
@@ -245,7 +245,7 @@ def test_a_number_that_comes_out_of_one_call_with_the_loss_is_said_to_be_each_pr
     result = migrate(BESIDE_THE_LOSS)
     assert "total += float(share)" in result.after
     (said,) = [found for found in result.findings if found.rule == "CT602"]
-    assert said.reason.startswith("`share` stays each process's own number")
+    assert said.reason.startswith("`share` stays local to each process")
 
 
 HELD_OUT = "test_loader = DataLoader(TensorDataset(torch.ones(21, 8), torch.zeros(21, dtype=torch.long)), batch_size=8)"

@@ -74,7 +74,7 @@ AFTER_OTHERS = (
 def test_a_function_that_trains_on_every_batch_of_two_loaders_is_converted() -> None:
     """A number that cannot be gathered is no reason to refuse where no loader is one of an evaluation."""
     result = check_two_are_one(FIT.replace("{step}", ALWAYS), printed=False)
-    assert "stay each process's own number" in " ".join(f.reason for f in result.findings)
+    assert "stay local to each process" in " ".join(f.reason for f in result.findings)
     assert "reduce(found[1]" not in result.after
 
 

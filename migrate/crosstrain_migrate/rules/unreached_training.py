@@ -80,8 +80,8 @@ def _not_reached(facts: Facts) -> list[Finding]:
     name = f"`{function.name}`" if isinstance(function, ast.FunctionDef) else "this function"
     by_name = next((c for c in facts.calls if any(_looks_up(facts, part) for part in walk(c.func))), None)
     if by_name is None:
-        reason = f"nothing that this script runs comes to the training in {name}: it is left as it is"
-        return [finding(RULE, calls[0], reason, "call it from the script's own top level", Severity.NOTE)]
+        reason = f"nothing that this script runs reaches the training in {name}: it is left as it is"
+        return [finding(RULE, calls[0], reason, "call it from the top level of the script", Severity.NOTE)]
     reason = (
         f"no call leads to the training in {name}; the script looks up by name what it runs "
         f"(`{ast.unparse(by_name)}` in line {by_name.lineno})"

@@ -187,8 +187,8 @@ def _demands(stage: Stage, node: ast.If) -> None:
     stage.note(
         RULE,
         node,
-        "the script ended here where it found too few devices or processes; now it runs on as many as it is given",
-        "choose their number with `crosstrain launch --num-processes`",
+        "the script stopped here when it found too few devices or processes; now it runs on as many as it is given",
+        "choose the number with `crosstrain launch --num-processes`",
         Severity.NOTE,
     )
 

@@ -76,7 +76,7 @@ def _said_by_all(context: Context, node: ast.expr) -> None:
     context.note(
         RULE,
         node,
-        "every process counts as the main one here: the accelerator cannot be reached from here",
+        "every process counts as the main process here, because the accelerator is not available",
         "move this behind the place where the Accelerator is made",
         Severity.NOTE,
     )

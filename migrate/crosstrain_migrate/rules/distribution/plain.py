@@ -201,8 +201,8 @@ def _pass(stage: Stage, planners: Iterable[Planner]) -> None:
 
 def gone_with_code(comments: Iterable[str], line: int) -> Finding:
     """What the report says of comments whose subject is gone."""
-    reason = f"comments go with the code they are about: {' '.join(comments)}"
-    return Finding("CT303", line, 1, reason, "keep it elsewhere if it says more than that", Severity.NOTE)
+    reason = f"comments were removed with the code they describe: {' '.join(comments)}"
+    return Finding("CT303", line, 1, reason, "move them elsewhere if they say more than that", Severity.NOTE)
 
 
 def kept_names(requested: Requested) -> frozenset[str]:

@@ -119,7 +119,7 @@ def _own_data(stage: Stage) -> None:
     stage.note(
         GROUP,
         facts.backward_calls[0][0],
-        "each process trained on numbers it drew itself, and gradients were averaged; now all processes draw the same",
+        "each process drew its own training data, and gradients were averaged; now all processes draw the same data",
         f"call `set_seed(seed, device_specific=True)` of {stage.runtime}.utils after prepare, or give the data to a "
         "DataLoader",
     )
@@ -284,7 +284,7 @@ def _options(stage: Stage) -> None:
         stage.note(
             GROUP,
             call,
-            f"the option `{name}` no longer says how to distribute: the launcher does",
+            f"the option `{name}` has no effect any more: the launcher decides how to distribute",
             "use `crosstrain launch --num-processes`, `--gpu-ids` and its other options",
             Severity.NOTE,
         )

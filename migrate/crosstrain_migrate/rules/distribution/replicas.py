@@ -185,8 +185,8 @@ def _prefix(stage: Stage, call: ast.Call, name: str) -> None:
         stage.note(
             _rule(stage, owner),
             call,
-            "the state saved here had names that begin with `module.` where the wrapper was in use; now it never has",
-            "tell programs of yours that read these files",
+            "with the wrapper, the names in the state saved here began with `module.`; now they never do",
+            "update other programs that read these files",
             Severity.NOTE,
         )
     elif call.args and not _saves_inner_state(stage) and _was_saved(stage, call.args[0]):
@@ -286,8 +286,8 @@ def _batches(stage: Stage, wrapped: list[ast.Call]) -> None:
     stage.note(
         THREADS,
         wrapped[0],
-        "DataParallel split every batch over the GPUs; with split_batches=True the processes share it in the same way",
-        "choose a batch size that the number of processes divides",
+        "DataParallel split every batch across the GPUs; split_batches=True splits it across the processes in the same way",
+        "choose a batch size divisible by the number of processes",
         Severity.NOTE,
     )
 

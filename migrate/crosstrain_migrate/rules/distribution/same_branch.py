@@ -190,7 +190,7 @@ def _answer_once(context: Context, node: Asking, what: str, at: ast.AST) -> None
         )
         return
     answer = "{x}" if _is_answer(context, node.test) else "bool({x})"
-    reason = f"all processes go the way that the main process finds right: each would ask {what} for itself"
+    reason = f"the main process decides for all of them; otherwise each would ask {what} for itself"
     context.replace(node.test, RULE, reason, f"broadcast_object_list([{answer}])[0]", x=node.test)
     file = context.facts.table.of_node[node].file
     code = f"from {context.runtime}.utils import broadcast_object_list"

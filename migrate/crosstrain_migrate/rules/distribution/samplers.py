@@ -135,7 +135,7 @@ def _restore_order(
         stage.note(
             SAMPLER,
             made,
-            "the order of the samples came from the sampler's own seed and the epoch; now it comes from torch's random state",
-            "expect another order than the original's, the same on every number of processes",
+            "the sampler ordered the samples by its own seed and the epoch; now torch's random state does",
+            "expect an order that differs from the original's and is the same for any number of processes",
             Severity.NOTE,
         )

@@ -137,8 +137,8 @@ def share_batches(stage: Stage, node: ast.AST, what: str = "the batch size") -> 
         stage.note(
             GROUP,
             node,
-            f"{what} was divided by the number of processes; with split_batches=True they share the batch in the same way",
-            "choose a batch size that the number of processes divides",
+            f"{what} was divided by the number of processes; split_batches=True splits the batch in the same way",
+            "choose a batch size divisible by the number of processes",
             Severity.NOTE,
         )
 

@@ -121,8 +121,7 @@ def plan(stage: Stage) -> None:
     stage.note(
         RULE,
         first,
-        "this script shares its work among the processes by itself, and goes on to: samplers, tests of the rank and calls "
-        "of torch.distributed stay as they are. They run on CPUs and GPUs, not on TPUs",
-        "for a TPU, give the loaders to accelerator.prepare and reduce with the accelerator",
+        "this script distributes its work itself, and still does: samplers, rank checks and torch.distributed calls are unchanged. They run on CPUs and GPUs, not on TPUs",
+        "for a TPU, prepare the loaders and use accelerator.reduce",
         Severity.NOTE,
     )

@@ -32,7 +32,7 @@ def check(context: Context) -> None:
                 raise refuse(
                     RULE,
                     node,
-                    f"the tool would gather `{ast.unparse(node)}`, from which the trained loss is computed, and what is gathered "
+                    f"the tool would have to gather `{ast.unparse(node)}`, from which the trained loss is computed, and what is gathered "
                     "has no gradient",
                     "report this script to us; it was left as it was",
                 )

@@ -174,9 +174,8 @@ def _single_rows(context: Context) -> None:
         context.note(
             RULE,
             made[0],
-            "batch normalisation needs two rows at least, and with --split-batches a process may get a single one of an "
-            "epoch's last batch",
-            "drop_last=True in the training loader",
+            "batch normalisation needs at least two rows, and with --split-batches a process may get a single row of an epoch's last batch",
+            "set set drop_last=True in the training loader",
             Severity.NOTE,
         )
 

@@ -91,8 +91,8 @@ def plan(context: Context) -> None:
             context.note(
                 UNPREPARED,
                 node,
-                f"evaluation is not distributed: {reason}. Every process evaluates all of it: slower, never wrong",
-                "gather per-sample values and sum them up, if you want it distributed",
+                f"evaluation is not distributed: {reason}. Every process evaluates the whole data set: slower, with the same numbers",
+                "to distribute it, gather per-sample values and sum those",
                 Severity.NOTE,
             )
 
@@ -121,7 +121,8 @@ def _must_be_held(context: Context, loader: Value) -> None:
     kept = kept_by(context, loader)
     if kept is not None:
         raise NotProven(
-            kept, "its batches are kept and given later, when nothing says which rows fill up the last one"
+            kept,
+            "its batches are stored and used later, when it is no longer known which rows pad the last one",
         )
     for scope in context.facts.table.scopes.values():
         if stores(context.facts, scope, loader):
@@ -158,9 +159,7 @@ class _Evaluation(Globaliser):
         lengths = {Length(loader) for loader in self.loaders}
         node = next((n for n, v in self.facts.interp.values.items() if lengths & v), None)
         if node is not None:
-            raise NotProven(
-                node, "its number of batches is used, which is another one when it is distributed"
-            )
+            raise NotProven(node, "it uses its number of batches, which changes when it is distributed")
         for loop in self.loops:
             self._check_loop(loop)
 
@@ -172,13 +171,13 @@ class _Evaluation(Globaliser):
                 raise NotProven(node, "the loop may end early")
         counted = next((n for n in ast.walk(loop) if self._counts_batches(n, loop)), None)
         if counted is not None:
-            raise NotProven(counted, "it counts batches, which are other ones when it is distributed")
+            raise NotProven(counted, "it counts batches, and there are fewer of them when it is distributed")
         counter = self._counter(loop)
         if counter is not None and any(
             isinstance(n, ast.Name) and n.id == counter and isinstance(n.ctx, ast.Load)
             for n in ast.walk(loop)
         ):
-            raise NotProven(loop, "it counts batches, which are other ones when it is distributed")
+            raise NotProven(loop, "it counts batches, and there are fewer of them when it is distributed")
 
     def _counts_batches(self, node: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:
         """`n += 1` and `seen += BATCH_SIZE`, once for every batch."""
@@ -248,7 +247,9 @@ class _Evaluation(Globaliser):
         if kinds <= {"rows"} and is_updated(self.context, at):
             return
         if how == "store" and "mean" in kinds:
-            raise NotProven(node, "it adds up batch means, which depend on how the data is cut into batches")
+            raise NotProven(
+                node, "it adds up batch means, which depend on how the data is divided into batches"
+            )
         what = {
             "print": "printed",
             "test": "used in a decision",

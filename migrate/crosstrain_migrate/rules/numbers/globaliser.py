@@ -284,8 +284,7 @@ class Globaliser:
             RULE,
             node,
             "this loss is neither a mean nor a sum over rows (a class weight, an ignored index, pairs within the batch, a "
-            "constant divisor, or a loss we cannot see into): what is read is the average of what each process takes of "
-            "its own rows, which is not the loss of the global batch",
+            "constant divisor, or a loss we cannot see into): the value read is the average over processes of the loss of each one's own rows, which is not the loss of the global batch",
             "check that an average over processes is what you want",
         )
         self.loss(node, {"mean"})

@@ -96,13 +96,13 @@ class OwnNumbers:
         self.context.note(
             RULE,
             reads[0].node,
-            f"{', '.join(numbers)} {verb} each process's own number: {why.why}{self._decided(reads)}",
-            f"nothing to do where one process's number will do; otherwise {why.remedy}",
+            f"{', '.join(numbers)} {verb} local to each process: {why.why}{self._decided(reads)}",
+            f"nothing to do if each process's own value is enough; otherwise {why.remedy}",
         )
 
     def _decided(self, reads: list[Sink]) -> str:
         decides = any(self.flow(read).decisions for read in reads)
-        return "; where it decides, every process takes the main process's answer" if decides else ""
+        return "; where it decides something, every process follows the main process" if decides else ""
 
     def _decide_once(self, decision: ast.expr) -> None:
         kind = "float" if self._is_number(decision) else "bool"

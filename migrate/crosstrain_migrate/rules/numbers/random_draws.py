@@ -39,9 +39,8 @@ def plan(context: Context) -> None:
     context.note(
         RULE,
         found,
-        f"{what} draws the same random numbers on every process, because all of them start with one random state",
-        f"after prepare, call `set_seed(seed, device_specific=True)` of {context.runtime}.utils if each process shall "
-        "draw its own",
+        f"{what} draws the same random numbers on every process, because all of them start from the same random state",
+        f"after prepare, call `set_seed(seed, device_specific=True)` of {context.runtime}.utils if each process should draw its own",
     )
 
 
@@ -64,8 +63,7 @@ def _decisions(context: Context) -> None:
         context.note(
             RULE,
             call,
-            "each process draws this decision for itself, and they may decide differently: their random states part "
-            "where something is drawn for every row and their shares differ in size",
+            "each process draws this decision itself, and they may decide differently: their random states diverge where something is drawn for every row and their shares differ in size",
             f"let process 0 decide: `broadcast_object_list([...])[0]` of {context.runtime}.utils",
         )
 

@@ -30,8 +30,8 @@ def plan(context: Context) -> None:
             context.note(
                 RULE,
                 call,
-                "the shape printed here is that of this process's share of the batch",
-                "nothing to do; the batch of all processes has their rows together",
+                "the shape printed here is that of this process's part of the batch",
+                "nothing to do; the global batch has the rows of all processes",
                 Severity.NOTE,
             )
             return

@@ -111,8 +111,8 @@ def plan(context: Context) -> None:
             context.note(
                 FILE,
                 call,
-                "every process writes this file: the model may have to run for it, which all processes must take part in",
-                "write it after training, in a run of one process",
+                "every process writes this file, because computing what goes into it may need the model, and all processes must take part in that",
+                "write it after training, in a run with one process",
             )
     by_one |= {c for s in guarded for c in walk(s) if isinstance(c, ast.Call)}
     _wait_before_reads(context, by_one)

@@ -254,7 +254,7 @@ def _said_by_all(context: Context, call: ast.Call) -> None:
     context.note(
         RULE,
         call,
-        f"every process calls this `{ast.unparse(call.func)}`, because the Accelerator cannot be reached from here",
+        f"every process calls this `{ast.unparse(call.func)}`, because the Accelerator is not available here",
         "put it under `if PartialState().is_main_process:` if one process is enough",
         Severity.NOTE,
     )

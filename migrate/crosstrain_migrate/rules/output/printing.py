@@ -112,8 +112,8 @@ def _report(context: Context, call: ast.Call) -> None:
     context.note(
         RULE,
         call,
-        "every process prints this line: the accelerator cannot be reached from here",
-        "print it where the accelerator is at hand, or under `if PartialState().is_main_process:`",
+        "every process prints this line, because the accelerator is not available here",
+        "print it where the accelerator is available, or under `if PartialState().is_main_process:`",
         Severity.NOTE,
     )
 
@@ -130,9 +130,8 @@ def _report_other_files(context: Context) -> None:
         context.note(
             RULE,
             first,
-            f"every process runs this `{ast.unparse(first.func)}`{others}: no function of another file changes for what "
-            "is only shown",
-            f"put it under `if {STATE}().is_main_process:` where that disturbs",
+            f"every process runs this `{ast.unparse(first.func)}`{others}, because functions in other files are not changed for output alone",
+            f"put it under `if {STATE}().is_main_process:` if that is a problem",
             Severity.NOTE,
         )
 

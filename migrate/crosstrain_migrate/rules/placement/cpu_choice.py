@@ -89,14 +89,14 @@ def _is_setting(context: Context, value: ast.Attribute | ast.Name) -> bool:
 def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
     if any(names_ordinal(n) for n in walk(value)):
         reason = (
-            "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
+            "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
         )
         context.note(RULE, value, reason, BY_GPU, Severity.NOTE)
     if context.home.scope.parent is None and sets_by_name(context.facts):
         context.note(
             RULE,
             value,
-            "`exec` or `globals()` in this script may set this choice of a device by its name, which does nothing any more",
+            "`exec` or `globals()` in this script may set this choice of a device by its name, which has no effect any more",
             "choose the device where the script is launched: `crosstrain launch --cpu`",
         )
 
@@ -311,7 +311,7 @@ def _report_lost(context: Context, place: ast.expr) -> None:
     context.note(
         RULE,
         place,
-        f"`{ast.unparse(place)}` chose the device by a switch that the Accelerator is not told of: it does nothing any more",
+        f"`{ast.unparse(place)}` chose the device by a switch that the Accelerator does not get, so the switch has no effect any more",
         "use `crosstrain launch --cpu` (or --gpu-ids) in its place",
         Severity.NOTE,
     )

@@ -276,7 +276,7 @@ class Placement(RemovedMoves):
         if known is None or known.value == 0:
             return  # the first one, as everybody writes it
         reason = (
-            "this chooses a GPU by its number, which does nothing any more: the launcher hands out devices"
+            "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
         )
         if not any(f.reason == reason for f in self.context.findings):
             remedy = "choose GPUs with `crosstrain launch --gpu-ids`"

@@ -26,8 +26,8 @@ def plan(context: Context, placement: Placement) -> None:
         context.note(
             RULE,
             call,
-            "this script chooses no device, and no DataLoader places what its model is given: it stays on the CPU",
-            "take `cpu=True` out, and move what the model is given with `.to(accelerator.device)`, to train on a GPU",
+            "this script selects no device and has no DataLoader that places the model's inputs, so it stays on the CPU",
+            "to train on a GPU, remove `cpu=True` and move the model's inputs with `.to(accelerator.device)`",
         )
     else:
         context.note(

@@ -79,9 +79,8 @@ def _report_caught(context: Context) -> None:
                 context.note(
                     RULE,
                     handler,
-                    "a failure that only one process has (out of memory, a bad sample) is passed over here by that "
-                    "process, and the others wait for it in the middle of a step",
-                    "let it raise, or sort bad samples out in the data set",
+                    "if one process alone fails here (out of memory, a bad sample), it carries on, and the others wait for it in the middle of a step",
+                    "let the exception propagate, or filter bad samples in the data set",
                 )
                 return
 
@@ -150,11 +149,8 @@ def _loss_reduction(context: Context) -> None:
             RULE,
             context.facts.backward_calls[0][0],
             "this loss is neither a mean nor a sum over rows, as far as the tool can see (a class weight, an ignored index, "
-            "pairs within the batch, a constant divisor, a function from elsewhere): each process takes it of its own rows "
-            "alone, and the average is trained. Where rows have weights, that is near the loss of the global batch; where "
-            "pairs or statistics of the batch count, it is another loss, of fewer of them; and with --split-batches a "
-            "constant divisor such as the batch size counts rows that other processes have",
-            "check it with `crosstrain verify`; divide by the rows there are (`x.size(0)`); a mean over rows needs no change",
+            "pairs within the batch, a constant divisor, a function from elsewhere): each process computes it on its own rows, and the gradients are averaged. With row weights that is close to the loss of the global batch; a loss over pairs or batch statistics sees fewer of them; and with --split-batches a constant divisor such as the batch size also counts the rows of other processes",
+            "check it with `crosstrain verify`, or divide by the actual number of rows (`x.size(0)`); a mean over rows needs no change",
             Severity.NOTE,
         )
 

@@ -28,8 +28,7 @@ def plan(context: Context) -> None:
                 context.note(
                     RULE,
                     counted,
-                    "this learning rate is computed from a count of steps, and by default there are fewer of them on several "
-                    "processes (the global batch is larger)",
+                    "this learning rate depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
                     "launch with --split-batches to keep the number of steps",
                     Severity.NOTE,
                 )

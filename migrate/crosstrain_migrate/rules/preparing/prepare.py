@@ -190,7 +190,7 @@ def _prepare_jointly(context: Context, held: dict[Value, Holding], position: ast
     if any(maker_of(context, value) is not None for value in held):
         codes.insert(0, f"{accelerator}.prepare(self)")
     codes += [f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)" for name in apart]
-    reason = "everything that trains is prepared together"
+    reason = "everything that takes part in training is prepared together"
     context.edits.append(e.InsertAfter(position, RULE, reason, code="\n".join(codes)))
 
 
@@ -209,7 +209,7 @@ def _where_made(context: Context, held: dict[Value, Holding]) -> None:
         isinstance(a, ast.For | ast.While) for a in around
     ):
         code = _statement(context.accelerator(last), [written(context, h) for h in ordered])
-        reason = "everything that trains is prepared together"
+        reason = "everything that takes part in training is prepared together"
         context.edits.append(e.InsertAfter(last, RULE, reason, code=_wrapped(context, code, last)))
         return
     for holding in sorted(ordered, key=lambda h: h.last.lineno):

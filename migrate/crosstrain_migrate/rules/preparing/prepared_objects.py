@@ -36,17 +36,15 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
         raise refuse(
             "CT202",
             first_backward,
-            "no optimizer steps in this script: what it does with the gradients of a process's share by hand would be done by "
-            "each process to its own model",
-            "step with an optimizer of torch.optim, imported by its name",
+            "this script calls no optimizer's step(): each process would apply the gradients of its own part of the batch to its own model",
+            "use an optimizer of torch.optim, imported by name",
         )
     if not facts.models:
         raise refuse(
             RULE,
             site_of(facts.optimizers[0]),
-            "no nn.Module of this script gives this optimizer its parameters: unprepared, each process would train a model of "
-            "its own",
-            "make the model where the script's own files do, and pass its parameters()",
+            "this optimizer's parameters come from no nn.Module of this script: without `prepare`, each process would train a model of its own",
+            "create the model in the script's own files, and pass its parameters()",
         )
     _must_be_told_apart(facts)
     for optimizer in facts.optimizers if loaders else ():  # otherwise the runtime looks, at the first step
@@ -165,9 +163,8 @@ def _must_be_told_apart(facts: Facts) -> None:
             raise refuse(
                 RULE,
                 site,
-                "one call makes models and optimizers, as a configuration or a registry asks for: which it gives where cannot be "
-                "told without running it",
-                "run it for a few steps: `migrate --observe`; its own arguments stand behind `--`",
+                "one call makes both models and optimizers, chosen by a configuration or a registry: the tool cannot tell which it returns where without running the script",
+                "let the tool watch a run of a few steps: `migrate --observe` (the script's own arguments go after `--`)",
             )
 
 
@@ -200,9 +197,8 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
         raise refuse(
             RULE,
             parameters,
-            "some of the parameters this optimizer gets belong to no nn.Module of this script (a tensor or nn.Parameter of "
-            "their own, say): their gradients would not be averaged over processes",
-            "put them into an nn.Module (nn.ParameterList holds loose ones) and pass its parameters()",
+            "some of this optimizer's parameters belong to no nn.Module of this script (a separate tensor or nn.Parameter, say), so their gradients would not be averaged over processes",
+            "put them into an nn.Module (nn.ParameterList holds separate ones) and pass its parameters()",
         )
 
 
@@ -281,7 +277,7 @@ def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
     sources = (_foreign_source(facts, call) for call, _ in facts.backward_calls)
     source = next((found for found in sources if found is not None), None)
     if source is not None:
-        reason = f"this loop trains on what `{ast.unparse(source)}` yields, which is no DataLoader"
+        reason = f"this loop trains on what `{ast.unparse(source)}` yields, which is not a DataLoader"
         return _same_work(source, reason)
     made = [v for v in facts.loaders if isinstance(v, External)]
     reason = (
@@ -296,8 +292,8 @@ def _same_work(node: ast.AST, reason: str) -> Finding:
     return finding(
         ALONE,
         node,
-        f"{reason}: on several processes every rank repeats the same work",
-        "launch it with one process, or give the data to a DataLoader",
+        f"{reason}: with several processes, each repeats the same work",
+        "run it on one process, or wrap the data in a DataLoader",
         Severity.NOTE,
     )
 

@@ -17,10 +17,8 @@ from crosstrain_migrate.rules.sources import sources_of
 
 MAX_DEPTH = 5
 RENEWED = (
-    "this loader is made anew again and again, of data that may be other data on every process (what a model has just "
-    "computed, or what is drawn meanwhile): each would train on its share of rows that the others do not have",
-    "train it on one process; or let one process make the data and send it to all of them (`broadcast` of "
-    "crosstrain.utils) before the loader is made",
+    "this loader is rebuilt repeatedly from data that may differ between processes (a model's recent output, or random draws): each process would train on its part of rows that the others do not have",
+    "train on one process, or let one process make the data and send it to the others (`broadcast` of crosstrain.utils) before the loader is made",
 )
 QUIET = frozenset({"eval", "train", "to", "parameters", "config", "state_dict", "named_parameters"})
 LOOPS = ast.For | ast.AsyncFor | ast.While | ast.comprehension

@@ -104,8 +104,7 @@ def _report_lengths(context: Context, scheduler: Value) -> None:
                 context.note(
                     RULE,
                     around,
-                    "this condition counts optimizer steps, and by default there are fewer of them on several processes "
-                    "(the global batch is larger)",
+                    "this condition depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
                     "launch with --split-batches to keep the number of steps",
                 )
 

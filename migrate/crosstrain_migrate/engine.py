@@ -89,9 +89,10 @@ def _migrate_text(path: Path, text: str, options: Options) -> FileResult:
     facts = understand(tree, _seen(path, text, options))
     policy = Policy(comments, options.select, options.ignore)
     # Before the conversion, which reports the comments that kept nothing away.
-    advice = _advice(facts, policy)
+    selected = any(code.startswith(XLA_ADVICE) for code in options.select)
+    advice = _advice(facts, policy) if selected or options.advice or comments.regions else []
     result = _converted(path, text, facts, options, policy)
-    if not any(code.startswith(XLA_ADVICE) for code in options.select):
+    if not selected:
         # Who converts a script may be on the way to a TPU; nobody else asked.
         advice = one_of_each(advice) if options.advice and result.changed else []
     findings = sorted({*result.findings, *advice}, key=lambda one: (one.line, one.column, one.rule))
@@ -183,7 +184,8 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
-    _advice(plain.facts, inner)
+    if inner.comments.regions:
+        _advice(plain.facts, inner)  # a comment that keeps some away is used
     after, planned = _planned(plain.text, plain.facts, options.runtime, inner, plain.requested)
     inner_findings = (_at(f, plain.lines(f.line)) for f in planned.findings)
     findings = (*policy.allowed(plain.findings), *inner_findings, *kept_away)

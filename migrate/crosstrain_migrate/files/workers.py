@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 Migrate = Callable[[Path, str, "Options"], FileResult]
 
-# Trees are many objects that live as long as their file. Looking for garbage among them after 700 new ones, as Python
-# does, takes a tenth of the time; looking too rarely takes memory.
-_ALLOCATIONS, _GENERATIONS = 50_000, 5
+# Trees are many objects that live as long as their file: looking for garbage among them after 700 new ones, as Python
+# does, takes a tenth of the time. So that is done behind each file, where next to nothing lives, and inside those that
+# make very many objects.
+_ALLOCATIONS, _GENERATIONS = 400_000, 5
 # Starting a process costs as much as migrating about this much code.
 _BYTES_PER_PROCESS = 30_000
 
@@ -52,8 +53,9 @@ def migrate_all(
     if processes > 1:
         yield from _in_processes(sources, options, migrate, processes, progress)
     else:
+        one = _one_of_many if len(sources) > 1 else migrate_one
         for source in progress.over(sources, f"{{}} of {len(sources)} scripts migrated"):
-            yield migrate_one(source, options, migrate)
+            yield one(source, options, migrate)
 
 
 def _processors() -> int:
@@ -75,6 +77,12 @@ def migrate_one(source: Source, options: Options, migrate: Migrate) -> Migrated 
         traceback.print_exc(file=sys.stderr)
         reason = f"migrate failed on this file ({type(error).__name__}: {error}); it was not changed"
         return InputError(source.path, reason, "Please report it with the traceback above.")
+
+
+def _one_of_many(source: Source, options: Options, migrate: Migrate) -> Migrated | InputError:
+    found = migrate_one(source, options, migrate)
+    gc.collect(1)
+    return found
 
 
 def checked(file: Migrated) -> Migrated | InputError:
@@ -103,7 +111,7 @@ def _in_processes(
         try:
             # The largest file first: begun last, it would keep one process at work when the others have ended.
             largest_first = sorted(range(len(sources)), key=lambda number: -len(sources[number].data))
-            futures = {n: pool.submit(migrate_one, sources[n], options, migrate) for n in largest_first}
+            futures = {n: pool.submit(_one_of_many, sources[n], options, migrate) for n in largest_first}
             workers = multiprocessing.active_children()
             for number, source in enumerate(sources):
                 future = futures[number]

@@ -293,7 +293,7 @@ def _call(interp: Interpretation, node: ast.Call) -> Values:
 
 def _constant(interp: Interpretation, node: ast.Constant) -> Values:
     if node.value is None:
-        return frozenset({Absent()})
+        return _ABSENT
     if isinstance(node.value, str) and api.DEVICE_STRING.match(node.value):
         return frozenset({External("torch.device", node)})
     return UNKNOWN

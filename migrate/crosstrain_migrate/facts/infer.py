@@ -119,6 +119,9 @@ class Interpreter(Interpretation):
             found = self.seen(node, found)
         if self.assumed:
             found = self.supposed(node, found)
-        cell = self.values.cell(node)
-        self.merge(cell, found)
-        return cell.as_values()
+        cell = self.values.known(node)
+        if cell is None:
+            cell = self.values.cell(node)
+        if not cell.issuperset(found):
+            self.merge(cell, found)
+        return cell.as_values() if cell.remembered is None else cell.remembered

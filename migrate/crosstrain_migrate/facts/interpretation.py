@@ -128,9 +128,8 @@ class Interpretation(ABC):
             return
         fresh = [
             value
-            for value in new
-            if value not in target
-            and not (value.__class__ in COVERABLE and covered(value, target, self.heap))
+            for value in frozenset(new).difference(target)
+            if not (value.__class__ in COVERABLE and covered(value, target, self.heap))
         ]
         if len(target) + len(fresh) > CROWD:
             fresh = [value for value in fresh if not is_attribute(value)] or [*UNKNOWN - target]
@@ -163,8 +162,9 @@ class Interpretation(ABC):
     def bind(self, scope: Scope, name: str, values: Iterable[Value], node: ast.AST) -> None:
         """Records a binding of `name`, made at `node`."""
         values = frozenset(values)
-        self.merge(self.env.cell((scope, name)), values)
-        self.merge(self.definitions.cell(node), values)
+        for cell in (self.env.cell((scope, name)), self.definitions.cell(node)):
+            if not cell.issuperset(values):
+                self.merge(cell, values)
 
     def bind_argument(self, scope: Scope, argument: ast.arg, values: Iterable[Value]) -> None:
         self.bind(scope, argument.arg, values, argument)

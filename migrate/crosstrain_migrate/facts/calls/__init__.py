@@ -39,6 +39,19 @@ def evaluate(interp: Interpretation, node: ast.Call) -> Values:
         interp.eval(argument.value if isinstance(argument, ast.Starred) else argument)
         if isinstance(argument, ast.Starred):
             interp.eval(argument)
+    if len(functions) > 1:
+        functions = _without_doubts(interp, functions)
+    found: set[Value] = set()
+    for function in functions:
+        found |= _call(interp, function, node)
+    # Nothing is made global inside a module: what is read into Python there is still one rank's.
+    if not in_module(interp, node):
+        return frozenset(found)
+    return frozenset(replace(v, host=False) if isinstance(v, FromBatch) else v for v in found)
+
+
+def _without_doubts(interp: Interpretation, functions: Values) -> Values:
+    """Of several that may be called, those that are known, where others are the same thing and not known."""
     objects = [f for f in functions if isinstance(f, External | Instance)]
     if objects and any(map(interp.is_module, objects)):  # a submodule that was assigned is no unknown method
         functions = frozenset(
@@ -49,13 +62,7 @@ def evaluate(interp: Interpretation, node: ast.Call) -> Values:
         functions = frozenset(
             f for f in functions if not (isinstance(f, Member) and isinstance(f.receiver, Unknown))
         )
-    found: set[Value] = set()
-    for function in functions:
-        found |= _call(interp, function, node)
-    # Nothing is made global inside a module: what is read into Python there is still one rank's.
-    if not in_module(interp, node):
-        return frozenset(found)
-    return frozenset(replace(v, host=False) if isinstance(v, FromBatch) else v for v in found)
+    return functions
 
 
 def _call(interp: Interpretation, function: Value, node: ast.Call) -> Values:

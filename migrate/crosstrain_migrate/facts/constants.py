@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.scopes import ScopeTable, suites
 from crosstrain_migrate.syntax.walks import walk
 
@@ -86,7 +86,7 @@ class Constants:
         """`self.reduction`, set once, in the constructor."""
         cls = next((a for a in self._table.ancestors(node) if isinstance(a, ast.ClassDef)), None)
         stores = self._stores[node.attr]
-        if cls is None or len(stores) != 1 or ast.unparse(stores[0]) != ast.unparse(node):
+        if cls is None or len(stores) != 1 or written(stores[0]) != written(node):
             return None
         function = self._table.function_around(stores[0])
         if function is None or function.name != "__init__" or self._table.parents[function] is not cls:

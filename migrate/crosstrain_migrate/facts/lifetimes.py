@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from crosstrain_migrate.syntax.nodes import written
+
 from . import torch_api as api
 from .interpretation import Interpretation
 from .regions import batch_loop_around, in_module
@@ -53,11 +55,11 @@ def accumulated(interp: Interpretation, node: ast.Assign) -> ast.expr | None:
 def _reads(read: ast.expr, target: ast.expr) -> bool:
     """Whether `read` is what `target` held before: it itself, or `d.get(k, 0)` of `d[k]`."""
     if isinstance(target, ast.Subscript) and isinstance(read, ast.Call) and read.args:
-        asked = f"{ast.unparse(target.value)}.get"
-        return ast.unparse(read.func) == asked and ast.unparse(read.args[0]) == ast.unparse(target.slice)
+        asked = f"{written(target.value)}.get"
+        return written(read.func) == asked and written(read.args[0]) == written(target.slice)
     if not isinstance(target, ast.Name | ast.Attribute | ast.Subscript):
         return False
-    return type(read) is type(target) and ast.unparse(read) == ast.unparse(target)
+    return type(read) is type(target) and written(read) == written(target)
 
 
 def carried(interp: Interpretation, node: ast.Assign) -> bool:
@@ -93,7 +95,7 @@ def within_batch(interp: Interpretation, site: ast.AST, at: ast.AST) -> bool:
     if in_module(interp, at):
         return True
     around = interp.table.parents.get(site)
-    if isinstance(around, ast.Call) and ast.unparse(around.func).endswith(".setdefault"):
+    if isinstance(around, ast.Call) and written(around.func).endswith(".setdefault"):
         return False  # it goes into a container that is older
     loop = batch_loop_around(interp, at)
     if loop is not None:

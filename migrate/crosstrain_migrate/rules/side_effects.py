@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
 
@@ -76,7 +76,7 @@ def is_pure(test: ast.expr) -> bool:
     """A test without side effects: names, attributes, `not`, and, or, cuda.is_available()."""
     for node in walk(test):
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
+            name = written(node.func)
             if not name.endswith("is_available"):
                 return False
         elif not isinstance(node, ast.expr | ast.expr_context | ast.boolop | ast.unaryop | ast.cmpop):

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class, External, Instance
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.scopes import Scope
 
 from .arguments import option_name, passed
@@ -101,7 +102,7 @@ class Sources:
     def is_namespace(self, node: ast.expr) -> bool:
         if any(isinstance(v, External) and v.path == "argparse.Namespace" for v in self.facts.of(node)):
             return True
-        return ast.unparse(node).split(".")[-1] in {
+        return written(node).split(".")[-1] in {
             "args",
             "opt",
             "opts",
@@ -111,7 +112,7 @@ class Sources:
         } and bool(self.options)
 
     def _same_owner(self, a: ast.expr, b: ast.expr) -> bool:
-        if ast.unparse(a) == ast.unparse(b) or (self.is_namespace(a) and self.is_namespace(b)):
+        if written(a) == written(b) or (self.is_namespace(a) and self.is_namespace(b)):
             return True
         mine = {v.cls for v in self.facts.of(a) if isinstance(v, Instance)}
         return bool(mine & {v.cls for v in self.facts.of(b) if isinstance(v, Instance)})

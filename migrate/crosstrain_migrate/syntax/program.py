@@ -91,7 +91,7 @@ def join(text: str, pieces: Iterable[str]) -> str:
     return "".join(f"{lines[part.first - 2]}\n{piece}" for part, piece in zip(own, pieces, strict=True))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def tree_of(text: str) -> ast.Module:
     """What `ast.parse` makes of one file's text, or raises: for those who only read it, of whom there are several."""
     return ast.parse(text)
@@ -111,6 +111,16 @@ def parse(text: str) -> ast.Module:
         _spell_out_stars(region, links)
     tree.body = cast(list[ast.stmt], regions)  # a tree that is walked and never compiled may hold modules
     return tree
+
+
+@lru_cache(maxsize=4)
+def _program_of(text: str) -> ast.Module:
+    return parse(text)
+
+
+def read_only(text: str) -> ast.Module:
+    """What `parse` makes of a script or a program, for those who only read it."""
+    return _program_of(text) if text.startswith(MARKER) else tree_of(text)
 
 
 def _region(tree: ast.Module, part: Part) -> Region:

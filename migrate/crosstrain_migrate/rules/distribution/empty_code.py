@@ -9,7 +9,7 @@ from collections import Counter
 
 from crosstrain_migrate.rules.side_effects import effectless, idle
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.program import modules_of, parse, parts
+from crosstrain_migrate.syntax.program import modules_of, parts, read_only
 from crosstrain_migrate.syntax.walks import walk
 
 from .unused_code import sweep
@@ -36,7 +36,7 @@ def _emptied_out(before: str, text: str) -> str:
     from crosstrain_migrate.syntax.rewrite import rewrite
 
     for _ in range(MAX_ROUNDS):
-        tree = parse(text)
+        tree = read_only(text)
         branches = [node for node in walk(tree) if isinstance(node, ast.If)]
         inner = {following for node in branches if (following := _elif(node)) is not None}
         edits: list[e.Edit] = []
@@ -45,7 +45,7 @@ def _emptied_out(before: str, text: str) -> str:
             if node not in inner and node not in done and (found := _emptied(node)):
                 edits += found
                 done.update(walk(node))
-        edits = edits or _idle_helper(parse(before), tree)
+        edits = edits or _idle_helper(read_only(before), tree)
         if not edits:
             return text
         text = rewrite(text, edits)

@@ -25,13 +25,14 @@ def one_name(
     lines: a copy that is used in more of them stays.
     """
     for node in facts.each(ast.Assign):
-        if len(node.targets) == 1 and ast.unparse(node) not in authors:
-            copy, original = node.targets[0], node.value
-            if isinstance(copy, ast.Name) and isinstance(original, ast.Name) and not stays(copy):
-                uses = _replaceable(facts, node, copy, original)
-                if uses and (lines is None or len({use.lineno for use in uses}) <= lines):
-                    named = [e.Replace(use, RULE, template=original.id) for use in uses]
-                    return [e.RemoveStatement(node, RULE), *named]
+        copy, original = node.targets[0], node.value
+        if len(node.targets) > 1 or not isinstance(copy, ast.Name) or not isinstance(original, ast.Name):
+            continue
+        if ast.unparse(node) not in authors and not stays(copy):
+            uses = _replaceable(facts, node, copy, original)
+            if uses and (lines is None or len({use.lineno for use in uses}) <= lines):
+                named = [e.Replace(use, RULE, template=original.id) for use in uses]
+                return [e.RemoveStatement(node, RULE), *named]
     return []
 
 

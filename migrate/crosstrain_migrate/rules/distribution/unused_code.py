@@ -17,7 +17,7 @@ from crosstrain_migrate.rules.side_effects import dumps, effectless, idle
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import FunctionNode, place_of, written
 from crosstrain_migrate.syntax.places import Places
-from crosstrain_migrate.syntax.program import modules_of, parse, path_of
+from crosstrain_migrate.syntax.program import modules_of, parse, path_of, read_only
 from crosstrain_migrate.syntax.scopes import Scope, all_arguments
 from crosstrain_migrate.syntax.walks import statements
 
@@ -45,7 +45,7 @@ def sweep(
     """
     from crosstrain_migrate.syntax.rewrite import rewrite
 
-    old = Uses(parse(before))
+    old = Uses(read_only(before))
     facts = understand(parse(after), seen.in_text(after) if seen is not None else None)
     for _ in range(MAX_ROUNDS):
         edits = [
@@ -121,8 +121,8 @@ class _Sweeper:
 
     def _empty_blocks(self) -> None:
         """`if verbose: pass` where the author wrote no pass."""
-        for node in self.facts.nodes:
-            if isinstance(node, ast.If | ast.Try | ast.For) and idle(node.body) and _nothing_else(node):
+        for node in self.facts.each(ast.If, ast.Try, ast.For):
+            if idle(node.body) and _nothing_else(node):
                 self._remove(node)
             elif isinstance(node, ast.If) and not self._is_elif(node) and (arms := self._same_branches(node)):
                 self.found.append(e.Fold(node, RULE, arms=arms))
@@ -147,7 +147,7 @@ class _Sweeper:
     def _is_elif(self, node: ast.If) -> bool:
         if not self.facts.table.is_whole_else(node):
             return False
-        return self.text.split("\n")[node.lineno - 1].lstrip().startswith("elif")
+        return self.places.is_elif(node)
 
     def _empty_functions(self) -> None:
         for node in self.facts.each(ast.FunctionDef):
@@ -188,9 +188,8 @@ class _Sweeper:
                 if all(self.facts.table.is_inside(use, node) for use in uses):
                     self._remove(node)
 
-        for cls in self.facts.nodes:
-            if isinstance(cls, ast.ClassDef):
-                self._methods(cls)
+        for cls in self.facts.each(ast.ClassDef):
+            self._methods(cls)
 
     def _methods(self, cls: ast.ClassDef) -> None:
         """Methods that were called by name before and are not any more."""
@@ -207,7 +206,8 @@ class _Sweeper:
         for node in self.facts.each(ast.Assign):
             if len(node.targets) == 1:
                 target = node.targets[0]
-                if isinstance(target, ast.Name | ast.Attribute) and written(target) == written(node.value):
+                named = isinstance(target, ast.Name | ast.Attribute) and isinstance(node.value, type(target))
+                if named and written(target) == written(node.value):
                     self._remove(node)
 
     def _variables(self) -> None:

@@ -6,7 +6,7 @@ import ast
 
 from crosstrain_migrate.rules.side_effects import effectless
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.program import parse
+from crosstrain_migrate.syntax.program import read_only
 from crosstrain_migrate.syntax.walks import walk
 
 from .rank_sources import ACCELERATOR, STATE
@@ -18,7 +18,7 @@ def joined_once(text: str) -> str:
     """The converted script without those statements."""
     from crosstrain_migrate.syntax.rewrite import rewrite
 
-    tree = parse(text)
+    tree = read_only(text)
     edits: list[e.Edit] = []
     for suite in _suites(tree):
         edits += [e.RemoveStatement(s, RULE) for s in _needless(suite)]

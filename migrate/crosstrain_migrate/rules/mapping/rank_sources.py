@@ -9,7 +9,7 @@ from crosstrain_migrate.rules.distribution.launcher_settings import DIST, ENVIRO
 from crosstrain_migrate.rules.distribution.launcher_settings import WRAPPERS as ALL_WRAPPERS
 from crosstrain_migrate.rules.distribution.plain import Stage
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import FunctionNode
+from crosstrain_migrate.syntax.nodes import FunctionNode, written
 from crosstrain_migrate.syntax.walks import walk
 
 # What averages gradients over processes, which `prepare` takes the place of: not DataParallel.
@@ -33,8 +33,8 @@ def reads_environment(node: ast.AST) -> bool:
     inner = list(walk(node))
     names = {n.value for n in inner if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     asks = any(
-        (isinstance(n, ast.Attribute | ast.Name) and ast.unparse(n) in ENVIRONMENT)
-        or (isinstance(n, ast.Call) and ast.unparse(n.func) in ASKING)
+        (isinstance(n, ast.Attribute | ast.Name) and written(n) in ENVIRONMENT)
+        or (isinstance(n, ast.Call) and written(n.func) in ASKING)
         for n in inner
     )
     return asks and bool(names & LAUNCHED)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
 COLLECTS = frozenset(
@@ -25,9 +26,9 @@ def kept_in_module(facts: Facts, node: ast.AST) -> Iterator[ast.expr]:
             yield node.value
             yield from _places(node.target)
     elif isinstance(node, ast.Assign):
-        read = {ast.unparse(n) for n in walk(node.value) if isinstance(n, ast.Attribute)}
+        read = {written(n) for n in walk(node.value) if isinstance(n, ast.Attribute)}
         for target in node.targets:
-            again = isinstance(target, ast.Attribute) and ast.unparse(target) in read
+            again = isinstance(target, ast.Attribute) and written(target) in read
             item = isinstance(target, ast.Subscript) and _outlives(facts, target)
             data = isinstance(target, ast.Attribute) and target.attr == "data" and _outlives(facts, target)
             if again or item or data or _is_of_class(facts, target):

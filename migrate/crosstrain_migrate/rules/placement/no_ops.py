@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
 
 from .removed_moves import RemovedMoves
@@ -54,11 +55,7 @@ class NoOps:
             and len(target.elts) == len(value.elts)
         ):
             return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
-        if (
-            isinstance(value, ast.Call)
-            and len(value.args) == 1
-            and ast.unparse(value.func) in {"tuple", "list"}
-        ):
+        if isinstance(value, ast.Call) and len(value.args) == 1 and written(value.func) in {"tuple", "list"}:
             value = value.args[0]
         if isinstance(value, ast.DictComp | ast.ListComp | ast.GeneratorExp) and len(value.generators) == 1:
             return self._copies(target, value)
@@ -66,9 +63,9 @@ class NoOps:
             return True
         if isinstance(value, ast.IfExp) and is_pure(value.test):  # net.cuda() if use_cuda else net
             moved = value.body in self.placement.stripped or value.orelse in self.placement.stripped
-            branches = {ast.unparse(self._core(part)) for part in (value.body, value.orelse)}
-            return moved and branches == {ast.unparse(target)}
-        return value in self.placement.stripped and ast.unparse(self._core(value)) == ast.unparse(target)
+            branches = {written(self._core(part)) for part in (value.body, value.orelse)}
+            return moved and branches == {written(target)}
+        return value in self.placement.stripped and written(self._core(value)) == written(target)
 
     def _core(self, node: ast.expr) -> ast.expr:
         while node in self.placement.stripped and isinstance(node, ast.Call):
@@ -85,9 +82,9 @@ class NoOps:
         around = next((a for a in self.facts.table.ancestors(value) if isinstance(a, ast.For)), None)
         if around is None or not isinstance(around.target, ast.Tuple):
             return False
-        pair = [ast.unparse(part) for part in (target.slice, self._core(value))]
-        items = f"{ast.unparse(target.value)}.items()"
-        return ast.unparse(around.iter) == items and [ast.unparse(t) for t in around.target.elts] == pair
+        pair = [written(part) for part in (target.slice, self._core(value))]
+        items = f"{written(target.value)}.items()"
+        return written(around.iter) == items and [written(t) for t in around.target.elts] == pair
 
     def _copies(self, target: ast.expr, value: ast.DictComp | ast.ListComp | ast.GeneratorExp) -> bool:
         """`batch = {k: v.to(device) for k, v in batch.items()}`"""
@@ -100,10 +97,10 @@ class NoOps:
             and source.func.attr == "items"
         ):
             source = source.func.value
-        moved = element in self.placement.stripped and ast.unparse(self._core(element)) in ast.unparse(
+        moved = element in self.placement.stripped and written(self._core(element)) in written(
             generator.target
         )
-        return moved and not generator.ifs and ast.unparse(source) == ast.unparse(target)
+        return moved and not generator.ifs and written(source) == written(target)
 
     def _remove(self, node: ast.stmt) -> None:
         inner = set(walk(node))
@@ -167,7 +164,7 @@ class NoOps:
         ):
             return
         unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
-        if not unpacked or ast.unparse(self._core(element)) != ast.unparse(target):
+        if not unpacked or written(self._core(element)) != written(target):
             return
         inner = set(walk(element))
         self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]

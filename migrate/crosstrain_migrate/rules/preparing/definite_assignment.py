@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.scopes import all_arguments, suites
 from crosstrain_migrate.syntax.walks import children, walk
 
@@ -83,7 +84,7 @@ def _reads(node: ast.stmt, name: str) -> bool:
         if isinstance(part, _LAZY):
             continue
         loads = isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load)
-        if loads and ast.unparse(part) == name:
+        if loads and written(part) == name:
             return True
         work.extend(children(part))
     return False
@@ -97,7 +98,7 @@ def _ends(node: ast.stmt) -> bool:
     if isinstance(node, ast.If):
         return bool(node.orelse) and _ends(node.body[-1]) and _ends(node.orelse[-1])
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return ast.unparse(node.value.func) in _ENDS
+        return written(node.value.func) in _ENDS
     return isinstance(node, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
@@ -105,6 +106,6 @@ def _stores(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return any((alias.asname or alias.name.split(".")[0]) == name for alias in node.names)
     return any(
-        isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) and ast.unparse(n) == name
+        isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Store) and written(n) == name
         for n in walk(node)
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.memory import ANY
 from crosstrain_migrate.facts.values import Sequence, Value, site_of
+from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.scopes import Scope, all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
@@ -49,14 +50,14 @@ def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
             continue  # a loop variable over models is no place to bind a prepared one
         statement = facts.table.statement_of(node)
         if value in values:
-            name = ast.unparse(node)
+            name = written(node)
             found.setdefault(name, Holding(name, value, [], scope)).stores.append(statement)
         for container in values & set(items):
             assert isinstance(container, Sequence)
             if items[container] == ANY and not _is_list_of_its_own(facts, container, value):
                 continue
             key = items[container]
-            name = f"*{ast.unparse(node)}" if key == ANY else f"{ast.unparse(node)}[{key!r}]"
+            name = f"*{written(node)}" if key == ANY else f"{written(node)}[{key!r}]"
             found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
     for alias in facts.imports_in.get(scope, ()):
         if value in facts.interp.definitions[alias]:
@@ -121,13 +122,12 @@ def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
 
 def _fills(statement: ast.stmt, holding: Holding) -> bool:
     if isinstance(statement, ast.Assign):
-        return any(ast.unparse(t) == holding.name for t in statement.targets)
+        return any(written(t) == holding.name for t in statement.targets)
     call = statement.value if isinstance(statement, ast.Expr) else None
     return (
         holding.is_whole_list
         and isinstance(call, ast.Call)
-        and ast.unparse(call.func)
-        in {f"{holding.variable}.{name}" for name in ("append", "extend", "insert")}
+        and written(call.func) in {f"{holding.variable}.{name}" for name in ("append", "extend", "insert")}
     )
 
 

@@ -19,6 +19,7 @@ from .scopes import suites
 
 _NAME = re.compile(r"__crosstrain_kept_(\d+)__")
 _INDENTED_COMMENT = re.compile(r"^[ \t\f]+#", re.MULTILINE)
+_Kinds = tuple[type[ast.stmt], ...]
 _SHORT = 24  # characters: about as long as its name
 # What these edits name moves or goes, with every comment in it.
 _AS_A_WHOLE = (e.RemoveStatement, e.Unwrap, e.Fold, e.Guard, e.Within)
@@ -81,36 +82,61 @@ def skeleton(text: str, edits: Iterable[e.Edit], first: int) -> Skeleton:
     tree = tree_of(text)
     touched = _first_block(tree, own)
     moving: list[Span] = []
+    looked_at: _Kinds = (ast.Expr,)
     for edit in edits:
         spans = [lines.span(node) for node in e.nodes_of(edit)]
         touched += [start for start, _ in spans]
         if isinstance(edit, _AS_A_WHOLE):
             moving.append((min(spans)[0], max(end for _, end in spans)))
-    return Skeleton(lines, tuple(sorted(_kept(tree.body, own, sorted(touched), moving))))
+        elif isinstance(edit, e.AddImport):
+            looked_at = (ast.Expr, ast.Import, ast.ImportFrom)
+    return Skeleton(lines, tuple(sorted(_kept(tree.body, own, sorted(touched), moving, looked_at))))
 
 
 def _name(number: int) -> str:
     return f"__crosstrain_kept_{number}__"
 
 
-def _kept(body: list[ast.stmt], lines: Places, touched: list[int], moving: list[Span]) -> Iterator[Span]:
-    for node in body:
-        start, end = lines.statement(node)
-        if any(a <= start and end <= b for a, b in moving):
-            continue
-        edited = bisect_left(touched, start) < bisect_left(touched, end)
-        if edited or lines.is_elif(node):
+def _kept(
+    body: list[ast.stmt],
+    lines: Places,
+    touched: list[int],
+    moving: list[Span],
+    looked_at: _Kinds = (ast.Expr,),
+) -> Iterator[Span]:
+    """Statements of a suite, and in them, that no edit concerns. Those that follow each other on lines of their own
+    are one span, with the comments between them."""
+    spans = [lines.statement(node) for node in body]
+    begins = [*(lines.begins_line(start) for start, _ in spans), True]
+    run: list[Span] = []
+    for number, (node, (start, end)) in enumerate(zip(body, spans, strict=True)):
+        moves = any(a <= start and end <= b for a, b in moving)
+        edited = bisect_left(touched, start) < bisect_left(touched, end) or lines.is_elif(node)
+        stays = not moves and not edited and not _is_looked_at(node, looked_at)
+        alone = begins[number] and begins[number + 1]
+        if not stays or not alone:
+            yield from _as_one(run)
+            run = []
+        if stays and alone:
+            run.append((start, end))
+        elif stays:
+            yield from _as_one([(start, end)])
+        elif edited and not moves:
             for suite in suites(node):
                 yield from _kept(suite, lines, touched, moving)
-        elif end - start > _SHORT and not _is_looked_at(node):
-            yield start, end
+    yield from _as_one(run)
 
 
-def _is_looked_at(node: ast.stmt) -> bool:
-    """Imports and docstrings: where something is inserted depends on them."""
+def _as_one(run: list[Span]) -> Iterator[Span]:
+    if run and run[-1][1] - run[0][0] > _SHORT:
+        yield run[0][0], run[-1][1]
+
+
+def _is_looked_at(node: ast.stmt, kinds: _Kinds) -> bool:
+    """Docstrings, and the imports of a file that gets another: where something is inserted depends on them."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant | ast.JoinedStr)
-    return isinstance(node, ast.Import | ast.ImportFrom)
+    return isinstance(node, kinds)
 
 
 def _first_block(tree: ast.Module, lines: Places) -> list[int]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import cast
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from . import edits as e
+from .positions import positions_of
 from .skeleton import Skeleton
 
 Span = tuple[int, int, int, int]
@@ -25,19 +25,6 @@ class EditNotApplied(Exception):
     def __init__(self, edit: e.Edit) -> None:
         super().__init__(f"line {getattr(edit.node, 'lineno', 0)}: cannot place the edit of {edit.rule}")
         self.edit = edit
-
-
-class Wrapper(MetadataWrapper):
-    """LibCST walks the whole tree for the providers that visit it, also where there are none, as for positions."""
-
-    def visit_batched(
-        self,
-        visitors: Iterable[cst.BatchableCSTVisitor],
-        before_visit: Callable[[cst.CSTNode], None] | None = None,
-        after_leave: Callable[[cst.CSTNode], None] | None = None,
-    ) -> cst.CSTNode:
-        wanted = list(visitors)
-        return super().visit_batched(wanted, before_visit, after_leave) if wanted else self.module
 
 
 class _Kind(Enum):
@@ -59,15 +46,15 @@ def _kind(cls: type[cst.CSTNode]) -> _Kind:
 class EditPlan:
     """Which edits concern which concrete node."""
 
-    def __init__(self, wrapper: MetadataWrapper, shape: Skeleton, wanted: list[e.Edit]) -> None:
-        self.module = wrapper.module
+    def __init__(self, module: cst.Module, shape: Skeleton, wanted: list[e.Edit]) -> None:
+        self.module = module
         self.done: set[e.Edit] = set()
         self.nodes: dict[ast.AST, cst.CSTNode] = {}
         self.edits: dict[cst.CSTNode, list[e.Edit]] = defaultdict(list)
         self.holes: set[cst.CSTNode] = set()
         self._shape = shape
         self._lines = shape.text.split("\n")
-        self._locate(wrapper, {node for edit in wanted for node in e.nodes_of(edit)})
+        self._locate({node for edit in wanted for node in e.nodes_of(edit)})
         for edit in wanted:
             if isinstance(edit, e.AddImport):
                 self.edits[self.module].append(edit)
@@ -85,7 +72,7 @@ class EditPlan:
             *self._shape.place(own.end_lineno, own.end_col_offset),
         )
 
-    def _locate(self, wrapper: MetadataWrapper, targets: set[ast.AST]) -> None:
+    def _locate(self, targets: set[ast.AST]) -> None:
         functions = {
             (self._shape.place(t.lineno, t.col_offset)[0], t.name): t
             for t in targets
@@ -95,20 +82,20 @@ class EditPlan:
         for target in targets:
             if target not in functions.values():
                 spans[isinstance(target, ast.stmt), self._span(target)] = target
-        self._positions = positions = wrapper.resolve(PositionProvider)
+        self._positions = positions = positions_of(self.module)
         self._starts = sorted(self._span(target)[:2] for target in targets)
-        for node, position in positions.items():
+        for node, (start, end) in positions.items():
             kind = _kind(node.__class__)
             if kind is _Kind.OTHER:
                 continue
             if isinstance(node, cst.FunctionDef | cst.ClassDef):
-                name_line = positions[node.name].start.line
+                name_line = positions[node.name][0][0]
                 function = functions.get((name_line, node.name.value))
                 if function is not None:
                     self.nodes[function] = node
                 continue
             is_statement = kind is _Kind.STATEMENT
-            span = (position.start.line, position.start.column, position.end.line, position.end.column)
+            span = (*start, *end)
             target_node = spans.get((is_statement, span))
             if target_node is None and isinstance(node, cst.BaseCompoundStatement):
                 target_node = self._compound(spans, span)
@@ -129,21 +116,18 @@ class EditPlan:
 
     def concerns(self, node: cst.CSTNode) -> bool:
         """Whether an edit names anything in a line of statements or an expression."""
-        position = self._positions[node]
-        first = (position.start.line, position.start.column)
-        return bisect.bisect(self._starts, (position.end.line, position.end.column)) > bisect.bisect_left(
-            self._starts, first
-        )
+        start, end = self._positions[node]
+        return bisect.bisect(self._starts, end) > bisect.bisect_left(self._starts, start)
 
     def has_comment(self, statement: cst.CSTNode) -> bool:
         """Whether there may be one in a statement, of a compound one in its header."""
         decorators = getattr(statement, "decorators", ())
-        first = self._positions[decorators[0] if decorators else statement].start.line
+        first = self._positions[decorators[0] if decorators else statement][0][0]
         body = getattr(statement, "body", None)
         if isinstance(body, cst.IndentedBlock):
-            last = self._positions[body.body[0]].start.line
+            last = self._positions[body.body[0]][0][0]
         else:
-            last = self._positions[statement].end.line
+            last = self._positions[statement][1][0]
         return any("#" in line for line in self._lines[first - 1 : last])
 
     def is_untouched_expression(self, node: cst.CSTNode) -> bool:

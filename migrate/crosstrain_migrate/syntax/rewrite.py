@@ -18,7 +18,7 @@ import libcst as cst
 from . import edits as e
 from . import program
 from .blocks import LEADING, Blocks, carry_over, splice_imports, with_lost_comments
-from .edit_plan import EditNotApplied, EditPlan, Wrapper
+from .edit_plan import EditNotApplied, EditPlan
 from .places import Places
 from .skeleton import Skeleton, skeleton, without_end
 
@@ -49,9 +49,8 @@ def _rewrite(text: str, first: int, wanted: list[e.Edit]) -> str:
 
 
 def _transformed(shape: Skeleton, wanted: list[e.Edit]) -> str:
-    wrapper = Wrapper(cst.parse_module(shape.text), unsafe_skip_copy=True)
-    plan = EditPlan(wrapper, shape, wanted)
-    module = wrapper.module.visit(_Rewriter(plan))
+    plan = EditPlan(cst.parse_module(shape.text), shape, wanted)
+    module = plan.module.visit(_Rewriter(plan))
     missing = [edit for edit in wanted if edit not in plan.done]
     if missing:
         raise EditNotApplied(missing[0])

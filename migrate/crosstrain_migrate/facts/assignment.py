@@ -15,7 +15,11 @@ def assign(interp: Interpretation, target: ast.expr, values: Values | set[Value]
         values = frozenset(
             replace(v, kind="rows") if isinstance(v, FromBatch) and v.kind == "batch" else v for v in values
         )
-    values = interp.supposed(target, interp.seen(target, frozenset(values)))
+    values = frozenset(values)
+    if interp.observed:
+        values = interp.seen(target, values)
+    if interp.assumed:
+        values = interp.supposed(target, values)
     interp.merge(interp.values.cell(target), values)
     if isinstance(target, ast.Name):
         scope = interp.table.of_node[target].resolve(target.id)

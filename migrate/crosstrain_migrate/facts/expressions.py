@@ -36,11 +36,7 @@ from .values import (
 _ABSENT = frozenset({Absent()})
 
 
-def evaluate(interp: Interpretation, node: ast.expr) -> Values:
-    return _EVALUATORS.get(type(node), _parts)(interp, node)
-
-
-def _parts(interp: Interpretation, node: ast.expr) -> Values:
+def evaluate_parts(interp: Interpretation, node: ast.expr) -> Values:
     for child in children(node):
         if isinstance(child, ast.expr):
             interp.eval(child)
@@ -50,13 +46,12 @@ def _parts(interp: Interpretation, node: ast.expr) -> Values:
 def _name(interp: Interpretation, node: ast.Name) -> Values:
     reaching = interp.reaching.get(node)
     if reaching is not None:
-        definitions = interp.definitions
-        found = frozenset().union(*[definitions[d] for d in reaching])
+        found = NOTHING.union(*map(interp.definitions.values_of, reaching))
     else:
         scope = interp.table.of_node[node].resolve(node.id)
         if scope is None:
             return frozenset({Symbol(interp.stars.get(node.id, f"builtins.{node.id}"))})
-        found = frozenset(interp.env[scope, node.id])
+        found = interp.env.values_of((scope, node.id))
     functions = [v.node for v in found if v.__class__ is Function]
     if functions and not _is_called(interp, node):
         interp.escaped.update(functions)
@@ -300,7 +295,7 @@ def _constant(interp: Interpretation, node: ast.Constant) -> Values:
 
 
 def _joined_string(interp: Interpretation, node: ast.JoinedStr) -> Values:
-    _parts(interp, node)
+    evaluate_parts(interp, node)
     return frozenset({External("torch.device", node)}) if api.names_a_device(node) else UNKNOWN
 
 
@@ -312,7 +307,7 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
-_EVALUATORS: dict[type[ast.expr], Callable[[Interpretation, Any], Values]] = {
+EVALUATORS: dict[type[ast.AST], Callable[[Interpretation, Any], Values]] = {
     ast.Name: _name,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,

@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from . import torch_api as api
 from .context import containers_of_batches
-from .expressions import evaluate
+from .expressions import EVALUATORS, evaluate_parts
 from .interpretation import Interpretation
 from .observed import Sightings
 from .previews import early_previews
@@ -114,7 +114,7 @@ class Interpreter(Interpretation):
 
     def eval(self, node: ast.expr) -> Values:
         """What `node` may be now; remembers it for `of`."""
-        found = evaluate(self, node)
+        found = EVALUATORS.get(node.__class__, evaluate_parts)(self, node)
         if self.observed:
             found = self.seen(node, found)
         if self.assumed:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from crosstrain_migrate.syntax.nodes import FunctionNode, fields_of
 from crosstrain_migrate.syntax.program import Region, links_of
@@ -123,9 +123,20 @@ class Interpretation(ABC):
     def eval(self, node: ast.expr) -> Values:
         """What `node` may be now; remembers it for `of`."""
 
-    def merge(self, target: Cell, new: Iterable[Value]) -> None:
+    def merge(self, target: Cell, new: Collection[Value]) -> None:
         if target.issuperset(new):
             return
+        if not target and len(new) <= WIDEN_ABOVE:  # as most are that are filled at all
+            target.update(new)
+            target.remembered = frozenset(new)
+        elif not self._grows(target, new):
+            return
+        if target.readers:
+            self.watch.changed(target.readers)
+        self.changed = True
+
+    def _grows(self, target: Cell, new: Collection[Value]) -> bool:
+        """Adds what the cell does not hold or stand for yet; whether there was any."""
         fresh = [
             value
             for value in frozenset(new).difference(target)
@@ -135,14 +146,12 @@ class Interpretation(ABC):
             fresh = [value for value in fresh if not is_attribute(value)] or [*UNKNOWN - target]
             fresh = self._as_one(target, fresh)
         if not fresh:
-            return
+            return False
         target.update(fresh)
         target.remembered = None
         if len(target) > WIDEN_ABOVE:
             widen(target)
-        if target.readers:
-            self.watch.changed(target.readers)
-        self.changed = True
+        return True
 
     def _as_one(self, target: Cell, fresh: list[Value]) -> list[Value]:
         """Where a value may be one of ever so many containers, they become one: each pass would go through all of them
@@ -155,7 +164,7 @@ class Interpretation(ABC):
         target.remembered = None
         return [v for v in fresh if not isinstance(v, Sequence)] + [joined] * (joined not in target)
 
-    def store(self, owner: ast.AST, key: object, values: Iterable[Value]) -> None:
+    def store(self, owner: ast.AST, key: object, values: Collection[Value]) -> None:
         """Records what the object made at `owner` may hold under `key`: an attribute, a key or a position."""
         self.merge(self.heap.cell((owner, key)), values)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from crosstrain_migrate.facts import containers, context
@@ -80,7 +80,7 @@ def bind_arguments(
             _bind_rest(interp, function, interp.of(keyword.value))
 
 
-def _bind_rest(interp: Interpretation, function: FunctionNode, values: Iterable[Value]) -> None:
+def _bind_rest(interp: Interpretation, function: FunctionNode, values: Collection[Value]) -> None:
     """What goes into `**kwargs`."""
     rest = function.args.kwarg
     if rest is not None:

@@ -293,7 +293,7 @@ def test_numbers_of_processes_are_numbers(migrate: Migrate, repo: Path) -> None:
 def test_many_files_in_several_processes_come_in_order(
     migrate: Migrate, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crosstrain_migrate.files.workers._BYTES_PER_PROCESS", 100)
+    monkeypatch.setattr("crosstrain_migrate.files.workers._CHARACTERS_PER_PROCESS", 100)
     monkeypatch.setattr("crosstrain_migrate.files.workers._processors", lambda: 2)
     _write(repo, **{f"f{number:02}": f"torch_old  # {os.getpid()}\n" * 20 for number in range(30)})
     _write(repo, f07="torch = (\n", f08="x = refuse_me  # torch\n", f09="crash_me  # torch\n")
@@ -308,7 +308,7 @@ def test_many_files_in_several_processes_come_in_order(
 def test_a_killed_worker_is_reported_for_its_files(
     migrate: Migrate, repo: Path, engine: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crosstrain_migrate.files.workers._BYTES_PER_PROCESS", 10)
+    monkeypatch.setattr("crosstrain_migrate.files.workers._CHARACTERS_PER_PROCESS", 10)
     monkeypatch.setattr("crosstrain_migrate.files.workers._processors", lambda: 2)
     engine.__dict__["migrate_text"] = kill_me
     _write(repo, a="torch_old\n" * 5, b="torch_old\n" * 5)

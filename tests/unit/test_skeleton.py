@@ -150,8 +150,21 @@ def test_a_skeleton_leaves_out_what_nothing_concerns() -> None:
     last = TREE.body[-1]
     shape = skeleton(AWKWARD, [e.InsertAfter(last, "CT303", code="pass")], 1)
     assert "class" not in shape.text
+    assert "import torch\n" not in shape.text
+    assert shape.restored(shape.text) == AWKWARD
+
+
+def test_a_skeleton_holds_the_imports_that_a_new_one_goes_beside() -> None:
+    shape = skeleton(AWKWARD, [e.AddImport(TREE, "CT101", code="from crosstrain import Accelerator")], 1)
     assert "import torch\n" in shape.text
     assert shape.restored(shape.text) == AWKWARD
+
+
+def test_statements_that_follow_each_other_are_left_out_as_one() -> None:
+    text = "a = 'a long text of one line'\n# a comment\nb = 1\n\nc = 2; d = 'another long text'\nprint(d)\n"
+    shape = skeleton(text, [e.RemoveStatement(ast.parse(text).body[-1], "CT303")], 1)
+    assert shape.text == "__crosstrain_kept_0__\n\nc = 2; d = 'another long text'\nprint(d)\n"
+    assert shape.restored(shape.text) == text
 
 
 def test_a_statement_that_is_lost_or_moved_is_not_put_back_by_force() -> None:

@@ -27,7 +27,7 @@ engine = types.ModuleType("engine")
 engine.__dict__.update(vars(conftest), migrate_text=slow)
 sys.modules["crosstrain_migrate.engine"] = engine
 run.may_train = lambda data: True
-workers._BYTES_PER_PROCESS, workers._processors = 1, lambda: 2
+workers._CHARACTERS_PER_PROCESS, workers._processors = 1, lambda: 2
 sys.argv = ["migrate", *sys.argv[1:], "--check"]
 cli.main()
 """

@@ -16,7 +16,7 @@ from crosstrain_migrate.syntax.problems import UNPARSABLE
 from crosstrain_migrate.syntax.program import is_main_test, tree_of
 from crosstrain_migrate.syntax.walks import walk
 
-from .discovery import discover
+from .discovery import discover, has_neighbours
 from .import_graph import ImportGraph, Project, is_script, mentioned
 from .reading import decode
 from .sources import Source, Unusable, read_bytes
@@ -124,7 +124,7 @@ def _unmigrated(script: Migrated, user: Source, file: Migrated, names: set[str])
 def _with_readers(files: Files, known: set[Path], around: _Neighbourhood) -> Files:
     """What nobody asked to migrate and calls what changes (a test, for instance) is named."""
     changed = {file.source.target: file for file in files if file.result.changed}
-    if not any(_changed_names(file) for file in changed.values()):
+    if not has_neighbours(changed) or not any(_changed_names(file) for file in changed.values()):
         return files
     said = []
     for user, used in around.users(changed):

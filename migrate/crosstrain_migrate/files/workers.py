@@ -32,9 +32,9 @@ Migrate = Callable[[Path, str, "Options"], FileResult]
 # Trees are many objects that live as long as their file: looking for garbage among them after 700 new ones, as Python
 # does, takes a tenth of the time. So that is done behind each file, where next to nothing lives, and inside those that
 # make very many objects.
-_ALLOCATIONS, _GENERATIONS = 400_000, 5
+_ALLOCATIONS, _GENERATIONS = 200_000, 5
 # Starting a process costs as much as migrating about this much code.
-_BYTES_PER_PROCESS = 30_000
+_CHARACTERS_PER_PROCESS = 30_000
 
 
 def collect_rarely() -> None:
@@ -48,8 +48,8 @@ def migrate_all(
 ) -> Iterator[Migrated | InputError]:
     """Each file's result, in order."""
     collect_rarely()
-    total = sum(len(source.data) for source in sources)
-    processes = min(len(sources), _processors(), total // _BYTES_PER_PROCESS)
+    total = sum(len(source.text) for source in sources)
+    processes = min(len(sources), _processors(), total // _CHARACTERS_PER_PROCESS)
     if processes > 1:
         yield from _in_processes(sources, options, migrate, processes, progress)
     else:
@@ -110,7 +110,7 @@ def _in_processes(
     with _broken_pipes_are_errors(), pool:
         try:
             # The largest file first: begun last, it would keep one process at work when the others have ended.
-            largest_first = sorted(range(len(sources)), key=lambda number: -len(sources[number].data))
+            largest_first = sorted(range(len(sources)), key=lambda number: -len(sources[number].text))
             futures = {n: pool.submit(_one_of_many, sources[n], options, migrate) for n in largest_first}
             workers = multiprocessing.active_children()
             for number, source in enumerate(sources):

@@ -31,15 +31,13 @@ class _Batches:
             for definition in definitions:
                 self.uses[definition].append(name)
         self.functions: dict[str, list[FunctionNode]] = defaultdict(list)
-        for node in table.parents:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                self.functions[node.name].append(node)
+        for function in table.each(ast.FunctionDef, ast.AsyncFunctionDef):
+            self.functions[function.name].append(function)
 
     def tensors(self) -> set[ast.AST]:
         targets = [
             n
-            for loop in self.table.parents
-            if isinstance(loop, ast.For | ast.AsyncFor)
+            for loop in self.table.each(ast.For, ast.AsyncFor)
             for n in walk(loop.target)
             if isinstance(n, ast.Name)
         ]

@@ -18,6 +18,7 @@ from .arguments import keyword_of
 Constant = str | bool | int | float | None
 KnownValues = frozenset[Constant]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_HAVE_SUITES = (ast.stmt, ast.mod, ast.excepthandler, ast.match_case)
 MAX_DEPTH = 4  # constants handed on through calls
 
 
@@ -34,12 +35,14 @@ class Constants:
         self._find_uses(nodes)
         self.dead: set[ast.stmt] = set()
         for node in nodes:
-            for suite in suites(node):
+            for suite in suites(node) if isinstance(node, _HAVE_SUITES) else ():
                 self._find_dead(suite)
 
     def _find_uses(self, nodes: list[ast.AST]) -> None:
         called: set[ast.AST] = set()
         for node in nodes:
+            if isinstance(node, ast.Constant):
+                continue
             if isinstance(node, ast.Call):
                 called.add(node.func)
                 name = last_name(node.func)

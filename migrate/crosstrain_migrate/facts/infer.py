@@ -52,8 +52,8 @@ class Interpreter(Interpretation):
         self.batch_loops = {loop for loop in loops if loop is not None}
         methods = {
             node
-            for cls in list(self.table.parents)  # evaluating a base may add to them
-            if isinstance(cls, ast.ClassDef) and self.inherits(cls, api.MODULE_BASES)
+            for cls in self.table.each(ast.ClassDef)
+            if self.inherits(cls, api.MODULE_BASES)
             for node in cls.body
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }

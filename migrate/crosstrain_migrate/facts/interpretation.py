@@ -386,6 +386,4 @@ class Interpretation(ABC):
 
 def _assigned_attributes(table: ScopeTable) -> frozenset[str]:
     """Attribute names that the script assigns anywhere: reading one waits until its value is known."""
-    return frozenset(
-        n.attr for n in table.parents if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
-    )
+    return frozenset(node.attr for node in table.each(ast.Attribute) if isinstance(node.ctx, ast.Store))

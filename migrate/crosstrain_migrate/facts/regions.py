@@ -15,12 +15,11 @@ Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 def batch_loop_around(interp: Interpretation, node: ast.AST) -> ast.AST | None:
     """The innermost batch loop around `node` in its own function."""
-    for around in interp.table.ancestors(node):
-        if around in interp.batch_loops:
-            return around
-        if around in interp.table.scopes:
-            return None
-    return None
+    parents, scopes = interp.table.parents, interp.table.scopes
+    around = parents.get(node)
+    while around is not None and around not in interp.batch_loops:
+        around = parents.get(around) if around not in scopes else None
+    return around
 
 
 def in_module(interp: Interpretation, node: ast.AST) -> bool:

@@ -20,8 +20,8 @@ def moving_wrappers(table: ScopeTable, movers: Iterable[ast.AST]) -> dict[ast.AS
     """Each such class, with the parameter of its constructor that is the loader."""
     helpers = frozenset(f.name for f in movers if isinstance(f, Function))
     found: dict[ast.AST, str] = {}
-    for node in table.parents:
-        if isinstance(node, ast.ClassDef) and not node.decorator_list:
+    for node in table.each(ast.ClassDef):
+        if not node.decorator_list:
             parameter = _wrapped(node, helpers)
             if parameter is not None:
                 found[node] = parameter

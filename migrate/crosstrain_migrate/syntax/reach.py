@@ -12,6 +12,7 @@ import ast
 from .scopes import Scope, ScopeTable, all_arguments
 from .walks import children
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 State = dict[str, frozenset[ast.AST]]
 
 
@@ -233,9 +234,9 @@ class _Walker:
             else:
                 self.define(node.id, node)
             return
-        if isinstance(node, ast.Lambda):
+        if isinstance(node, ast.Constant | ast.Lambda):
             return
-        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        if isinstance(node, _COMPREHENSIONS):
             for generator in node.generators:
                 self.expression(generator.iter)
                 self.expression(generator.target)

@@ -7,14 +7,23 @@ target is treated as a name of the function around it, which is coarser and neve
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar, overload
 
 from .nodes import FunctionNode
 from .program import modules_of
 from .walks import children
 
 ScopeNode = ast.Module | ast.ClassDef | FunctionNode
+A = TypeVar("A", bound=ast.AST)
+B = TypeVar("B", bound=ast.AST)
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_NAMED_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BINDERS = (ast.Import, ast.ImportFrom, ast.ExceptHandler, ast.Global, ast.Nonlocal)
 
 
 @dataclass(eq=False)
@@ -70,19 +79,39 @@ class ScopeTable:
                 self.parents[module] = tree
             self._visit_children(module, self.scopes[module])
 
+    @overload
+    def each(self, kind: type[A], /) -> list[A]: ...
+    @overload
+    def each(self, kind: type[A], other: type[B], /) -> list[A | B]: ...
+    def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
+        """The nodes of exactly these kinds that the text has, each kind from its top to its bottom."""
+        return [node for kind in kinds for node in self._by_class.get(kind, ())]
+
+    @cached_property
+    def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
+        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        for node in self.parents:
+            found[node.__class__].append(node)
+        return found
+
     @property
     def root(self) -> Scope:
         """The script's own top level."""
         return next(scope for scope in reversed(self.scopes.values()) if scope.parent is None)
 
     def _visit_children(self, node: ast.AST, scope: Scope) -> None:
+        parents = self.parents
         for child in children(node):
-            self.parents[child] = node
+            parents[child] = node
             self._visit(child, scope)
 
     def _visit(self, node: ast.AST, scope: Scope) -> None:
         self.of_node[node] = scope
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(node, ast.Name):
+            if not isinstance(node.ctx, ast.Load):
+                scope.names.add(node.id)
+            return
+        if isinstance(node, _FUNCTIONS):
             self._visit_function(node, scope)
             return
         if isinstance(node, ast.ClassDef):
@@ -96,7 +125,8 @@ class ScopeTable:
                 self.parents[statement] = node
                 self._visit(statement, inner)
             return
-        self._bind(node, scope)
+        if isinstance(node, _BINDERS):
+            self._bind(node, scope)
         self._visit_children(node, scope)
 
     def _visit_function(self, node: FunctionNode, scope: Scope) -> None:
@@ -129,9 +159,7 @@ class ScopeTable:
 
     @staticmethod
     def _bind(node: ast.AST, scope: Scope) -> None:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            scope.names.add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 scope.names.add(alias.asname or alias.name.split(".")[0])
         elif isinstance(node, ast.ExceptHandler) and node.name:
@@ -154,9 +182,11 @@ class ScopeTable:
 
     def function_around(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         """The innermost function with a name that `node` stands in."""
-        for around in self.ancestors(node):
-            if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
+        around = self.parents.get(node)
+        while around is not None:
+            if isinstance(around, _NAMED_FUNCTIONS):
                 return around
+            around = self.parents.get(around)
         return None
 
     def is_whole_else(self, node: ast.AST) -> bool:

@@ -41,15 +41,15 @@ class Uses:
 
     def _visit(self, node: ast.AST, path: str, around: list[set[str]]) -> None:
         for child in children(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inner = f"{path}.{child.name}"
-                self._visit(child, inner, [*around, self.by_scope.setdefault(inner, set())])
-            elif isinstance(child, ast.Name):
+            if isinstance(child, ast.Name):
                 if isinstance(child.ctx, ast.Load):
                     for names in around:
                         names.add(child.id)
                     self.read_in.setdefault(child.id, set()).add(path)
-            else:
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inner = f"{path}.{child.name}"
+                self._visit(child, inner, [*around, self.by_scope.setdefault(inner, set())])
+            elif not isinstance(child, ast.Constant):
                 if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
                     self.attributes.add(child.attr)
                 self._visit(child, path, around)

@@ -315,7 +315,7 @@ class _Sweeper:
 
     def _repeated(self) -> None:
         """`self.model = model` for the second time, where a wrapper stood between the two."""
-        for node in self.facts.nodes:
+        for node in self.facts.each(ast.stmt, ast.mod, ast.excepthandler, ast.match_case):
             for suite in (getattr(node, "body", None), getattr(node, "orelse", None)):
                 if isinstance(suite, list):
                     self._repeated_in(suite)
@@ -405,10 +405,11 @@ class _Sweeper:
 
     @cached_property
     def _loads(self) -> dict[tuple[ast.AST, str], list[ast.Name]]:
-        """The reads of each name in each function, those in functions inside it too."""
+        """The reads of each parameter's name in each function, those in functions inside it too."""
         found: dict[tuple[ast.AST, str], list[ast.Name]] = defaultdict(list)
+        parameters = {argument.arg for argument in self.facts.each(ast.arg)}
         for node in self.facts.each(ast.Name):
-            if isinstance(node.ctx, ast.Load):
+            if node.id in parameters and isinstance(node.ctx, ast.Load):
                 for around in self.facts.table.ancestors(node):
                     if isinstance(around, FunctionNode):
                         found[around, node.id].append(node)

@@ -319,12 +319,12 @@ class Placement(RemovedMoves):
         """Device expressions that still matter: definitions become accelerator.device, literals too."""
         for statement in self.devices.definitions(self.gone):
             self.context.device_definitions.append(statement)
-        for node in self.facts.nodes:
-            if isinstance(node, ast.keyword) and node.arg in {"device", "map_location"}:
-                self._literal(node.value)
+        for node in self.facts.each(ast.keyword, ast.Call):
+            if isinstance(node, ast.keyword):
+                if node.arg in {"device", "map_location"}:
+                    self._literal(node.value)
             elif (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
+                isinstance(node.func, ast.Attribute)
                 and node.func.attr in {"to", "set_default_device"}
                 and node.args
             ):

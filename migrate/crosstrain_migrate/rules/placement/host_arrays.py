@@ -67,18 +67,16 @@ def _given_to_numpy(context: Context, call: ast.Call) -> Iterator[ast.expr]:
 def _meetings(context: Context) -> Iterator[list[ast.expr]]:
     """What is computed with one another: the sides of an operator, and what is given to a library other than PyTorch."""
     facts = context.facts
-    for node in facts.nodes:
+    for node in facts.each(ast.BinOp, ast.Compare, ast.Call):
         if facts.in_module(node) or not facts.is_reached(node):
             continue
         if isinstance(node, ast.BinOp):
             yield [node.left, node.right]
         elif isinstance(node, ast.Compare):
             yield [node.left, *node.comparators]
-        elif (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PAIRWISE
-        ):
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in PAIRWISE:
             yield [node.func.value, *arguments_of(node)]
-        elif isinstance(node, ast.Call):
+        else:
             paths = facts.paths(node.func)
             if paths and not any(path.startswith(("builtins.", "torch.")) for path in paths):
                 yield arguments_of(node)

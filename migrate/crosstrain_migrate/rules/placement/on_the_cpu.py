@@ -51,13 +51,13 @@ def _rows(facts: Facts, node: ast.AST) -> list[FromBatch]:
 
 def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:
     """Tensors, each with whether it meets one that was made on the CPU, or NumPy."""
-    for node in facts.nodes:
+    for node in facts.each(ast.Call, ast.BinOp, ast.Subscript):
         if isinstance(node, ast.Call):
             yield from _in_call(facts, node)
         elif isinstance(node, ast.BinOp):
             yield node.left, _is_fresh(facts, node.right)
             yield node.right, _is_fresh(facts, node.left)
-        elif isinstance(node, ast.Subscript):
+        else:
             indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             yield from ((index, _is_fresh(facts, node.value)) for index in indices)
 

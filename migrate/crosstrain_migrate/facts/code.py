@@ -15,6 +15,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .arguments import argument_of
 from .contents import Contents
+from .index import Index
 from .interpretation import Interpretation
 from .regions import in_module
 from .values import Symbol, Value, Values, code_of
@@ -27,20 +28,20 @@ C = TypeVar("C", bound=ast.AST)
 class Code(ABC):
     """What is asked of a script's code, whatever it trains."""
 
-    def __init__(self, tree: ast.Module, table: ScopeTable) -> None:
+    def __init__(self, tree: ast.Module, table: ScopeTable, index: Index | None = None) -> None:
         self.tree = tree
         self.table = table
-        self._of_kinds: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
+        self.index = index or Index(tree)
 
     @property
     @abstractmethod
     def interp(self) -> Interpretation:
         """What every expression may be."""
 
-    @cached_property
+    @property
     def nodes(self) -> tuple[ast.AST, ...]:
         """Every node of the script, breadth first; contexts and operators are not among them."""
-        return tuple(walk(self.tree))
+        return self.index.nodes
 
     @overload
     def each(self, kind: type[A], /) -> list[A]: ...
@@ -52,27 +53,7 @@ class Code(ABC):
     def each(self, *kinds: type[ast.AST]) -> list[ast.AST]: ...
     def each(self, *kinds: type[ast.AST]) -> Iterable[ast.AST]:
         """The nodes of some kinds, in the order of `nodes`."""
-        found = self._of_kinds.get(kinds)
-        if found is None:
-            parts = [held for own, held in self._by_class.items() if issubclass(own, kinds)]
-            if len(parts) > 1:
-                places = self._places_in_nodes
-                found = sorted((node for held in parts for node in held), key=places.__getitem__)
-            else:
-                found = parts[0] if parts else []
-            self._of_kinds[kinds] = found
-        return found
-
-    @cached_property
-    def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
-        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        for node in self.nodes:
-            found[node.__class__].append(node)
-        return found
-
-    @cached_property
-    def _places_in_nodes(self) -> dict[ast.AST, int]:
-        return {node: place for place, node in enumerate(self.nodes)}
+        return self.index.each(kinds)
 
     @cached_property
     def stores(self) -> list[tuple[ast.Name | ast.Attribute, Values]]:
@@ -112,13 +93,10 @@ class Code(ABC):
                 found[node.attr].append(node)
         return found
 
-    @cached_property
+    @property
     def names(self) -> dict[str, list[ast.Name]]:
         """Every place that mentions a variable, by its name, in the order of `nodes`."""
-        found: dict[str, list[ast.Name]] = defaultdict(list)
-        for node in self.each(ast.Name):
-            found[node.id].append(node)
-        return found
+        return self.index.names
 
     def mentions(self, scope: Scope, name: str) -> list[ast.Name]:
         """Every place that reads or binds the variable `name` of `scope`, in functions inside it too."""
@@ -132,9 +110,9 @@ class Code(ABC):
         """Whether `node` stands in a method of an nn.Module, where nothing may communicate."""
         return in_module(self.interp, node)
 
-    @cached_property
+    @property
     def calls(self) -> list[ast.Call]:
-        return sorted(self.each(ast.Call), key=lambda n: (n.lineno, n.col_offset))
+        return self.index.calls
 
     def paths(self, node: ast.AST) -> set[str]:
         """The imported names `node` may stand for."""
@@ -155,15 +133,7 @@ class Code(ABC):
         return found
 
     def method_calls(self, name: str) -> list[ast.Call]:
-        return self._method_calls.get(name, [])
-
-    @cached_property
-    def _method_calls(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = defaultdict(list)
-        for call in self.calls:
-            if isinstance(call.func, ast.Attribute):
-                found[call.func.attr].append(call)
-        return found
+        return self.index.method_calls.get(name, [])
 
     def targets(self, call: ast.Call) -> list[FunctionNode]:
         """The script's own functions that `call` may run."""

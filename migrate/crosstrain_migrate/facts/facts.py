@@ -17,6 +17,7 @@ from . import containers
 from . import torch_api as api
 from .argument_values import parameters_in
 from .assumed import Assumed, assumptions, open_loaders
+from .index import Index
 from .infer import Interpreter
 from .losses import Losses
 from .observed import Sightings
@@ -42,8 +43,9 @@ class Facts(Losses):
         table: ScopeTable,
         interp: Interpreter | None = None,
         seen: Sightings | None = None,
+        index: Index | None = None,
     ) -> None:
-        super().__init__(tree, table)
+        super().__init__(tree, table, index)
         self.seen = seen
         self.evidence: dict[Value, str] = {}
         if interp is not None:
@@ -58,7 +60,7 @@ class Facts(Losses):
         for _ in range(MAX_ASSUMPTIONS):
             interp = Interpreter(self.tree, self.table, may_preview, assumed, self.seen, gone_over)
             interp.run()
-            found = Facts(self.tree, self.table, interp, self.seen)
+            found = Facts(self.tree, self.table, interp, self.seen, self.index)
             looked = any(site_of(s.loader) in interp.previews for s in found.loss_batch_values)
             more = {} if looked else open_loaders(found)
             seen = interp.iterated_loaders()

@@ -180,7 +180,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
     from crosstrain_migrate.rules.distribution.empty_code import comments, tidy
     from crosstrain_migrate.rules.distribution.plain import gone_with_code
     from crosstrain_migrate.rules.mapping.joined_group import joined_once
-    from crosstrain_migrate.syntax.checks import check_result
+    from crosstrain_migrate.syntax.checks import check_result, keeps_comment_lines
 
     kept_away = policy.refusals(plain.edits, plain.changes)
     inner = Policy(suppressions(plain.text), options.select, options.ignore)
@@ -203,7 +203,7 @@ def _from_plain(path: Path, text: str, plain: Plain, options: Options, policy: P
             if plain.requested.mapped
             else tidy(plain.text, after)
         )
-        lost = list(comments(full) - comments(after))
+        lost = [] if keeps_comment_lines(full, after) else list(comments(full) - comments(after))
         findings = (*findings, *(gone_with_code([c], _line_of(c, text)) for c in lost))
         problems = check_result(text, after, plain.lost | set(lost))
         inner_changes = (replace(c, line=plain.lines(c.line)) for c in _changes(planned))

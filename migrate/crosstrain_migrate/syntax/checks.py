@@ -166,11 +166,19 @@ def _check_tokens(
 ) -> list[str]:
     if "\t" not in before and "\t" not in after:
         # Python's tokenizer takes longer than its parser: it reads what changed, and all of it only to name a problem.
+        if keeps_comment_lines(before, after):
+            return []
         gone, come = Counter(_pieces(before, old)), Counter(_pieces(after, new))
         kept = gone & come
         if not _compared("".join((gone - kept).elements()), "".join((come - kept).elements()), allowed_lost):
             return []
     return _compared(before, after, allowed_lost)
+
+
+def keeps_comment_lines(before: str, after: str) -> bool:
+    """Whether all lines of `before` that may hold a comment are in `after` as they were."""
+    old, new = (Counter(line for line in text.split("\n") if "#" in line) for text in (before, after))
+    return old <= new
 
 
 def _pieces(text: str, tree: ast.Module) -> list[str]:

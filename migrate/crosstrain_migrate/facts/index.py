@@ -1,4 +1,4 @@
-"""The nodes of a tree by kind, its calls and its names: what several looks at one tree share."""
+"""The nodes of a tree by kind, its calls and its names: what several passes over it share."""
 
 from __future__ import annotations
 

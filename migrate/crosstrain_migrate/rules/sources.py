@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class, External, Instance
-from crosstrain_migrate.syntax.nodes import written
+from crosstrain_migrate.syntax.nodes import place_of, written
 from crosstrain_migrate.syntax.scopes import Scope
 
 from .arguments import option_name, passed
@@ -57,7 +57,7 @@ class Sources:
         reaching = self.facts.interp.reaching.get(node)
         if scope is None:
             return []
-        return list(reaching) if reaching is not None else self._bindings[scope, node.id]
+        return sorted(reaching, key=place_of) if reaching is not None else self._bindings[scope, node.id]
 
     def of(self, node: ast.Name | ast.Attribute) -> list[ast.expr]:
         """The expressions that a variable, parameter or attribute may have been assigned."""

@@ -10,6 +10,7 @@ from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.rules.sources import sets_by_name
+from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .construction import only_definition
@@ -237,7 +238,7 @@ def _asks(test: ast.expr) -> bool:
 
 def of_guards(context: Context, tests: list[ast.expr]) -> str | None:
     """What `cpu=` must be where `if test:` stood around what moved the models, and nothing else chose a device."""
-    found = {_of_guard(context, test): test for test in tests}
+    found = {_of_guard(context, test): test for test in sorted(tests, key=place_of, reverse=True)}
     if len(found) != 1:
         return None
     option, test = next(iter(found.items()))

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 Migrate = Callable[[Path, str, "Options"], FileResult]
 
 # Trees are many objects that live as long as their file: looking for garbage among them after 700 new ones, as Python
-# does, takes a tenth of the time. So that is done behind each file, where next to nothing lives, and inside those that
-# make very many objects.
-_ALLOCATIONS, _GENERATIONS = 200_000, 5
+# does, takes a tenth of the time. So that is done behind each file, where next to nothing lives, and seldom inside one.
+_ALLOCATIONS, _GENERATIONS = 50_000, 5
 # Starting a process costs as much as migrating about this much code.
 _CHARACTERS_PER_PROCESS = 30_000
 

@@ -91,7 +91,7 @@ def join(text: str, pieces: Iterable[str]) -> str:
     return "".join(f"{lines[part.first - 2]}\n{piece}" for part, piece in zip(own, pieces, strict=True))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def tree_of(text: str) -> ast.Module:
     """What `ast.parse` makes of one file's text, or raises: for those who only read it, of whom there are several."""
     return ast.parse(text)
@@ -113,7 +113,7 @@ def parse(text: str) -> ast.Module:
     return tree
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _program_of(text: str) -> ast.Module:
     return parse(text)
 

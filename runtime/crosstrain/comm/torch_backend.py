@@ -138,8 +138,11 @@ class TorchComm:
         source = tensor.detach().contiguous()
         if self.world == 1:
             return source.unsqueeze(0)
-        if (small := self._small("all_gather", [source])) is not None:
-            return small[0]
+        small = self._small("all_gather", [source])
+        return self._gather_large(source) if small is None else small[0]
+
+    def _gather_large(self, source: Tensor) -> Tensor:
+        """`all_gather` of what is known to be alike on all ranks."""
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
@@ -154,7 +157,7 @@ class TorchComm:
         if (small := self._small("all_gather", sources)) is not None:
             return small
         parts = [_aligned(source.view(-1).view(torch.uint8)) for source in sources]
-        table = self.all_gather(torch.cat(parts))
+        table = self._gather_large(torch.cat(parts))
         out, start = [], 0
         for source, part in zip(sources, parts, strict=True):
             rows = table[:, start : start + source.nbytes].contiguous()

@@ -38,6 +38,15 @@ IN_DEFAULT = "epochs=2, "
 OPTIONS = ("--epochs", "--niter", "-e")
 
 
+# What is counted and timed of a phase. What a version says before an evaluation the other may say behind it: all of
+# what a run says is shown as well.
+UNITS = {
+    "training": ("steps", "step"),
+    "evaluation": ("evaluations", "evaluation"),
+    "a whole run": ("", "run"),
+}
+
+
 @dataclass(frozen=True)
 class Version:
     """A script in one of its conversions. text: its source."""
@@ -65,7 +74,9 @@ def versions(case: str, accelerate: bool = False) -> Iterator[Version]:
     after = (ROOT / "golden" / case / "after.py").read_text(encoding="utf-8")
     yield Version("tool", longer(after))
     if accelerate:
-        yield Version("hand on accelerate", by_hand.replace("from crosstrain import", "from accelerate import"))
+        yield Version(
+            "hand on accelerate", by_hand.replace("from crosstrain import", "from accelerate import")
+        )
 
 
 def run(version: Version, options: list[str]) -> Talk | str:
@@ -93,13 +104,13 @@ def cells(hand: float, tool: float, digits: int, ratio: float | None = None) -> 
 def row(case: str, phase: str, runs: dict[str, list[Talk]]) -> str:
     """What is said and taken in a training step or in an evaluation."""
     hand, tool = runs["hand"], runs["tool"]
-    counts, what = ("steps", "step") if phase == "training" else ("evaluations", "evaluation")
+    counts, what = UNITS[phase]
 
     def each(talk: Talk, table: dict[str, int]) -> float:
-        return table.get(phase, 0) / max(1, getattr(talk, counts))
+        return table.get(phase, 0) / max(1, getattr(talk, counts)) if counts else sum(table.values())
 
     def seconds(talks: list[Talk]) -> list[float]:
-        return [getattr(talk, what) for talk in talks]
+        return [getattr(talk, what) for talk in talks] if counts else [0.0]
 
     pairs = [b / a for a, b in zip(seconds(hand), seconds(tool), strict=False) if a]
     shown = [
@@ -120,7 +131,7 @@ def row(case: str, phase: str, runs: dict[str, list[Talk]]) -> str:
 
 
 def table(phase: str, runs: dict[str, dict[str, list[Talk]]]) -> str:
-    unit = "step" if phase == "training" else "evaluation"
+    unit = UNITS[phase][1]
     head = (
         f"| {phase} | collectives, by hand | tool | ratio | bytes, by hand | tool | ratio "
         f"| ms a {unit}, by hand | tool | ratio | ratio to accelerate |\n|---|{'---:|' * 10}"
@@ -166,7 +177,7 @@ def main() -> None:
         f"The tool's conversions beside those by hand, two processes, gloo, of one optimizer step and one evaluation; "
         f"times are medians of {options.turns} turns; a ratio of {LIMIT} is wanted."
     )
-    for phase in ("training", "evaluation"):
+    for phase in UNITS:
         print(f"\n{table(phase, runs)}")
 
 

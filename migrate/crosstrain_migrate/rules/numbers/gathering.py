@@ -17,8 +17,7 @@ from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts.evidence import is_assumed
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import FromBatch, Sequence, Unknown, Value
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.base import Context, Refusal, finding
+from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, line_of
@@ -26,10 +25,11 @@ from crosstrain_migrate.syntax.nodes import last_name, line_of
 from .batch_parts import BatchParts
 from .batch_values import batch_values
 from .opaque_calls import differentiates
-from .own_sums import OwnSums
+from .own_sums import OwnSums, add_behind
 from .ragged_batches import is_padded
 from .row_counts import Collapse, RowCounts, first_common
 from .sinks import Sink
+from .ungathered import NotAgain, Ungathered, inside_module
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})
@@ -42,15 +42,6 @@ class _Cut:
     before: ast.stmt
     names: dict[str, str] = field(default_factory=dict)  # name -> source of what is gathered
     replaced: list[tuple[ast.expr, str]] = field(default_factory=list)
-
-
-class Ungathered(Refusal):
-    """A number that cannot be made global. In training it stays each process's own."""
-
-    def __init__(self, rule: str, node: ast.expr, why: str, remedy: str) -> None:
-        reason = f"`{ast.unparse(node)}` depends on this process's share of the batch, and {why}"
-        super().__init__(finding(rule, node, reason, remedy, Severity.REFUSED))
-        self.node, self.why, self.remedy = node, why, remedy
 
 
 def _on_device(node: ast.expr) -> ast.expr:
@@ -78,23 +69,6 @@ def _outside_calls(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for part in ast.iter_child_nodes(node) if not isinstance(node, ast.Call) else ():
         yield from _outside_calls(part)
-
-
-class NotAgain(Exception):
-    """A loss that cannot be computed again over the rows of all processes: it is reduced instead."""
-
-    def __init__(self, node: ast.expr) -> None:
-        super().__init__(ast.unparse(node))
-        self.node = node
-
-
-def inside_module(rule: str, node: ast.expr) -> Exception:
-    return Ungathered(
-        rule,
-        node,
-        "it is computed inside a module, which cannot communicate in the middle of its forward",
-        "return the rows from the module, and read or print the number outside",
-    )
 
 
 class Gatherer:
@@ -505,7 +479,7 @@ class Gatherer:
         if sums:
             code += f"\nif not len({targets[-1]}):\n    continue"
             reason = "each process adds up what its own rows give"
-            self._add_behind(around, sums)
+            add_behind(self.context, self.rule, around, sums)
             self.context.gathered.add(cut.before)
         else:
             self.context.collective.add(cut.before)
@@ -517,12 +491,3 @@ class Gatherer:
         """The variables that add up what the rows of a cut give, where each process may do that by itself."""
         moved = {node for node, name in cut.replaced if cut.names.get(name, name) != name}
         return [] if self.sums is None else self.sums.of(around, cut.before, joined, moved)
-
-    def _add_behind(self, loop: ast.AST | None, sums: list[str]) -> None:
-        """The sums of all processes, once for all of the loop's batches."""
-        assert isinstance(loop, ast.stmt)
-        names = ", ".join(sums)
-        given = f"({names})" if len(sums) > 1 else names
-        code = f'{names} = {self.context.accelerator(loop)}.reduce({given}, reduction="sum")'
-        reason = "the sum over all processes of what each has added up"
-        self.context.edits.append(e.InsertAfter(loop, self.rule, reason, code=code))

@@ -12,7 +12,8 @@ from crosstrain_migrate.rules.placement.devices import Devices
 from crosstrain_migrate.syntax.nodes import place_of
 
 from .batch_values import local_batch_values
-from .gathering import MIXED, Gatherer, Ungathered, inside_module
+from .gathering import MIXED, Gatherer
+from .ungathered import Ungathered, inside_module
 from .loss_terms import is_trained, terms
 from .opaque_calls import inside_opaque, is_opaque
 from .ragged_batches import is_padded

@@ -20,7 +20,7 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
 from .flow import Flow
-from .gathering import Ungathered
+from .ungathered import Ungathered
 from .sinks import Sink
 
 RULE = "CT602"

@@ -1,4 +1,4 @@
-"""CT601: sums of an evaluation that each process takes over its own rows, and that are added when the loop is over.
+"""For CT601: sums of an evaluation that each process takes over its own rows, and that are added when the loop is over.
 
 What:   Where a loss would be computed from the gathered outputs of all processes, each process computes it from its own
         rows, and the sums of all processes are added behind the loop.
@@ -21,8 +21,9 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
-from crosstrain_migrate.rules.distribution.differing import Differing
+from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
 from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
@@ -45,7 +46,7 @@ class OwnSums:
         self.context = context
         self.facts: Facts = context.facts
         self.sinks = sinks
-        self._differing = Differing(context.facts)
+        self._differing = ProcessDependent(context.facts)
 
     def of(
         self, loop: ast.AST | None, cut: ast.stmt, collapses: list[Collapse], moved: set[ast.expr]
@@ -226,6 +227,16 @@ class OwnSums:
             return True
         measures = any(s.kind in tensors.SCALARS for s in batch_values(self.facts, call))
         return not measures and any(interp.is_module(v) for v in self.facts.of(call.func))
+
+
+def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str]) -> None:
+    """The sums of all processes, once for all of the loop's batches."""
+    assert isinstance(loop, ast.stmt)
+    names = ", ".join(sums)
+    given = f"({names})" if len(sums) > 1 else names
+    code = f'{names} = {context.accelerator(loop)}.reduce({given}, reduction="sum")'
+    reason = "the sum over all processes of what each has added up"
+    context.edits.append(e.InsertAfter(loop, rule, reason, code=code))
 
 
 def _is_variable(target: ast.expr) -> bool:

@@ -197,13 +197,8 @@ class OwnSums:
         behind = [n for n in walk(loop) if getattr(n, "lineno", 0) >= cut.lineno and n not in above]
         if any(isinstance(n, ast.Call) and self._runs_a_model(n) for n in behind):
             return False
-        for statement in (n for n in behind if isinstance(n, ast.stmt)):
-            if isinstance(statement, ast.AugAssign) and statement not in added:
-                return False
-            if isinstance(statement, ast.Assign) and not all(map(_is_variable, statement.targets)):
-                return False
-            if not isinstance(statement, ast.AugAssign | ast.Assign | ast.If | ast.With | ast.Pass):
-                return False
+        if not all(s in added or _only_binds(s) for s in behind if isinstance(s, ast.stmt)):
+            return False
         bound = {n for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         bound -= {s.target for s in added}
         return not any(self._is_seen_outside(n, loop) for n in bound)
@@ -237,6 +232,15 @@ def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str
     code = f'{names} = {context.accelerator(loop)}.reduce({given}, reduction="sum")'
     reason = "the sum over all processes of what each has added up"
     context.edits.append(e.InsertAfter(loop, rule, reason, code=code))
+
+
+def _only_binds(statement: ast.stmt) -> bool:
+    """Whether a statement, what stands in it left aside, does nothing but bind variables."""
+    if isinstance(statement, ast.Assign):
+        return all(map(_is_variable, statement.targets))
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.If | ast.With | ast.Pass)
 
 
 def _is_variable(target: ast.expr) -> bool:

@@ -22,7 +22,7 @@ from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.files.notebooks import is_linked
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
-from crosstrain_migrate.rules.preparing.subject import suite_of
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk

@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
+from crosstrain.state import RUN
+from crosstrain.utils import operations
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import run_ranks
@@ -198,3 +200,14 @@ def test_values_of_several_kinds_are_reduced_together() -> None:
         assert isinstance(summed[0], int)
         assert isinstance(summed[1], float)
         assert (mean[0], mean[1].item()) == (1.5, 3.0)
+
+
+class _OneProgram:
+    """Two hosts that compute as one program: what a number was read of is the same on both."""
+
+    world, averages = 2, False
+
+
+def test_hosts_of_one_program_each_have_the_whole_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RUN, "_comm", _OneProgram())
+    assert operations.reduce((2.5, 7), "sum") == (2.5, 7)

@@ -74,9 +74,12 @@ def eval_epoch(model, loader, criterion, device):
         for x, y in loader:
             hidden = model.init_hidden(x.size(0), device)
             logits, _ = model(x, hidden)
-            logits, y = accelerator.gather_for_metrics((logits, y))
+            logits, y = accelerator.own_rows((logits, y))
+            if not len(y):
+                continue
             loss = criterion(logits.reshape(-1, logits.size(-1)), y.reshape(-1))
             total += loss.item() * y.size(0)
+        total = accelerator.reduce(total, reduction="sum")
     return total / len(loader.dataset)
 
 

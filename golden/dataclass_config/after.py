@@ -84,9 +84,12 @@ def score(model: nn.Module, loader: DataLoader, accelerator: Accelerator) -> Sco
     total: float = 0.0
     count: int = 0
     for rows, target in loader:
-        output, target = accelerator.gather_for_metrics((model(rows), target))
+        output, target = accelerator.own_rows((model(rows), target))
+        if not len(target):
+            continue
         total += nn.functional.mse_loss(output, target, reduction="sum").item()
         count += target.size(0)
+    total, count = accelerator.reduce((total, count), reduction="sum")
     return Score(total, count)
 
 

@@ -48,10 +48,13 @@ def test(model, stream, criterion):
     with torch.no_grad():
         for x, y in stream:
             out = model(x)
-            out, y = accelerator.gather_for_metrics((out, y))
+            out, y = accelerator.own_rows((out, y))
+            if not len(y):
+                continue
             loss_sum += criterion(out, y).item() * y.size(0)
             correct += (out.argmax(1) == y).sum().item()
             n += y.size(0)
+        loss_sum, correct, n = accelerator.reduce((loss_sum, correct, n), reduction="sum")
     accelerator.print(f"test loss {loss_sum / n:.4f}, accuracy {correct / n:.4f} on {n} examples")
 
 

@@ -172,10 +172,15 @@ if __name__ == "__main__":
         with torch.no_grad():
             for inputs, targets in val_loader:
                 outputs = model(inputs)
-                outputs, targets = accelerator.gather_for_metrics((outputs, targets))
+                outputs, targets = accelerator.own_rows((outputs, targets))
+                if not len(targets):
+                    continue
                 val_loss_sum += nn.functional.cross_entropy(outputs, targets, reduction="sum").item()
                 val_correct += (outputs.argmax(dim=1) == targets).sum().item()
                 val_seen += targets.size(0)
+            val_loss_sum, val_correct, val_seen = accelerator.reduce(
+                (val_loss_sum, val_correct, val_seen), reduction="sum"
+            )
         val_loss = val_loss_sum / val_seen
         val_accuracy = val_correct / val_seen
         rate = optimizer.param_groups[0]["lr"]

@@ -76,10 +76,13 @@ def evaluate(model, loader, criterion, accelerator):
     loss_sum, correct, count = 0.0, 0, 0
     for images, labels in loader:
         logits = model(images)
-        logits, labels = accelerator.gather_for_metrics((logits, labels))
+        logits, labels = accelerator.own_rows((logits, labels))
+        if not len(labels):
+            continue
         loss_sum += criterion(logits, labels).item() * labels.size(0)
         correct += (logits.argmax(1) == labels).sum().item()
         count += labels.size(0)
+    loss_sum, correct, count = accelerator.reduce((loss_sum, correct, count), reduction="sum")
     return loss_sum / count, correct / count
 
 

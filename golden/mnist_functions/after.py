@@ -48,10 +48,13 @@ def test(model, accelerator, test_loader):
     with torch.no_grad():
         for data, target in test_loader:
             output = model(data)
-            output, target = accelerator.gather_for_metrics((output, target))
+            output, target = accelerator.own_rows((output, target))
+            if not len(target):
+                continue
             test_loss += F.nll_loss(output, target, reduction='sum').item()  # a sum: divided by the number of images below
             pred = output.argmax(dim=1, keepdim=True)  # the digit it believes in
             correct += pred.eq(target.view_as(pred)).sum().item()
+        test_loss, correct = accelerator.reduce((test_loss, correct), reduction="sum")
 
     test_loss /= len(test_loader.dataset)
 

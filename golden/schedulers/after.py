@@ -62,8 +62,11 @@ def main(args):
         val_loss = 0.0
         with torch.no_grad():
             for xb, yb in valid_dl:
-                output, yb = accelerator.gather_for_metrics((net(xb), yb))
+                output, yb = accelerator.own_rows((net(xb), yb))
+                if not len(yb):
+                    continue
                 val_loss += loss_fn(output, yb).item() * len(yb)
+            val_loss = accelerator.reduce(val_loss, reduction="sum")
         val_loss /= len(valid_ds)
 
         plateau.step(val_loss)

@@ -64,12 +64,17 @@ class Trainer:
         with torch.no_grad():
             for x, y in self.val_loader:
                 logits = self.model(x)
-                logits, y = self.accelerator.gather_for_metrics((logits, y))
+                logits, y = self.accelerator.own_rows((logits, y))
+                if not len(y):
+                    continue
                 loss = self.criterion(logits, y)
 
                 total_loss += loss.item() * y.size(0)
                 n_correct += (logits.argmax(dim=1) == y).sum().item()
                 n_samples += y.size(0)
+            total_loss, n_correct, n_samples = self.accelerator.reduce(
+                (total_loss, n_correct, n_samples), reduction="sum"
+            )
         return total_loss / n_samples, n_correct / n_samples
 
     def fit(self):

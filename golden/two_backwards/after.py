@@ -65,8 +65,11 @@ for epoch in range(2):
 	with torch.no_grad():
 		for x, y in test_dl:
 			scores, recon = net(x)
-			scores, recon, x, y = accelerator.gather_for_metrics((scores, recon, x, y))
+			scores, recon, x, y = accelerator.own_rows((scores, recon, x, y))
+			if not len(y):
+				continue
 			right += torch.sum(scores.argmax(1) == y).item()
 			err += rebuild(recon, x).item() * len(x)
 			n += len(x)
+		right, err, n = accelerator.reduce((right, err, n), reduction="sum")
 	accelerator.print("epoch %d  accuracy %.4f  reconstruction %.4f" % (epoch, right / n, err / n))

@@ -26,7 +26,7 @@ from crosstrain.comm.write_once import write_once
 from crosstrain.compat.further_members import Extras
 from crosstrain.compat.option_members import Choices
 from crosstrain.compat.process_members import ProcessViews
-from crosstrain.data.metrics import gather_for_metrics, global_rows
+from crosstrain.data.metrics import gather_for_metrics, global_rows, own_rows
 from crosstrain.data.prepare import prepare_loader
 from crosstrain.state import RUN, AcceleratorState, GradientState
 from crosstrain.step import model as models
@@ -402,6 +402,12 @@ class Accelerator(ProcessViews, Choices, AccumulationMembers, ClippingMembers, C
         returns, without communication.
         """
         return global_rows(rows, self._gradients.active, self._comm)
+
+    def own_rows(self, rows: Any) -> Any:
+        """This rank's part of what `gather_for_metrics` returns, without communication: what is added up over these
+        rows, of all batches, `reduce` makes the sum of all ranks. None may be left of a last batch.
+        """
+        return own_rows(rows, self._gradients.active, self._comm)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
         """New tensors (or numbers, where Python's are given) with the sum, mean, max or min over the ranks.

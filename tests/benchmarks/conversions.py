@@ -1,14 +1,14 @@
 """Conversions by the tool beside conversions by hand, on two processes: ``python -m tests.benchmarks.conversions``.
 
 `by_hand` holds ten of the golden scripts as somebody who knows Accelerate would convert them; the tool's conversions are
-`golden/*/after.py`. Both run on crosstrain, in turns; the hand's also runs on Accelerate where that is installed (what
-its gradients say is not counted there, because DDP talks below Python).
+`golden/*/after.py`. Both run on crosstrain, in turns. What they say is the same in every turn, so it is counted in the
+first one; times are medians. With ``--accelerate`` the hand's also runs on Accelerate (what its gradients say is not
+counted there, because DDP talks below Python).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import statistics
@@ -23,8 +23,8 @@ import crosstrain
 import tomllib
 
 from tests.benchmarks.peers import environment
-from tests.benchmarks.talk import MARK, Talk
-from tests.support.ranks import free_port
+from tests.benchmarks.talk import Talk, listen_to
+from tests.support.ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]
 BY_HAND = Path(__file__).with_name("by_hand")
@@ -38,13 +38,21 @@ IN_DEFAULT = "epochs=2, "
 OPTIONS = ("--epochs", "--niter", "-e")
 
 
+# What is counted and timed of a phase. What a version says before an evaluation the other may say behind it: all of
+# what a run says is shown as well.
+UNITS = {
+    "training": ("steps", "step"),
+    "evaluation": ("evaluations", "evaluation"),
+    "a whole run": ("", "run"),
+}
+
+
 @dataclass(frozen=True)
 class Version:
     """A script in one of its conversions. text: its source."""
 
     name: str
     text: str
-    python: Path
 
 
 def longer(text: str) -> str:
@@ -60,42 +68,29 @@ def arguments(case: str) -> list[str]:
     ]
 
 
-def versions(case: str, peer: Path | None) -> Iterator[Version]:
-    ours = Path(sys.executable)
+def versions(case: str, accelerate: bool = False) -> Iterator[Version]:
     by_hand = longer((BY_HAND / f"{case}.py").read_text(encoding="utf-8"))
-    yield Version("hand", by_hand, ours)
+    yield Version("hand", by_hand)
     after = (ROOT / "golden" / case / "after.py").read_text(encoding="utf-8")
-    yield Version("tool", longer(after), ours)
-    if peer is not None:
-        text = by_hand.replace("from crosstrain import", "from accelerate import")
-        yield Version("hand on accelerate", text, peer)
+    yield Version("tool", longer(after))
+    if accelerate:
+        yield Version(
+            "hand on accelerate", by_hand.replace("from crosstrain import", "from accelerate import")
+        )
 
 
 def run(version: Version, options: list[str]) -> Talk | str:
-    """Two ranks in a folder of their own; rank 0's counts, or the last line of what went wrong."""
+    """Two ranks, forked from a process that has torch loaded; rank 0's counts, or the last line of what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(version.text, encoding="utf-8")
-        command = [str(version.python), "-m", "tests.benchmarks.talk", str(script), *options]
-        rendezvous = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(SOURCES)}
-        env |= rendezvous | {"MASTER_PORT": str(free_port()), "ACCELERATE_USE_CPU": "true"}
-        ranks = [
-            subprocess.Popen(
-                command,
-                env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                cwd=folder,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+        try:
+            ranks: list[Talk] = run_ranks(
+                listen_to, 2, str(script), options, env={"ACCELERATE_USE_CPU": "true"}
             )
-            for rank in range(2)
-        ]
-        said = [process.communicate() for process in ranks]
-    if any(process.returncode for process in ranks):
-        return next((line for _, text in said for line in reversed(text.splitlines()) if line.strip()), "?")
-    line = next(line for line in said[0][0].splitlines() if line.startswith(MARK))
-    return Talk(**json.loads(line.removeprefix(MARK)))
+        except (RuntimeError, TimeoutError) as error:
+            return str(error).rstrip().splitlines()[-1]
+    return ranks[0]
 
 
 def cells(hand: float, tool: float, digits: int, ratio: float | None = None) -> str:
@@ -109,13 +104,13 @@ def cells(hand: float, tool: float, digits: int, ratio: float | None = None) -> 
 def row(case: str, phase: str, runs: dict[str, list[Talk]]) -> str:
     """What is said and taken in a training step or in an evaluation."""
     hand, tool = runs["hand"], runs["tool"]
-    counts, what = ("steps", "step") if phase == "training" else ("evaluations", "evaluation")
+    counts, what = UNITS[phase]
 
     def each(talk: Talk, table: dict[str, int]) -> float:
-        return table.get(phase, 0) / max(1, getattr(talk, counts))
+        return table.get(phase, 0) / max(1, getattr(talk, counts)) if counts else sum(table.values())
 
     def seconds(talks: list[Talk]) -> list[float]:
-        return [getattr(talk, what) for talk in talks]
+        return [getattr(talk, what) for talk in talks] if counts else [0.0]
 
     pairs = [b / a for a, b in zip(seconds(hand), seconds(tool), strict=False) if a]
     shown = [
@@ -136,7 +131,7 @@ def row(case: str, phase: str, runs: dict[str, list[Talk]]) -> str:
 
 
 def table(phase: str, runs: dict[str, dict[str, list[Talk]]]) -> str:
-    unit = "step" if phase == "training" else "evaluation"
+    unit = UNITS[phase][1]
     head = (
         f"| {phase} | collectives, by hand | tool | ratio | bytes, by hand | tool | ratio "
         f"| ms a {unit}, by hand | tool | ratio | ratio to accelerate |\n|---|{'---:|' * 10}"
@@ -144,33 +139,57 @@ def table(phase: str, runs: dict[str, dict[str, list[Talk]]]) -> str:
     return "\n".join([head, *(row(case, phase, each) for case, each in runs.items())])
 
 
+def measure(cases: list[str], turns: int, accelerate: bool) -> dict[str, dict[str, list[Talk]]]:
+    """What each version of each case says and takes; a case that fails is told and left out."""
+    found: dict[str, dict[str, list[Talk]]] = {}
+    failed: set[str] = set()
+    for turn in range(turns):
+        for case in (one for one in cases if one not in failed):
+            for version in versions(case, accelerate):
+                talk = run(version, arguments(case))
+                if isinstance(talk, Talk):
+                    found.setdefault(case, {}).setdefault(version.name, []).append(talk)
+                elif version.name in ("hand", "tool"):
+                    failed.add(case)
+                    print(f"not measured: {case}, {version.name}: {talk}", file=sys.stderr)
+        print(f"turn {turn + 1} of {turns}", file=sys.stderr, flush=True)
+    return {case: runs for case, runs in found.items() if case not in failed}
+
+
 def main() -> None:
+    known = sorted(path.stem for path in BY_HAND.glob("*.py"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=sorted(path.stem for path in BY_HAND.glob("*.py")))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(known)} [all]")
+    parser.add_argument("--turns", type=int, default=5, help="how often each is timed [%(default)s]")
+    parser.add_argument("--accelerate", action="store_true", help="also run the hand's on Accelerate")
     default = Path(tempfile.gettempdir()) / "crosstrain-benchmark"
     parser.add_argument(
         "--keep", type=Path, default=default, help="where the peers are installed [%(default)s]"
     )
     options = parser.parse_args()
-    python, missing = environment(options.keep)
-    peer = None if "accelerate" in missing else python
-    found: dict[str, dict[str, list[Talk]]] = {}
-    for turn in range(options.rounds):
-        for case in options.only:
-            for version in versions(case, peer):
-                talk = run(version, arguments(case))
-                if isinstance(talk, Talk):
-                    found.setdefault(case, {}).setdefault(version.name, []).append(talk)
-                elif turn == 0:
-                    print(f"not measured: {case}, {version.name}: {talk}", file=sys.stderr)
-    whole = {case: runs for case, runs in found.items() if {"hand", "tool"} <= runs.keys()}
+    unknown = [case for case in options.cases if case not in known]
+    if unknown:
+        parser.error(f"unknown case {unknown[0]!r}; choose from {', '.join(known)}")
+    if options.accelerate and Path(sys.prefix).resolve() != options.keep.resolve():
+        sys.exit(_with_peers(options.keep))
+    runs = measure(options.cases or known, options.turns, options.accelerate)
     print(
         f"The tool's conversions beside those by hand, two processes, gloo, of one optimizer step and one evaluation; "
-        f"medians of {options.rounds} runs in turns; a ratio of {LIMIT} is wanted."
+        f"times are medians of {options.turns} turns; a ratio of {LIMIT} is wanted."
     )
-    for phase in ("training", "evaluation"):
-        print(f"\n{table(phase, whole)}")
+    for phase in UNITS:
+        print(f"\n{table(phase, runs)}")
+
+
+def _with_peers(folder: Path) -> int:
+    """The same again, by the interpreter that has Accelerate."""
+    python, missing = environment(folder)
+    if "accelerate" in missing:
+        print(f"not measured: accelerate: {missing['accelerate']}", file=sys.stderr)
+        return 1
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(SOURCES)}
+    command = [str(python), "-m", "tests.benchmarks.conversions", *sys.argv[1:]]
+    return subprocess.run(command, env=env, check=False).returncode
 
 
 if __name__ == "__main__":

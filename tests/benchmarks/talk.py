@@ -1,30 +1,28 @@
 """Run a training script as one of several ranks, and count what it says to the others.
 
-``python -m tests.benchmarks.talk SCRIPT [ARGUMENTS]``; rank 0 prints a line of JSON at the end. A script trains from the
-first backward on, and evaluates between `eval()` of a model and `train()`; what it does before is not counted.
+A script trains from the first backward on, and evaluates between `eval()` of a model and `train()`; what it does before
+is not counted.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import runpy
 import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-MARK = "TALK "
 CALLS = [
     "allreduce",
     "allreduce_coalesced",
@@ -141,22 +139,13 @@ def _bytes(argument: Any) -> int:
     return sum(map(_bytes, argument)) if isinstance(argument, (list, tuple)) else 0
 
 
-def main(arguments: Iterable[str]) -> None:
-    script, *rest = arguments
+def listen_to(script: str, options: list[str]) -> Talk:
+    """What this rank says and takes while it runs a script, in the script's folder and without a word."""
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    os.environ["CROSSTRAIN_QUIET"] = "1"
     listener = Listener()
     listener.listen()
-    sys.argv = [script, *rest]
-    sys.path.insert(0, str(Path(script).parent))
-    out, sys.stdout = sys.stdout, Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
-    runpy.run_path(script, run_name="__main__")
-    sys.stdout = out
-    talk = listener.result()
-    if os.environ.get("RANK", "0") == "0":
-        print(MARK + json.dumps(asdict(talk)), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    os.chdir(Path(script).parent)
+    sys.argv = [script, *options]
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        runpy.run_path(script, run_name="__main__")
+    return listener.result()

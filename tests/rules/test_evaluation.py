@@ -126,33 +126,12 @@ POSITIVE = [
         end="print(right.item())",
     ),
     distributed(
-        "a summed loss",
-        'total += F.cross_entropy(model(x), y, reduction="sum").item()',
-        BOTH + 'total += F.cross_entropy(output, y, reduction="sum").item()',
-        start="total = 0.0",
-        end="print(total / len(test_set))",
-    ),
-    distributed(
         "a summed loss of rows that are moved in it",
         'total += F.cross_entropy(model(x.to(device)), y.to(device), reduction="sum").item()',
         (
             "total += F.cross_entropy(accelerator.gather_for_metrics(model(x)), accelerator.gather_for_metrics(y), "
             'reduction="sum").item()'
         ),
-        start="total = 0.0",
-        end="print(total / len(test_set))",
-    ),
-    distributed(
-        "a mean loss times how many",
-        "total += F.cross_entropy(model(x), y).item() * x.size(0)",
-        BOTH + "total += F.cross_entropy(output, y).item() * y.size(0)",
-        start="total = 0.0",
-        end="print(total / len(test_loader.dataset))",
-    ),
-    distributed(
-        "a mean loss times the length",
-        "total += F.cross_entropy(model(x), y).item() * len(x)",
-        BOTH + "total += F.cross_entropy(output, y).item() * len(y)",
         start="total = 0.0",
         end="print(total / len(test_set))",
     ),

@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from crosstrain import Accelerator
+from crosstrain.state import RUN
+from crosstrain.utils import operations
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.ranks import run_ranks
@@ -125,3 +127,87 @@ def test_one_process_keeps_its_numbers() -> None:
     assert accelerator.reduce(sums, "mean") == sums and accelerator.reduce(sums, "mean") is not sums
     with pytest.raises(TypeError, match="it found a str"):
         accelerator.reduce({"name": "x"}, "mean")
+
+
+def _own(mode: dict[str, Any], n: int, size: int) -> dict[str, Any]:
+    accelerator = Accelerator(cpu=True, **mode)
+    loader = accelerator.prepare(DataLoader(torch.arange(float(n)), batch_size=size))
+    own: list[float] = []
+    gathered: list[float] = []
+    total, seen, tokens = 0.0, 0, 0
+    for x in loader:
+        gathered += accelerator.gather_for_metrics(x).tolist()
+        rows, twice = accelerator.own_rows((x, x.repeat_interleave(3)))
+        own += rows.tolist()
+        tokens += len(twice)
+        total += rows.square().sum().item()
+        seen += len(rows)
+    return {
+        "own": own,
+        "gathered": gathered,
+        "reduced": accelerator.reduce((total, seen, tokens), reduction="sum"),
+    }
+
+
+@pytest.mark.parametrize(("n", "size"), [(13, 4), (9, 8), (12, 4), (5, 2), (1, 4)])
+@pytest.mark.parametrize("mode", [{}, {"split_batches": True}, {"dispatch_batches": True}, *SHARED], ids=str)
+def test_own_rows_are_this_ranks_part_of_what_is_gathered(mode: dict[str, Any], n: int, size: int) -> None:
+    """Every row once over all ranks, whatever completes the last batch; a rank may have none."""
+    ranks = run_ranks(_own, 2, mode, n, size)
+    wanted = [float(i) for i in range(n)]
+    assert sorted(ranks[0]["own"] + ranks[1]["own"]) == wanted
+    for rank in ranks:
+        assert rank["gathered"] == wanted
+        assert rank["reduced"] == (sum(i * i for i in wanted), n, 3 * n)
+
+
+def test_one_process_owns_all_rows() -> None:
+    (alone,) = run_ranks(_own, 1, {}, 13, 4)
+    assert alone["own"] == [float(i) for i in range(13)]
+
+
+def _no_rows(kind: str) -> str:
+    accelerator = Accelerator(cpu=True)
+    for x in accelerator.prepare(DataLoader(torch.arange(12.0), batch_size=4)):
+        given = {"a value": x.mean(), "several": x[:3], "one": x.sum().view(1)}[kind]
+        with pytest.raises(RuntimeError) as error:
+            accelerator.own_rows(given)
+        return str(error.value)
+    return ""
+
+
+@pytest.mark.parametrize("kind", ["a value", "several", "one"])
+def test_own_rows_of_what_has_none_is_an_error(kind: str) -> None:
+    for said in run_ranks(_no_rows, 2, kind):
+        assert "own_rows" in said or "gather_for_metrics" in said
+        assert "test_totals.py" in said
+
+
+def _mixed() -> list[Any]:
+    accelerator = Accelerator(cpu=True)
+    rank = accelerator.process_index
+    given = (1 + rank, 0.5, torch.tensor([2.0 + rank]), torch.tensor(True))
+    return [accelerator.reduce(given, how) for how in ("sum", "max")] + [
+        accelerator.reduce((1 + rank, torch.tensor(3.0)), "mean")
+    ]
+
+
+def test_values_of_several_kinds_are_reduced_together() -> None:
+    for summed, most, mean in run_ranks(_mixed, 2):
+        assert summed[:2] == (3, 1.0)
+        assert summed[2].tolist() == [5.0]
+        assert most[:2] == (2, 0.5)
+        assert isinstance(summed[0], int)
+        assert isinstance(summed[1], float)
+        assert (mean[0], mean[1].item()) == (1.5, 3.0)
+
+
+class _OneProgram:
+    """Two hosts that compute as one program: what a number was read of is the same on both."""
+
+    world, averages = 2, False
+
+
+def test_hosts_of_one_program_each_have_the_whole_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RUN, "_comm", _OneProgram())
+    assert operations.reduce((2.5, 7), "sum") == (2.5, 7)

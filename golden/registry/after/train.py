@@ -27,10 +27,13 @@ def test(model, criterion, loader, accelerator):
     with torch.no_grad():
         for inputs, targets in loader:
             outputs = model(inputs)
-            outputs, targets = accelerator.gather_for_metrics((outputs, targets))
+            outputs, targets = accelerator.own_rows((outputs, targets))
+            if not len(targets):
+                continue
             total += criterion(outputs, targets).item() * targets.size(0)
             hits += (outputs.argmax(dim=1) == targets).sum().item()
             seen += targets.size(0)
+        total, hits, seen = accelerator.reduce((total, hits, seen), reduction="sum")
     return total / seen, hits / seen
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from crosstrain.comm import double_reduction
+from crosstrain.comm.frames import CAPACITY
 from crosstrain.comm.protocol import Comm
+from crosstrain.comm.types import HOST
 from crosstrain.utils.nested import leaves, refill
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int
     """
     if not comm.averages:  # of one program, which holds the whole of a tensor anyway
         return [comm.all_reduce(tensor, reduction) for tensor in tensors]
+    if _fits_one_message(tensors):
+        rows = comm.all_gather_several(tensors)
+        return [reduce_rows(each, reduction) for each in rows]
     together: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     out = [tensor.detach() for tensor in tensors]
     for number, tensor in enumerate(out):
@@ -44,6 +49,23 @@ def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int
         for number, reduced in zip(numbers, _reduce_flat(group, reduction, comm), strict=True):
             out[number] = reduced
     return out
+
+
+def _fits_one_message(tensors: list[Tensor]) -> bool:
+    """Whether tensors of several dtypes on the host are so small that one message of each rank holds them all."""
+    if len({tensor.dtype for tensor in tensors}) < 2 or any(t.device.type != HOST.type for t in tensors):
+        return False
+    return sum(tensor.nbytes for tensor in tensors) <= CAPACITY
+
+
+def reduce_rows(rows: Tensor, op: str) -> Tensor:
+    """(world, ...) to (...): in rank order on every rank, so that all get the same bits."""
+    if op == "max":
+        return rows.amax(0)
+    if op == "min":
+        return rows.amin(0)
+    summed = rows.sum(0, dtype=rows.dtype)
+    return summed / len(rows) if op == "mean" else summed
 
 
 def _reduce_flat(tensors: list[Tensor], reduction: str, comm: Comm) -> list[Tensor]:

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from crosstrain.comm import host_links
+from crosstrain.comm.collectives import reduce_rows
 from crosstrain.comm.device_limits import SparseSum, as_bytes, carried, delivered
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
@@ -137,8 +138,11 @@ class TorchComm:
         source = tensor.detach().contiguous()
         if self.world == 1:
             return source.unsqueeze(0)
-        if (small := self._small("all_gather", [source])) is not None:
-            return small[0]
+        small = self._small("all_gather", [source])
+        return self._gather_large(source) if small is None else small[0]
+
+    def _gather_large(self, source: Tensor) -> Tensor:
+        """`all_gather` of what is known to be alike on all ranks."""
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
@@ -153,7 +157,7 @@ class TorchComm:
         if (small := self._small("all_gather", sources)) is not None:
             return small
         parts = [_aligned(source.view(-1).view(torch.uint8)) for source in sources]
-        table = self.all_gather(torch.cat(parts))
+        table = self._gather_large(torch.cat(parts))
         out, start = [], 0
         for source, part in zip(sources, parts, strict=True):
             rows = table[:, start : start + source.nbytes].contiguous()
@@ -200,12 +204,11 @@ class TorchComm:
         if self.world == 1:
             return source.clone()
         if (small := self._small(f"all_reduce({op})", [source])) is not None:
-            out = _reduce_rows(small[0], op)
-        else:
-            out = carried(self._reachable(source).clone(), op)
-            start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
-            self._collective(f"all_reduce({op}) {describe([source])}", out, start)
-            out = delivered(out, source).to(source.device)
+            return reduce_rows(small[0], op)
+        out = carried(self._reachable(source).clone(), op)
+        start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
+        self._collective(f"all_reduce({op}) {describe([source])}", out, start)
+        out = delivered(out, source).to(source.device)
         return out / self.world if op == "mean" else out
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
@@ -407,15 +410,6 @@ class TorchComm:
     def _reachable(self, tensor: Tensor) -> Tensor:
         """The tensor where the group's backend can take it: a group with nccl alone cannot see the CPU."""
         return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
-
-
-def _reduce_rows(rows: Tensor, op: str) -> Tensor:
-    """(world, ...) to (...): in rank order on every rank, so that all get the same bits."""
-    if op == "max":
-        return rows.amax(0)
-    if op == "min":
-        return rows.amin(0)
-    return rows.sum(0, dtype=rows.dtype)
 
 
 def _overwrite(tensor: Tensor, value: Tensor) -> Tensor:

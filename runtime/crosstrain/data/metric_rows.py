@@ -109,6 +109,18 @@ class BatchInHand(NamedTuple):
         found = (self._problem_of(column) for column in columns)
         return next((said for said in found if said is not None), None)
 
+    def problem_of_values(self, columns: Iterable[Column]) -> str | None:
+        """What the user is told about the first of these that is one value, where only rows can be told apart."""
+        counts = self.counts
+        held = None if counts is None else self.held(counts)
+        value = next((c for c in columns if c.size is None or (c.size == 1 and held not in (None, 1))), None)
+        if value is None:
+            return None
+        return (
+            f"{checks.here()}: own_rows got {value.name}, which has no row for each of the batch's. Give it what has, "
+            f"and compute the value from the rows that it returns; accelerator.reduce() sums or averages values."
+        )
+
     def _problem_of(self, column: Column) -> str | None:
         if self.data is None:
             return next((_counted(column, t) for t in self.ended if self._completes(column, t)), None)

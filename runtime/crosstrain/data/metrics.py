@@ -80,6 +80,32 @@ def global_rows(data: Any, active: ActiveLoaders, comm: Comm) -> int:
     return sum(hand.counts.real) * max(1, rows_per_sample(column.size, hand.held(hand.counts)))
 
 
+def own_rows(data: Any, active: ActiveLoaders, comm: Comm) -> Any:
+    """This process's part of what `gather_for_metrics` returns for ``data``: its rows of the batch in hand, less those
+    that only complete it.
+
+    Nothing is exchanged. A process may have no row of the last batch that counts, and gets none then. Raises
+    RuntimeError for what has no row for each of the batch's, and as `gather_for_metrics` does.
+    """
+    if comm.replicas == 1:
+        return data
+    hand = BatchInHand.of(active, comm, whole=not comm.averages)
+    found = [Column(leaf) for leaf in leaves(data, strict="own_rows")]
+    problem = hand.problem(found) or hand.problem_of_values(found)
+    if problem is not None:
+        checks.failed(KIND, problem)
+        comm.refuse(problem)
+    _note(found, hand)
+    counts = hand.counts
+    if counts is None or counts.rows == counts.real or any(map(hand.collected, found)):
+        return data
+    times = [max(1, rows_per_sample(column.size, hand.held(counts))) for column in found]
+    if hand.whole:
+        return _cut_whole(data, counts, times)
+    real = counts.real[comm.rank]
+    return refill(data, [tensor[: real * k] for tensor, k in zip(leaves(data), times, strict=True)])
+
+
 def _exchange(found: list[Column], hand: BatchInHand, comm: Comm) -> list[list[int | None]]:
     """The columns' sizes on every rank, where the ranks have to meet; else only here.
 

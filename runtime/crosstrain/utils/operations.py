@@ -88,7 +88,8 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
 def reduce(tensor: T, reduction: str = "mean", scale: float = 1.0) -> T:
     """New tensors with the sum, mean, max or min over the ranks, times ``scale``; "none": copies of one's own.
 
-    All tensors of one dtype and device travel in one collective. A number of Python's is reduced, too, and stays one.
+    All tensors of one dtype and device travel in one collective, and so do small ones of several dtypes on the host. A
+    number of Python's is reduced, too, and stays one; where one program computes for all hosts, each has the whole sum.
     Raises RuntimeError for the sum of a tensor that `reduce` or `gather` returned.
     """
     if reduction not in ("sum", "mean", "max", "min", "none"):
@@ -111,6 +112,10 @@ def _over_ranks(given: list[Any], reduction: str, comm: Comm, *, scaled: bool) -
     tensors = [leaf if isinstance(leaf, Tensor) else _exactly(leaf) for leaf in given]
     if reduction == "sum" and not scaled:
         _refuse_reduced(tensors, comm)
+    if reduction == "sum" and not comm.averages:  # what a number was read of is the same on every host
+        numbers = [leaf for leaf in given if not isinstance(leaf, Tensor)]
+        if len(numbers) == len(given):
+            return numbers
     reduced = collectives.reduce_tensors(tensors, reduction, comm)
     return [out if isinstance(leaf, Tensor) else out.item() for leaf, out in zip(given, reduced, strict=True)]
 

@@ -2,7 +2,9 @@
 CT603: evaluation that stays whole on every process
 
 What:   The rows of every evaluation batch are gathered before they are summed up, so sums and counts are those of the
-        whole data set (samples that only fill up the last batch are dropped).
+        whole data set (samples that only fill up the last batch are dropped). Where a loss would need gathered outputs
+        and is only added up, each process adds up that of its own rows, `accelerator.own_rows((out, y))`, and the sums
+        are added behind the loop.
 Why:    An accuracy over one rank's share is another number.
 Leaves: (CT603) evaluation whose numbers depend on how the data is cut into batches: a mean of batch means, a number
         printed per batch, an unknown metric object. Every process then evaluates everything: slower, never wrong.
@@ -57,9 +59,10 @@ from .gathering import Gatherer
 from .globaliser import Globaliser
 from .metrics import is_updated
 from .opaque_calls import inside_opaque
+from .own_sums import OwnSums
 from .replayed_batches import kept_by
 from .row_loops import in_row_loops
-from .sinks import SinkFinder
+from .sinks import Sink, SinkFinder
 
 RULE = "CT601"
 UNPREPARED = "CT603"
@@ -80,7 +83,8 @@ def plan(context: Context) -> None:
             for loader in group:
                 _must_be_held(context, loader)
             gatherer = Gatherer(context, set(group), RULE, "evaluated over all processes' rows")
-            _Evaluation(context, group, gatherer).run()
+            read = _Evaluation(context, group, gatherer).run()
+            gatherer.sums = OwnSums(context, read)
             gatherer.emit()
             gatherer.assume()
             context.subject.eval_loaders.extend(group)
@@ -136,7 +140,8 @@ class _Evaluation(Globaliser):
         self.site: ast.AST = site_of(group[0])
         self.loops = [n for n, over in self.facts.loops.items() if over & self.loaders]
 
-    def run(self) -> None:
+    def run(self) -> list[Sink]:
+        """Where rows leave the tensors, and numbers their batch."""
         self._check_loops()
         sinks = in_row_loops(self.facts, SinkFinder(self.facts, self.loaders).run(), self.loaders)
         for sink in sinks:
@@ -146,10 +151,11 @@ class _Evaluation(Globaliser):
                 self._check_exit(sink.node, sink.how, sink.at)
             if not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
-        self._check_host_exits()
+        exits = self._check_host_exits()
         self._check_after()
         if not any(self._within_loops(sink.node) for sink in sinks):
             raise NotProven(self.loops[0], "its loop reads no number of the rows that it goes over")
+        return [*sinks, *exits]
 
     # -- loops -----------------------------------------------------------------------------------------------
 
@@ -269,14 +275,16 @@ class _Evaluation(Globaliser):
             and at.func.attr in {"append", "extend"}
         )
 
-    def _check_host_exits(self) -> None:
+    def _check_host_exits(self) -> list[Sink]:
         """Values already read into Python: they must be summed up or collected too."""
         finder = SinkFinder(self.facts, self.loaders)
         finder.host = True
-        for sink in finder.run():
+        exits = finder.run()
+        for sink in exits:
             if sink.how in {"host", "opaque"} or not self._within_loops(sink.node):
                 continue
             self._check_exit(sink.node, sink.how, sink.at)
+        return exits
 
     def _within_loops(self, node: ast.AST) -> bool:
         return self.facts.in_batch_loop(node, self.loaders)

@@ -17,8 +17,7 @@ from crosstrain_migrate.facts import tensors
 from crosstrain_migrate.facts.evidence import is_assumed
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import FromBatch, Sequence, Unknown, Value
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.base import Context, Refusal, finding
+from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, line_of
@@ -26,9 +25,11 @@ from crosstrain_migrate.syntax.nodes import last_name, line_of
 from .batch_parts import BatchParts
 from .batch_values import batch_values
 from .opaque_calls import differentiates
+from .own_sums import OwnSums, add_behind
 from .ragged_batches import is_padded
 from .row_counts import Collapse, RowCounts, first_common
 from .sinks import Sink
+from .ungathered import NotAgain, Ungathered, inside_module
 
 MIXED = "CT604"
 MOVES = frozenset({"to", "cuda"})
@@ -41,15 +42,6 @@ class _Cut:
     before: ast.stmt
     names: dict[str, str] = field(default_factory=dict)  # name -> source of what is gathered
     replaced: list[tuple[ast.expr, str]] = field(default_factory=list)
-
-
-class Ungathered(Refusal):
-    """A number that cannot be made global. In training it stays each process's own."""
-
-    def __init__(self, rule: str, node: ast.expr, why: str, remedy: str) -> None:
-        reason = f"`{ast.unparse(node)}` depends on this process's share of the batch, and {why}"
-        super().__init__(finding(rule, node, reason, remedy, Severity.REFUSED))
-        self.node, self.why, self.remedy = node, why, remedy
 
 
 def _on_device(node: ast.expr) -> ast.expr:
@@ -79,23 +71,6 @@ def _outside_calls(node: ast.AST) -> Iterator[ast.AST]:
         yield from _outside_calls(part)
 
 
-class NotAgain(Exception):
-    """A loss that cannot be computed again over the rows of all processes: it is reduced instead."""
-
-    def __init__(self, node: ast.expr) -> None:
-        super().__init__(ast.unparse(node))
-        self.node = node
-
-
-def inside_module(rule: str, node: ast.expr) -> Exception:
-    return Ungathered(
-        rule,
-        node,
-        "it is computed inside a module, which cannot communicate in the middle of its forward",
-        "return the rows from the module, and read or print the number outside",
-    )
-
-
 class Gatherer:
     def __init__(
         self,
@@ -114,6 +89,7 @@ class Gatherer:
         self.leaves = BatchParts(context.facts)
         self.counts = RowCounts(context, rule)
         self.collapses: dict[ast.expr, Collapse] = {}
+        self.sums: OwnSums | None = None  # where the processes may add up what their own rows give
         self.read: Sink | None = None  # the read at hand, and by node the reads for which it is gathered
         self.asked_by: dict[ast.AST, list[Sink]] = defaultdict(list)
 
@@ -155,11 +131,13 @@ class Gatherer:
             counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
             group = [c for c in group if c not in counts]
             cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
-            self._count(counts, cut)
+            left = [c for c in counts if cut is None or not self._is_gathered(c, cut)]
+            self._count(left)
             again = next((c for c in group if c.again), None)
             above = next((c for c in group if c.above), None)
             if cut is not None:
-                self._emit_cut(cut)
+                joined = [*group, *(c for c in counts if c not in left)]
+                self._emit_cut(cut, around, [] if left else self._own_sums(cut, around, joined))
                 self.context.gathered.update(c.node for c in group)
             elif above is not None:
                 raise Ungathered(
@@ -190,9 +168,8 @@ class Gatherer:
             if batch_values(self.facts, name)
         )
 
-    def _count(self, counts: list[Collapse], cut: _Cut | None) -> None:
-        """Counts rows that are there, and leaves it to what is gathered above to be counted as it is."""
-        left = [c for c in counts if cut is None or not self._is_gathered(c, cut)]
+    def _count(self, left: list[Collapse]) -> None:
+        """Counts rows that are there; what is gathered above is counted as it is."""
         done = self.counts.once([c for c in left if c.counted])
         for collapse in left:
             if collapse.node not in done:
@@ -490,16 +467,27 @@ class Gatherer:
     def cheaper_leaf(self, operand: ast.expr) -> str | None:
         return self.leaves.cheaper(operand)
 
-    def _emit_cut(self, cut: _Cut) -> None:
+    def _emit_cut(self, cut: _Cut, around: ast.AST | None, sums: list[str]) -> None:
         accelerator = self.context.accelerator(cut.before)
         leaves = self.leaves.around(cut.before)
         targets = sorted(cut.names, key=lambda name: leaves.index(name) + 1 if name in leaves else 0)
         sources = [cut.names[t] for t in targets]
-        if len(targets) == 1:
-            code = f"{targets[0]} = {accelerator}.gather_for_metrics({sources[0]})"
+        method = "own_rows" if sums else "gather_for_metrics"
+        given = sources[0] if len(targets) == 1 else f"({', '.join(sources)})"
+        code = f"{', '.join(targets)} = {accelerator}.{method}({given})"
+        reason = self.reason
+        if sums:
+            code += f"\nif not len({targets[-1]}):\n    continue"
+            reason = "each process adds up what its own rows give"
+            add_behind(self.context, self.rule, around, sums)
+            self.context.gathered.add(cut.before)
         else:
-            code = f"{', '.join(targets)} = {accelerator}.gather_for_metrics(({', '.join(sources)}))"
-        self.context.edits.append(e.InsertBefore(cut.before, self.rule, self.reason, code=code))
-        self.context.collective.add(cut.before)
+            self.context.collective.add(cut.before)
+        self.context.edits.append(e.InsertBefore(cut.before, self.rule, reason, code=code))
         for node, name in cut.replaced:
             self.context.edits.append(e.Replace(node, self.rule, template=name))
+
+    def _own_sums(self, cut: _Cut, around: ast.AST | None, joined: list[Collapse]) -> list[str]:
+        """The variables that add up what the rows of a cut give, where each process may do that by itself."""
+        moved = {node for node, name in cut.replaced if cut.names.get(name, name) != name}
+        return [] if self.sums is None else self.sums.of(around, cut.before, joined, moved)

@@ -12,11 +12,12 @@ from crosstrain_migrate.rules.placement.devices import Devices
 from crosstrain_migrate.syntax.nodes import place_of
 
 from .batch_values import local_batch_values
-from .gathering import MIXED, Gatherer, Ungathered, inside_module
+from .gathering import MIXED, Gatherer
 from .loss_terms import is_trained, terms
 from .opaque_calls import inside_opaque, is_opaque
 from .ragged_batches import is_padded
 from .row_counts import Collapse
+from .ungathered import Ungathered, inside_module
 
 RULE = "CT602"
 ROW_BY_ROW = "compute it from tensors that keep one row per sample, or after the loop"

@@ -20,8 +20,8 @@ from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
 from .flow import Flow
-from .gathering import Ungathered
 from .sinks import Sink
+from .ungathered import Ungathered
 
 RULE = "CT602"
 

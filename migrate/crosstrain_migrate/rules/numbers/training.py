@@ -29,7 +29,7 @@ from . import collective_safety, own_gradients
 from .batch_values import batch_values, local_batch_values
 from .collate import changes_rows, number_of_batch
 from .filled_tensors import fills_only_the_batch
-from .gathering import MIXED, Gatherer, NotAgain, Ungathered
+from .gathering import MIXED, Gatherer
 from .globaliser import Globaliser
 from .opaque_calls import inside_opaque, is_term
 from .own_numbers import OwnNumbers
@@ -41,6 +41,7 @@ from .sinks import Sink, SinkFinder
 from .totals import reduce_totals
 from .trained_loaders import trains_every_batch
 from .transactions import Transaction
+from .ungathered import NotAgain, Ungathered
 from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"

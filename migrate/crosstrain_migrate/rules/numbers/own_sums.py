@@ -1,0 +1,261 @@
+"""For CT601: sums of an evaluation that each process takes over its own rows, and that are added when the loop is over.
+
+What:   Where a loss would be computed from the gathered outputs of all processes, each process computes it from its own
+        rows, and the sums of all processes are added behind the loop.
+Why:    A sum over all rows is the sum of the processes' sums: one small message an evaluation, where outputs would be
+        gathered in every batch.
+Before: `total += criterion(out, y).item() * len(y)`
+After:  `out, y = accelerator.own_rows((out, y))` before it, and `total = accelerator.reduce(total, reduction="sum")`
+        behind the loop. A process without rows in the last batch goes on with the next: `if not len(y): continue`.
+Leaves: what is collected, printed in the loop or added up to anything but numbers of Python's that begin with 0: there
+        the rows are gathered.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from crosstrain_migrate.facts import tensors
+from crosstrain_migrate.facts.facts import Facts
+from crosstrain_migrate.facts.values import FromBatch
+from crosstrain_migrate.files.notebooks import is_linked
+from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.distribution.process_dependent import ProcessDependent
+from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
+from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.scopes import Scope
+from crosstrain_migrate.syntax.walks import walk
+
+from .batch_values import batch_values
+from .row_counts import Collapse
+from .sinks import Sink
+
+LOOPS = ast.For | ast.AsyncFor | ast.While
+SUMS = frozenset({"sum", "count"})
+READS = frozenset({"item", "detach", "cpu", "float", "double"})  # methods that keep a number what it is
+
+
+class OwnSums:
+    """Says of a loop which variables add up what its rows give, where they do nothing else.
+
+    sinks: all places where something of the rows leaves the tensors or the batch.
+    """
+
+    def __init__(self, context: Context, sinks: list[Sink]) -> None:
+        self.context = context
+        self.facts: Facts = context.facts
+        self.sinks = sinks
+        self._differing = ProcessDependent(context.facts)
+
+    def of(
+        self, loop: ast.AST | None, cut: ast.stmt, collapses: list[Collapse], moved: set[ast.expr]
+    ) -> list[str]:
+        """The variables, in the order in which they are added to; none where the rows have to be gathered.
+
+        cut: the statement above which the rows of all processes would be gathered. collapses: what is computed there.
+        moved: what comes to stand above the cut.
+        """
+        apart = self.context.runtime == "crosstrain" and any(len(c.operands) > 1 for c in collapses)
+        if not apart or not isinstance(loop, ast.For):
+            return []
+        added = self._additions(loop)
+        if not added:
+            return []
+        made = {c.node for c in collapses}
+        if not all(s.lineno >= cut.lineno and self._is_sum(s.value, made) for s in added):
+            return []
+        names = list(dict.fromkeys(s.target.id for s in added if isinstance(s.target, ast.Name)))
+        whole = all(self._only_adds(name, loop, added) for name in names)
+        return names if whole and self._may_be_left_out(loop, cut, added, moved) else []
+
+    def _additions(self, loop: ast.For) -> list[ast.AugAssign]:
+        """The statements that add up what the rows give; none where it leaves the batch in another way."""
+        added: dict[ast.AugAssign, None] = {}
+        for sink in self.sinks:
+            inside = self.facts.table.is_inside(sink.node, loop)
+            if not inside and not self.facts.in_batch_loop(sink.node):
+                continue
+            if not inside or sink.how not in {"store", "host"}:
+                return []
+            if sink.how == "host":
+                continue
+            if not isinstance(sink.at, ast.AugAssign) or not isinstance(sink.at.op, ast.Add):
+                return []
+            added[sink.at] = None
+        plain = all(isinstance(s.target, ast.Name) and self._is_of_python(s.value) for s in added)
+        return sorted(added, key=lambda s: s.lineno) if plain else []
+
+    def _is_of_python(self, value: ast.expr) -> bool:
+        """Whether a value is no tensor: read from one, or a number of rows."""
+        if isinstance(value, ast.BinOp):
+            return self._is_of_python(value.left) and self._is_of_python(value.right)
+        return all(s.host or s.kind == "count" for s in batch_values(self.facts, value))
+
+    # -- what is added ---------------------------------------------------------------------------------------
+
+    def _is_sum(self, node: ast.expr, made: set[ast.expr]) -> bool:
+        """Whether `node` of all rows is the sum of what it is of each process's rows."""
+        kinds = self._kinds(node)
+        if node in made:
+            return bool(kinds) and kinds <= SUMS
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            return node.func.attr in READS and self._is_sum(node.func.value, made)
+        if isinstance(node, ast.Call):
+            reads = self.facts.paths(node.func) == {"builtins.float"} and len(node.args) == 1
+            return reads and self._is_sum(node.args[0], made)
+        if isinstance(node, ast.Name):
+            values = list(self._values(node))
+            return bool(values) and all(v is not None and self._is_sum(v, made) for v in values)
+        if not isinstance(node, ast.BinOp):
+            return False
+        if isinstance(node.op, ast.Add | ast.Sub):
+            return self._is_sum(node.left, made) and self._is_sum(node.right, made)
+        if isinstance(node.op, ast.Div):
+            return self._is_sum(node.left, made) and self._is_alike(node.right)
+        return isinstance(node.op, ast.Mult) and self._is_product(node, made)
+
+    def _is_product(self, node: ast.BinOp, made: set[ast.expr]) -> bool:
+        """A mean over rows times their number, or a sum times what all processes have."""
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if self._is_sum(one, made) and self._is_alike(other):
+                return True
+            if self._kinds(node) == {"sum"} and self._is_mean(one, made) and self._is_number(other, made):
+                return True
+        return False
+
+    def _is_mean(self, node: ast.expr, made: set[ast.expr]) -> bool:
+        if self._kinds(node) != {"mean"}:
+            return False
+        if isinstance(node, ast.Name):
+            return all(v is not None and self._is_mean(v, made) for v in self._values(node))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in READS:
+            return not node.args and self._is_mean(node.func.value, made)
+        return node in made
+
+    def _is_number(self, node: ast.expr, made: set[ast.expr]) -> bool:
+        """Whether `node` is how many rows there are."""
+        if node in made:
+            return self._kinds(node) == {"count"}
+        values = list(self._values(node)) if isinstance(node, ast.Name) else []
+        return bool(values) and all(v is not None and self._is_number(v, made) for v in values)
+
+    def _values(self, name: ast.Name) -> Iterator[ast.expr | None]:
+        """What a variable is bound to; None for what is no plain assignment."""
+        for definition in self.facts.interp.reaching.get(name, ()):
+            statement = None if isinstance(definition, ast.arg) else self.facts.table.statement_of(definition)
+            plain = isinstance(statement, ast.Assign) and statement.targets == [definition]
+            yield statement.value if plain and isinstance(statement, ast.Assign) else None
+
+    def _is_alike(self, node: ast.expr) -> bool:
+        """Whether all processes have the same number here."""
+        parts = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
+        own = any(isinstance(v, FromBatch) for n in parts for v in self.facts.of(n))
+        return not own and self._differing.asks(node) is None
+
+    def _kinds(self, node: ast.expr) -> set[str]:
+        return {s.kind for s in batch_values(self.facts, node)}
+
+    # -- where it is added -----------------------------------------------------------------------------------
+
+    def _only_adds(self, name: str, loop: ast.For, added: list[ast.AugAssign]) -> bool:
+        """Whether the variable is 0 where the loop begins, and only added to in it."""
+        here = self.facts.table.of_node[loop]
+        scope = here.resolve(name)
+        if scope is not here or (scope.parent is None and is_linked(self.context.text)):
+            return False
+        mentions = self.facts.mentions(scope, name)
+        if any(self.facts.table.of_node[n] is not here for n in mentions):
+            return False
+        inside = [n for n in mentions if self.facts.table.is_inside(n, loop)]
+        if not {n for s in added for n in [s.target]} >= set(inside):
+            return False
+        before = [n for n in mentions if n.lineno < loop.lineno]
+        last = max(before, key=lambda n: (n.lineno, n.col_offset), default=None)
+        return last is not None and self._begins_at_zero(last, loop)
+
+    def _begins_at_zero(self, mention: ast.Name, loop: ast.For) -> bool:
+        """Whether a statement that every run through the loop has passed just before binds the variable to 0."""
+        statement = self.facts.table.statement_of(mention)
+        if not isinstance(statement, ast.Assign) or not _is_zero(statement, mention):
+            return False
+        suite = suite_of(self.facts, statement)
+        around: ast.AST = loop
+        while around not in suite:
+            around = self.facts.table.parents[around]
+            if isinstance(around, LOOPS) or around in self.facts.table.scopes:
+                return False
+        return True
+
+    # -- what a process without rows leaves out --------------------------------------------------------------
+
+    def _may_be_left_out(
+        self, loop: ast.For, cut: ast.stmt, added: list[ast.AugAssign], moved: set[ast.expr]
+    ) -> bool:
+        """Whether nothing but sums is lost where a process goes on with the next batch instead of the cut."""
+        above = {n for expression in moved for n in walk(expression)}
+        behind = [n for n in walk(loop) if getattr(n, "lineno", 0) >= cut.lineno and n not in above]
+        if any(isinstance(n, ast.Call) and self._runs_a_model(n) for n in behind):
+            return False
+        if not all(s in added or _only_binds(s) for s in behind if isinstance(s, ast.stmt)):
+            return False
+        bound = {n for n in behind if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bound -= {s.target for s in added}
+        return not any(self._is_seen_outside(n, loop) for n in bound)
+
+    def _is_seen_outside(self, bound: ast.Name, loop: ast.For) -> bool:
+        scope: Scope | None = self.facts.table.of_node[bound].resolve(bound.id)
+        mentions = self.facts.mentions(scope, bound.id) if scope is not None else []
+        reads = (n for n in mentions if isinstance(n.ctx, ast.Load))
+        here = self.facts.table.of_node[loop]
+        for read in reads:
+            if self.facts.table.of_node[read] is not here:
+                return True
+            seen = self.facts.interp.reaching.get(read)
+            if not self.facts.table.is_inside(read, loop) and (seen is None or bound in seen):
+                return True
+        return False
+
+    def _runs_a_model(self, call: ast.Call) -> bool:
+        interp = self.facts.interp
+        if any(t in interp.touching for t in self.facts.targets(call)):
+            return True
+        measures = any(s.kind in tensors.SCALARS for s in batch_values(self.facts, call))
+        return not measures and any(interp.is_module(v) for v in self.facts.of(call.func))
+
+
+def add_behind(context: Context, rule: str, loop: ast.AST | None, sums: list[str]) -> None:
+    """The sums of all processes, once for all of the loop's batches."""
+    assert isinstance(loop, ast.stmt)
+    names = ", ".join(sums)
+    given = f"({names})" if len(sums) > 1 else names
+    code = f'{names} = {context.accelerator(loop)}.reduce({given}, reduction="sum")'
+    reason = "the sum over all processes of what each has added up"
+    context.edits.append(e.InsertAfter(loop, rule, reason, code=code))
+
+
+def _only_binds(statement: ast.stmt) -> bool:
+    """Whether a statement, what stands in it left aside, does nothing but bind variables."""
+    if isinstance(statement, ast.Assign):
+        return all(map(_is_variable, statement.targets))
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.If | ast.With | ast.Pass)
+
+
+def _is_variable(target: ast.expr) -> bool:
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return all(isinstance(part, ast.Name) for part in parts)
+
+
+def _is_zero(statement: ast.Assign, mention: ast.Name) -> bool:
+    """`total = 0.0`, `total = hits = 0` and `total, hits = 0.0, 0`."""
+    values: list[ast.expr] = []
+    for target in statement.targets:
+        if target is mention:
+            values.append(statement.value)
+        elif isinstance(target, ast.Tuple) and mention in target.elts:
+            if not isinstance(statement.value, ast.Tuple) or len(statement.value.elts) != len(target.elts):
+                return False
+            values.append(statement.value.elts[target.elts.index(mention)])
+    return len(values) == 1 and isinstance(values[0], ast.Constant) and values[0].value in (0, 0.0)

@@ -174,12 +174,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tree", nargs="?", type=Path, default=ROOT / "golden")
     parser.add_argument("--rounds", type=int, default=3)
+    names = [tool.name for tool in TOOLS]
+    parser.add_argument("--only", nargs="+", default=names, choices=names, help="tools [all]")
     default = Path(tempfile.gettempdir()) / "crosstrain-tools"
     parser.add_argument(
         "--keep", type=Path, default=default, help="where the tools are installed [%(default)s]"
     )
     options = parser.parse_args()
-    found = {tool: program(tool, options.keep) for tool in TOOLS}
+    found = {tool: program(tool, options.keep) for tool in TOOLS if tool.name in {"migrate", *options.only}}
     for tool, where in found.items():
         if isinstance(where, str):
             print(f"not measured: {tool.name}: {where}")

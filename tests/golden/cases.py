@@ -55,7 +55,7 @@ class Case:
     def listed_comments(self) -> frozenset[str]:
         """Comments that went with the code they were about, as the report says."""
         findings = json.loads((self.folder / "report.json").read_text(encoding="utf-8"))["findings"]
-        listed = [reason for *_, reason in findings if reason.startswith("comments go with")]
+        listed = [reason for *_, reason in findings if reason.startswith("comments were removed")]
         comments = re.findall(r"#.*", self.before.read_text(encoding="utf-8"))
         return frozenset(c.rstrip() for c in comments if any(c.rstrip() in reason for reason in listed))
 

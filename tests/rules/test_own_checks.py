@@ -59,7 +59,7 @@ if __name__ == "__main__":
 def test_comments_above_branches_move_or_are_listed() -> None:
     result = unwound(COMMENTED)
     assert result.changed, result.findings
-    listed = " ".join(f.reason for f in result.findings if "comments go with" in f.reason)
+    listed = " ".join(f.reason for f in result.findings if "comments were removed" in f.reason)
     assert '# elif "SLURM_PROCID" in os.environ:' in listed
     assert "    # on a laptop\n" in result.after
 

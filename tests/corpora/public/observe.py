@@ -23,9 +23,9 @@ from tests.corpora.public.verify import SCRIPTS, TIMEOUT, staged
 # What a note says where a number stays one process's own, or a loader is not shared, because too little is known.
 LEFT = (
     "stays this process's",
-    "is no DataLoader",
+    "is not a DataLoader",
     "stays whole",
-    "evaluates all of",
+    "evaluates the whole",
     "cannot be told",
     "cannot be traced",
 )

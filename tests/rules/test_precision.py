@@ -377,6 +377,11 @@ def test_one_process_computes_the_same_bits(
         ('device.type == "cuda"', None),
         ('device.type != "cpu"', None),
         ('device == "cuda"', 'device = "cuda" if torch.cuda.is_available() else "cpu"'),
+        (
+            'Config.device.type == "cuda"',
+            'class Config:\n    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n\n\n'
+            "device = Config.device",
+        ),
     ],
 )
 def test_a_switch_that_asks_the_device(asked: str, device: str | None) -> None:

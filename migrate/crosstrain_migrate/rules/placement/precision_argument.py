@@ -151,21 +151,36 @@ class _AsksTheDevice(ast.NodeTransformer):
 
     def __init__(self, context: Context) -> None:
         self.replaced = False
-        self._chosen = {
-            target.id: ast.unparse(test)
-            for definition in Devices(context.facts).definitions()
-            for target in definition.targets
-            if isinstance(target, ast.Name)
-            for test in (_chooses_cuda(definition.value),)
-            if test is not None
-        }
+        self._names: dict[str, str] = {}
+        self._attributes: dict[str, set[str]] = {}  # `Config.device`, and `device = ...` in the body of `Config`
+        for definition in Devices(context.facts).definitions():
+            test = _chooses_cuda(definition.value)
+            in_class = isinstance(context.facts.table.parents.get(definition), ast.ClassDef)
+            for target in definition.targets if test is not None else ():
+                assert test is not None
+                if isinstance(target, ast.Name) and not in_class:
+                    self._names[target.id] = ast.unparse(test)
+                elif isinstance(target, ast.Name | ast.Attribute):
+                    name = target.id if isinstance(target, ast.Name) else target.attr
+                    self._attributes.setdefault(name, set()).add(ast.unparse(test))
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        for name, test in self._chosen.items():
-            if ast.unparse(node) in {form.format(name) for form in ASKED}:
+        asked = ast.unparse(node)
+        for name, test in (*self._names.items(), *self._held(node)):
+            if asked in {form.format(name) for form in ASKED}:
                 self.replaced = True
                 return ast.parse(test, mode="eval").body
         return node
+
+    def _held(self, node: ast.Compare) -> list[tuple[str, str]]:
+        """The devices among the attributes that a comparison mentions, each with what decided on it."""
+        return [
+            (ast.unparse(part), next(iter(tests)))
+            for part in walk(node)
+            if isinstance(part, ast.Attribute)
+            for tests in (self._attributes.get(part.attr, set()),)
+            if len(tests) == 1
+        ]
 
 
 def _chooses_cuda(value: ast.expr) -> ast.expr | None:

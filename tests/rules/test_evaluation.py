@@ -158,6 +158,23 @@ POSITIVE = [
         end="print((torch.cat(guesses) == torch.cat(truth)).float().mean())",
     ),
     distributed(
+        "labels that change their type on the CPU",
+        "guesses.append(model(x).argmax(1).cpu())\ntruth.append(y)",
+        "guesses.append(accelerator.gather_for_metrics(model(x).argmax(1)).cpu())\n"
+        "truth.append(accelerator.gather_for_metrics(y).cpu())",
+        start="guesses, truth = [], []",
+        end="print((torch.cat(guesses).float() - torch.cat(truth).to(torch.float32)).abs().mean())",
+    ),
+    distributed(
+        "labels that the script moves to the device in the end",
+        "guesses.append(model(x).argmax(1))\ntruth.append(y)",
+        "guesses.append(accelerator.gather_for_metrics(model(x).argmax(1)))\n"
+        "truth.append(accelerator.gather_for_metrics(y))",
+        start="guesses, truth = [], []",
+        end="truth = torch.cat(truth).to(device)\nprint((torch.cat(guesses) == truth).float().mean())",
+        told_end="truth = torch.cat(truth)\naccelerator.print((torch.cat(guesses) == truth).float().mean())",
+    ),
+    distributed(
         "predictions for a library",
         "guesses.extend(model(x).argmax(1).tolist())\ntruth.extend(y.tolist())",
         "guesses.extend(accelerator.gather_for_metrics(model(x).argmax(1)).tolist())\n"

@@ -13,6 +13,7 @@ from crosstrain_migrate.syntax.nodes import place_of
 
 from .batch_values import local_batch_values
 from .gathering import MIXED, Gatherer
+from .host_leaves import stays_on_host
 from .loss_terms import is_trained, terms
 from .opaque_calls import inside_opaque, is_opaque
 from .ragged_batches import is_padded
@@ -125,16 +126,8 @@ class Globaliser:
         operand = peel(node)
         if any(s.kind not in {"rows"} for s in self.local(operand)):
             raise self.cannot(operand, "it is not laid out row by row, so it cannot be gathered")
-        self.gatherer.add(Collapse(operand, [operand], to_cpu=self._never_moved(node, operand)))
-
-    def _never_moved(self, node: ast.expr, operand: ast.expr) -> bool:
-        """A leaf of the batch that the script kept on the CPU: the prepared loader will not have."""
-        if node is not operand or not isinstance(operand, ast.Name):
-            return False
-        definitions = self.facts.interp.reaching.get(operand, frozenset())
-        return all(isinstance(self.facts.table.statement_of(d), ast.For) for d in definitions) and bool(
-            definitions
-        )
+        on_host = node is operand and stays_on_host(self.facts, operand)
+        self.gatherer.add(Collapse(operand, [operand], to_cpu=on_host))
 
     def collapse(self, node: ast.expr) -> None:
         operands = operands_of(node)

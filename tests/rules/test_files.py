@@ -5,6 +5,7 @@ from __future__ import annotations
 from .support import Case, converts, each, leaves
 
 DIRECTORY, FILE = "CT402", "CT403"
+LOG = 'with open("log.txt", "a") as log:\n'
 MAIN = "if accelerator.is_main_process:\n"
 OS = {"imports": "import os"}
 READ_BACK = """\
@@ -53,6 +54,41 @@ POSITIVE = [
             '    if accelerator.is_main_process:\n        save_image(gathered, "real.png")  # look at them'
         },
         at="save_image(x",
+    ),
+    converts(
+        FILE,
+        "a loss, reduced before one process writes it",
+        {"after_step": f"{LOG}    log.write(str(loss.item()))"},
+        {
+            "after_step": 'loss = accelerator.reduce(loss, reduction="mean")\n'
+            f"{MAIN}    {LOG}        log.write(str(loss.item()))"
+        },
+        at="with open",
+    ),
+    converts(
+        FILE,
+        "a loss that is needed as it is, too",
+        {"after_step": f"{LOG}    log.write(str(loss.item()))\nkept = loss"},
+        {
+            "after_step": 'reduced = accelerator.reduce(loss, reduction="mean")\n'
+            f"{MAIN}    {LOG}        log.write(str(reduced.item()))\nkept = loss"
+        },
+        at="with open",
+    ),
+    converts(
+        FILE,
+        "hits, gathered before one process writes them",
+        {"after_step": f"if epoch == 0:\n    {LOG}        log.write(str((out.argmax(1) == y).sum().item()))"},
+        {
+            "after_step": "if epoch == 0:\n    gathered = accelerator.gather_for_metrics(out.argmax(1) == y)\n"
+            f"    {MAIN}        {LOG}            log.write(str(gathered.sum().item()))"
+        },
+        at="with open",
+    ),
+    guarded(
+        "a file of a Path",
+        'with Path("log.txt").open("w") as file:\n    file.write("done")',
+        "from pathlib import Path",
     ),
     directory("makedirs", 'os.makedirs("out")', 'os.makedirs("out", exist_ok=True)'),
     directory(
@@ -197,6 +233,15 @@ POSITIVE = [
 ]
 
 NEGATIVE = [
+    leaves(
+        FILE,
+        "a file of a Path that is read, and a member of an archive",
+        {
+            "imports": "import zipfile\nfrom pathlib import Path",
+            "setup": 'with Path("a.txt").open() as file:\n    names = file.read()\n'
+            'with zipfile.ZipFile("a.zip").open("w.txt") as file:\n    names += str(file.read())',
+        },
+    ),
     leaves(
         FILE,
         "a file that is asked for its size",

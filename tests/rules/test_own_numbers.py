@@ -13,6 +13,26 @@ IMPORTED = "from crosstrain.utils import broadcast_object_list"
 
 FAULTS = [
     Fault(
+        "rows of the last batch, counted behind the loop",
+        {"after_epoch": "print(len(x))"},
+        holds=("accelerator.print(len(x))",),
+        lacks=("global_rows", "gather"),
+        says="CT602",
+    ),
+    Fault(
+        "hits of the last batch, added up behind the loop",
+        {"after_epoch": "print((out.argmax(1) == y).sum().item())"},
+        lacks=("gather",),
+        says="CT602",
+    ),
+    Fault(
+        "rows of the last batch, counted inside the loop and shown behind it",
+        {"after_step": "rows = len(x)", "after_epoch": "print(rows)"},
+        holds=("accelerator.print(rows)",),
+        lacks=("global_rows",),
+        says="CT602",
+    ),
+    Fault(
         "shown",
         {"after_step": f"print({FAR}.item())"},
         holds=(f"accelerator.print({FAR}.item())",),

@@ -22,6 +22,7 @@ from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 
+from . import last_batches
 from .batch_parts import BatchParts
 from .batch_values import batch_values
 from .opaque_calls import differentiates
@@ -103,6 +104,8 @@ class Gatherer:
                 "it asks for gradients by the rows of this process's share, and rows that are gathered have none",
                 "let it return one value a row, and read or print a number of those",
             )
+        if not collapse.counted:  # a variable may be counted where it is bound
+            self._check_in_loop(collapse)
         padded = next((o for o in collapse.operands if is_padded(self.context, o)), None)
         if padded is not None:
             raise Ungathered(
@@ -128,6 +131,8 @@ class Gatherer:
             if all(c.counted for c in group):
                 done = self.counts.where_defined(group)
                 group = [c for c in group if c.node not in done]
+                for collapse in group:
+                    self._check_in_loop(collapse)
             counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
             group = [c for c in group if c not in counts]
             cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
@@ -151,6 +156,10 @@ class Gatherer:
                 raise NotAgain(again.node)
             elif group:
                 self._emit_inline(group)
+
+    def _check_in_loop(self, collapse: Collapse) -> None:
+        if last_batches.is_of_last_batch(self.facts, collapse.node):
+            raise Ungathered(self.rule, collapse.node, last_batches.WHY, last_batches.REMEDY)
 
     def _is_known(self, collapse: Collapse) -> bool:
         """Whether the loader in hand says how many rows all processes have, so that none need be gathered for it."""

@@ -1,6 +1,7 @@
 """Losses that the code of a batch reads are reduced together: one statement above their first reader.
 
-A loss that is read several times is reduced once, and several losses are reduced by one call.
+A loss that is read several times is reduced once, and several losses are reduced by one call. What is written into a
+file is reduced before the file is opened, so that the main process can write it alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.output.loggers import writes_into
 from crosstrain_migrate.rules.preparing.prepared_objects import common_position, suite_of
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import place_of
@@ -34,7 +36,7 @@ class _Loss:
 def reduce_once(context: Context) -> None:
     """Where nothing but these readers uses the variables any more, they hold the reduced losses from there on."""
     for losses in _together(context.facts, _losses(context)):
-        if len(losses) > 1 or len(losses[0].readers) > 1:
+        if len(losses) > 1 or len(losses[0].readers) > 1 or writes_into(context.facts, losses[0].above):
             _move(context, losses)
 
 
@@ -107,7 +109,8 @@ def _move(context: Context, losses: list[_Loss]) -> None:
     context.edits.append(e.InsertBefore(first.above, edit.rule, edit.reason, code=f"{names} = {reduced}"))
     context.collective -= read
     context.averaged -= read
-    context.collective.add(first.above)
+    in_file = writes_into(context.facts, first.above)
+    (context.below_collective if in_file else context.collective).add(first.above)
 
 
 def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.Name]) -> ast.stmt | None:
@@ -119,7 +122,11 @@ def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.
     above = next(s for s in suite if any(facts.table.is_inside(inner, s) for inner in statements))
     if facts.table.is_whole_else(above):
         return None  # nothing can stand above an `elif`
-    return above if _can_stand(facts, name, value, readers, above) else None
+    if not _can_stand(facts, name, value, readers, above):
+        return None
+    block = facts.table.parents[above]
+    lifted = isinstance(block, ast.With) and writes_into(facts, block)  # which is the main process's
+    return block if lifted and _can_stand(facts, name, value, readers, block) else above
 
 
 def _can_stand(

@@ -39,7 +39,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
-from . import checkpoints, loggers
+from . import checkpoints, communication, loggers
 
 DIRECTORY, FILE = "CT402", "CT403"
 WRITERS = {
@@ -86,8 +86,9 @@ def plan(context: Context) -> None:
     }
     _directories(context)
     by_one: set[ast.Call] = set()
+    communication.lift(context)
     for node in context.facts.each(ast.With):
-        if any(loggers.opens_for_writing(context.facts, i.context_expr) for i in node.items):
+        if loggers.writes_into(context.facts, node):
             _guard(context, node, guarded)
     for call in context.facts.calls:
         statement = context.facts.table.statement_of(call)
@@ -107,6 +108,8 @@ def plan(context: Context) -> None:
         ):
             _null_device(context, call)
             by_one.add(call)
+        elif isinstance(statement, ast.Assign) and loggers.opens_path_for_writing(context.facts, call):
+            _opened_by_all(context, call)
         elif _exports(context, call):
             context.note(
                 FILE,
@@ -123,7 +126,8 @@ def _wait_before_reads(context: Context, calls: set[ast.Call]) -> None:
     """What the main process wrote in this run, in `calls`, is there before any process reads it."""
     written: dict[str, list[ast.Call]] = {}
     for call in calls:
-        if loggers.opens_for_writing(context.facts, call) or writes_file(context, call):
+        opens = loggers.opens_for_writing(context.facts, call)
+        if opens or loggers.opens_path_for_writing(context.facts, call) or writes_file(context, call):
             for path in _paths(context, call):
                 written.setdefault(path, []).append(call)
     for call in context.facts.calls if written else ():
@@ -187,7 +191,8 @@ def _join_neighbours(context: Context) -> None:
         previous = joined[-1] if joined else None
         if previous is not None and previous.test == guard.test and previous.last is not None:
             suite = suite_of(context.facts, guard.node)
-            if previous.last in suite and suite.index(previous.last) + 1 == suite.index(guard.node):
+            apart = guard.node in context.below_collective  # all processes communicate between them
+            if not apart and previous.last in suite and suite.index(previous.last) + 1 == suite.index(guard.node):
                 joined[-1] = replace(previous, last=guard.last)
                 continue
         joined.append(guard)
@@ -382,13 +387,15 @@ def _runs_a_model(context: Context, call: ast.Call) -> bool:
     return any(t in context.facts.interp.touching for t in context.facts.targets(call))
 
 
+def _opened_by_all(context: Context, call: ast.Call) -> None:
+    context.note(FILE, call, "every process opens this file for writing", "open it on the main process only")
+
+
 def _null_device(context: Context, call: ast.Call) -> None:
     if not context.allows(FILE, call):
         return
     if not context.reachable(call) or not call.args:
-        context.note(
-            FILE, call, "every process opens this file for writing", "open it on the main process only"
-        )
+        _opened_by_all(context, call)
         return
     path = call.args[0]
     accelerator = context.process(call, FILE)

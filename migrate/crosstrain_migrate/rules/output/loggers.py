@@ -112,6 +112,25 @@ def opens_for_writing(facts: Facts, node: ast.AST) -> bool:
     return isinstance(mode, ast.Constant) and any(c in str(mode.value) for c in "wax+")
 
 
+def opens_path_for_writing(facts: Facts, node: ast.AST) -> bool:
+    """`path.open("w")`, of a pathlib.Path."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "open":
+        return False
+    if not all(path.startswith("pathlib.") for path in facts.paths(node.func)) or facts.targets(node):
+        return False
+    mode = given(node, "mode", 0)
+    written = mode.value if isinstance(mode, ast.Constant) else None
+    return isinstance(written, str) and set(written) <= set("rwaxbt+") and bool(set(written) & set("wax+"))
+
+
+def writes_into(facts: Facts, block: ast.AST) -> bool:
+    """`with open(path, "w") as file:` and `with path.open("w") as file:`"""
+    return isinstance(block, ast.With) and any(
+        opens_for_writing(facts, i.context_expr) or opens_path_for_writing(facts, i.context_expr)
+        for i in block.items
+    )
+
+
 def keeps_a_file_open(facts: Facts, statement: ast.AST) -> bool:
     """`log = open(path, "w")`, which is the null device on the other processes."""
     return isinstance(statement, ast.Assign) and opens_for_writing(facts, statement.value)

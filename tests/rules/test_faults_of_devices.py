@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.faults import Fault
+from tests.rules.support import check_invariants, migrate
 
 CONFIG = "class Config:\n    rate = 0.1\n    {}\n\n"
 OF_CONFIG = {
@@ -187,3 +188,65 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault(fault: Fault) -> None:
     fault.check()
+
+
+CHOSEN_BEFORE = """\
+import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def train(args):
+    {device}
+    points = TensorDataset(torch.ones(48, 8), torch.zeros(48, dtype=torch.long))
+    loader = DataLoader(points, batch_size=8)
+    model = nn.Linear(8, 3).to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        shift = torch.ones(8).to({used})
+        loss = nn.functional.cross_entropy(model(x.to(args.device) + shift), y.to(args.device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cuda", action="store_true")
+    args = parser.parse_args()
+    {chosen}
+    train(args)
+"""
+SWITCHED = """\
+args.cuda = args.cuda and torch.cuda.is_available()
+    args.device = torch.device("cuda:0" if args.cuda else "cpu")"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "made"),
+    [
+        ('args.device = "cuda:0" if torch.cuda.is_available() else "cpu"', "Accelerator()"),
+        ('args.device = torch.device("cuda")', "Accelerator()"),
+        (SWITCHED, "Accelerator(cpu=not args.cuda)"),
+    ],
+    ids=["a string", "a device", "a flag"],
+)
+@pytest.mark.parametrize(
+    ("device", "used", "after"),
+    [
+        ("device = args.device", "device", ".to(device)"),
+        ("rate = 0.1", "args.device", ".to(accelerator.device)"),
+    ],
+    ids=["copied", "as it is"],
+)
+def test_a_device_that_was_chosen_before_the_training_is_each_processs_own(
+    chosen: str, made: str, device: str, used: str, after: str
+) -> None:
+    text = CHOSEN_BEFORE.format(chosen=chosen, device=device, used=used)
+    result = migrate(text)
+    check_invariants(text, result)
+    assert f"accelerator = {made}" in result.after
+    assert f"torch.ones(8){after}" in result.after
+    assert ("device = accelerator.device" in result.after) == (used == "device")
+    assert not result.findings

@@ -14,7 +14,7 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .construction import only_definition
-from .devices import is_cpu
+from .devices import Devices, is_cpu
 from .option_defaults import default_statement
 
 RULE = "CT105"
@@ -25,6 +25,9 @@ AVAILABLE = (".is_available", "cuda.device_count")
 def cpu_option(context: Context, definition: ast.Assign) -> str | None:
     """What `cpu=` must be so that the choice which `definition` makes is obeyed; None: it has no effect."""
     said = len(context.findings)
+    chosen = _decided_before(context, definition.value)
+    if len(chosen) == 1:
+        definition = ast.Assign(definition.targets, chosen[0])
     option = _of_value(context, definition)
     if option is not None and _is_known_at_home(context, option):
         return option
@@ -60,10 +63,17 @@ def _is_cpu_otherwise(context: Context, around: ast.If, target: ast.expr) -> boo
 def check_other(context: Context, definition: ast.Assign) -> None:
     """A further choice of a device, made again or elsewhere: its switch must be the one that is obeyed already."""
     said = len(context.findings)
+    chosen = _decided_before(context, definition.value)
+    if chosen:
+        return  # which is a choice of its own
     option = _of_value(context, definition)
     del context.findings[said:]  # the first choice has said it
     if option is not None and option != context.options.get("cpu"):
         _report_lost(context, definition.value)
+
+
+def _decided_before(context: Context, value: ast.expr) -> list[ast.expr]:
+    return Devices(context.facts).decided_before(value) if isinstance(value, ast.Attribute) else []
 
 
 def _of_value(context: Context, definition: ast.Assign) -> str | None:
@@ -216,6 +226,8 @@ def _of_attribute(context: Context, test: ast.Attribute) -> list[ast.expr] | Non
     if len(made) != 1 or not _asks(made[0][1]):
         return [test]
     target, definition = made[0]
+    if any(isinstance(n, ast.Attribute) and ast.unparse(n) == ast.unparse(target) for n in walk(definition)):
+        return [test]  # args.cuda = args.cuda and torch.cuda.is_available()
     terms = _terms(context, definition)
     return None if terms is None else [_seen_from(test, target, term) for term in terms]
 

@@ -60,6 +60,8 @@ class Devices:
 
     def decides(self, value: ast.expr) -> bool:
         """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
+        if isinstance(value, ast.Attribute) and self.decided_before(value):
+            return True
         if isinstance(value, ast.Name | ast.Attribute) and not self.is_option(value):
             return False
         if not isinstance(
@@ -79,6 +81,14 @@ class Devices:
         return self.is_device(value) and not any(
             isinstance(v, FromBatch | Sequence) for v in self.facts.of(value)
         )
+
+    def decided_before(self, value: ast.Attribute) -> list[ast.expr]:
+        """What chose the device that the script has put into `args.device`, where it did; others get the process's own."""
+        sources = self.alone.sources
+        if not sources.is_namespace(value.value) or self.is_option(value):
+            return []
+        chosen = sources.of(value)
+        return chosen if all(not isinstance(c, ast.Attribute) and self.decides(c) for c in chosen) else []
 
     def _asks_a_device(self, test: ast.expr) -> bool:
         """`"cuda" if "cuda" in device else "cpu"`: derived from a choice, not one of its own."""

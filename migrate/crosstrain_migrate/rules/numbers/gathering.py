@@ -22,9 +22,9 @@ from crosstrain_migrate.rules.output import files
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, line_of
 
-from . import last_batches
 from .batch_parts import BatchParts
 from .batch_values import batch_values
+from .last_batches import check_in_loop
 from .opaque_calls import differentiates
 from .own_sums import OwnSums, add_behind
 from .ragged_batches import is_padded
@@ -105,7 +105,7 @@ class Gatherer:
                 "let it return one value a row, and read or print a number of those",
             )
         if not collapse.counted:  # a variable may be counted where it is bound
-            self._check_in_loop(collapse)
+            check_in_loop(self.facts, self.rule, collapse.node)
         padded = next((o for o in collapse.operands if is_padded(self.context, o)), None)
         if padded is not None:
             raise Ungathered(
@@ -132,7 +132,7 @@ class Gatherer:
                 done = self.counts.where_defined(group)
                 group = [c for c in group if c.node not in done]
                 for collapse in group:
-                    self._check_in_loop(collapse)
+                    check_in_loop(self.facts, self.rule, collapse.node)
             counts = [c for c in group if self._is_known(c)] if not any(map(self._is_older, group)) else []
             group = [c for c in group if c not in counts]
             cut = None if not group or self._reads_better_inline(group) else self._cut(around, group)
@@ -156,10 +156,6 @@ class Gatherer:
                 raise NotAgain(again.node)
             elif group:
                 self._emit_inline(group)
-
-    def _check_in_loop(self, collapse: Collapse) -> None:
-        if last_batches.is_of_last_batch(self.facts, collapse.node):
-            raise Ungathered(self.rule, collapse.node, last_batches.WHY, last_batches.REMEDY)
 
     def _is_known(self, collapse: Collapse) -> bool:
         """Whether the loader in hand says how many rows all processes have, so that none need be gathered for it."""

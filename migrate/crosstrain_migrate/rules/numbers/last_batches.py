@@ -8,17 +8,20 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.syntax.walks import walk
 
 from .batch_values import batch_values
-
-WHY = (
-    "the loop over its loader is over here, so nothing tells the rows of this last batch from those that only complete it"
-)
-REMEDY = "compute the number of all processes inside the loop, and read that behind it"
+from .ungathered import Ungathered
 
 
-def is_of_last_batch(facts: Facts, node: ast.expr) -> bool:
-    """Whether every value that an expression takes from the batch was bound inside a loop that is over."""
+def check_in_loop(facts: Facts, rule: str, node: ast.expr) -> None:
+    """Raises Ungathered where every value that an expression takes from the batch was bound in a loop that is over."""
     names = [n for n in walk(node) if isinstance(n, ast.Name) and batch_values(facts, n)]
-    return bool(names) and all(_is_left_behind(facts, name) for name in names)
+    if names and all(_is_left_behind(facts, name) for name in names):
+        raise Ungathered(
+            rule,
+            node,
+            "the loop over its loader is over here, so nothing tells the rows of this last batch from those that only "
+            "complete it",
+            "compute the number of all processes inside the loop, and read that behind it",
+        )
 
 
 def _is_left_behind(facts: Facts, name: ast.Name) -> bool:

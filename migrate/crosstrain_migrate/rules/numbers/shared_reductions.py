@@ -125,8 +125,9 @@ def _above(facts: Facts, name: str, value: frozenset[ast.AST], readers: Set[ast.
     if not _can_stand(facts, name, value, readers, above):
         return None
     block = facts.table.parents[above]
-    lifted = isinstance(block, ast.With) and writes_into(facts, block)  # which is the main process's
-    return block if lifted and _can_stand(facts, name, value, readers, block) else above
+    if not isinstance(block, ast.With) or not writes_into(facts, block):  # which is the main process's
+        return above
+    return block if _can_stand(facts, name, value, readers, block) else above
 
 
 def _can_stand(

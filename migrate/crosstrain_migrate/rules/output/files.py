@@ -192,7 +192,11 @@ def _join_neighbours(context: Context) -> None:
         if previous is not None and previous.test == guard.test and previous.last is not None:
             suite = suite_of(context.facts, guard.node)
             apart = guard.node in context.below_collective  # all processes communicate between them
-            if not apart and previous.last in suite and suite.index(previous.last) + 1 == suite.index(guard.node):
+            if (
+                not apart
+                and previous.last in suite
+                and suite.index(previous.last) + 1 == suite.index(guard.node)
+            ):
                 joined[-1] = replace(previous, last=guard.last)
                 continue
         joined.append(guard)

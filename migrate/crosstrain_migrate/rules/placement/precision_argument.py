@@ -152,7 +152,9 @@ class _AsksTheDevice(ast.NodeTransformer):
     def __init__(self, context: Context) -> None:
         self.replaced = False
         self._names: dict[str, str] = {}
-        self._attributes: dict[str, set[str]] = {}  # `Config.device`, and `device = ...` in the body of `Config`
+        self._attributes: dict[
+            str, set[str]
+        ] = {}  # `Config.device`, and `device = ...` in the body of `Config`
         for definition in Devices(context.facts).definitions():
             test = _chooses_cuda(definition.value)
             in_class = isinstance(context.facts.table.parents.get(definition), ast.ClassDef)

@@ -228,7 +228,7 @@ def test_numbers_that_cannot_be_made_global(fault: Fault) -> None:
 def test_one_note_for_a_statement() -> None:
     slots = {"after_step": f"print({FAR}.item(), {FAR.replace('out', 'x')}.item())"}
     result = migrate(script({**SLOTS, **slots}))
-    said = [f for f in result.findings if "each process's own" in f.reason]
+    said = [f for f in result.findings if "local to each process" in f.reason]
     assert len(said) == 1
     assert said[0].reason.startswith(f"`{FAR}`, `{FAR.replace('out', 'x')}` stay local to each process: ")
 

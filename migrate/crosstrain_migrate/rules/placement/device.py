@@ -381,6 +381,9 @@ class Placement(RemovedMoves):
             return
         if not self.context.has_device(node):
             return
+        chosen = self.devices.decided_before(node) if isinstance(node, ast.Attribute) else []
+        if any(self.context.has_device(c) for c in chosen):
+            return  # it is the accelerator's there
         self.gone.update(walk(node))
         self.context.replace(node, OTHER, "the process's own device", self.context.device(node))
 

@@ -15,6 +15,7 @@ model, optimizer, train_loader, test_loader = accelerator.prepare(
 DEVICE = "accelerator = Accelerator()\ndevice = accelerator.device  # the fastest there is"
 RIGHT = "right += (model(x).argmax(1) == y).sum().item()"
 GATHERED = "right += accelerator.gather_for_metrics(model(x).argmax(1) == y).sum().item()"
+LOSS_OF_BATCH = "F.cross_entropy(model(x), y).item()"
 BOTH = "output, y = accelerator.gather_for_metrics((model(x), y))\n"
 METER = """\
 class Meter:
@@ -366,6 +367,35 @@ NEGATIVE = [
         start="worst = 0.0",
         end="print(worst)",
     ),
+    whole(
+        "the best batch",
+        f"best = min(best, {LOSS_OF_BATCH})",
+        "best = min",
+        start="best = 1e9",
+        end="print(best)",
+    ),
+    whole(
+        "batches that are counted by hand",
+        f"{RIGHT}\nn += 1",
+        "n += 1",
+        start="right, n = 0, 0",
+        end="print(right / n)",
+    ),
+    whole(
+        "the inverse of each batch's loss",
+        f"total += 1 / {LOSS_OF_BATCH}",
+        "total += 1",
+        start="total = 0.0",
+        end="print(total)",
+    ),
+    whole(
+        "the square of each batch's loss",
+        f"total += {LOSS_OF_BATCH} ** 2",
+        "total += ",
+        start="total = 0.0",
+        end="print(total)",
+    ),
+    whole("the first batch alone", f"{RIGHT}\nbreak", "        break"),
     whole(
         "rows chosen by a mask",
         "keep = y != 0\nright += (model(x).argmax(1)[keep] == y[keep]).sum().item()",

@@ -244,6 +244,13 @@ NEGATIVE = [
     ),
     leaves(
         FILE,
+        "a file that is read line by line",
+        {
+            "setup": 'with open("names.txt", encoding="utf-8") as file:\n    names = [line.strip() for line in file]'
+        },
+    ),
+    leaves(
+        FILE,
         "a file that is asked for its size",
         {
             "imports": "import os",

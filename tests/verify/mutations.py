@@ -37,17 +37,17 @@ class Mutation:
 ONE, TWO, LAUNCH = "1 process", "2 processes", "2 processes, default launch"
 
 MUTATIONS = {
-    "the_gather_of_predictions_dropped": Mutation(
+    "the_sum_over_processes_dropped": Mutation(
         "mnist_functions",
-        {r"output, target = accelerator\.gather_for_metrics\(\(output, target\)\)": "pass"},
+        {r"test_loss, correct = accelerator\.reduce\(\(test_loss, correct\), reduction=\"sum\"\)": "pass"},
         TWO,
         "evaluation-not-gathered",
         TRAIN_SMALL,
         short=True,
     ),
-    "gathered_with_the_completion": Mutation(
+    "summed_with_the_completion": Mutation(
         "mnist_functions",
-        {r"accelerator\.gather_for_metrics\(\(output, target\)\)": "accelerator.gather((output, target))"},
+        {r"accelerator\.own_rows\(\(output, target\)\)": "(output, target)"},
         LAUNCH,
         "evaluation-not-gathered",
         TRAIN_SMALL,
@@ -207,7 +207,7 @@ MUTATIONS = {
     ),
     "a_local_progress_printed": Mutation(
         "mnist_functions",
-        {r"len\(accelerator\.gather_for_metrics\(target\)\)": "len(target)"},
+        {r"accelerator\.global_rows\(data\)": "len(data)"},
         TWO,
         "printed-local",
         TRAIN_SMALL,

@@ -95,6 +95,14 @@ def whole(
 
 POSITIVE = [
     distributed("right answers", RIGHT, GATHERED),
+    distributed(
+        "a number of the batch that nobody reads, but as another loop's",
+        RIGHT,
+        GATHERED,
+        loop="for i, (x, y) in enumerate(test_loader):",
+        end="for i in range(2):\n    print(right, i)",
+        told_end="for i in range(2):\n    accelerator.print(right, i)",
+    ),
     distributed("batches moved first", f"x, y = x.to(device), y.to(device)\n{RIGHT}", GATHERED, at=RIGHT),
     distributed(
         "right answers through a variable",
@@ -308,6 +316,13 @@ NEGATIVE = [
         f"{RIGHT}\nif i == 2:\n    assert right",
         "enumerate(test_loader)",
         loop="for i, (x, y) in enumerate(test_loader):",
+    ),
+    whole(
+        "the number of the last batch is read behind the loop",
+        RIGHT,
+        "enumerate(test_loader)",
+        loop="for i, (x, y) in enumerate(test_loader):",
+        end="print(right / (i + 1))",
     ),
     whole(
         "told batch by batch",

@@ -179,10 +179,7 @@ class _Evaluation(Globaliser):
         if counted is not None:
             raise NotProven(counted, "it counts batches, and there are fewer of them when it is distributed")
         counter = self._counter(loop)
-        if counter is not None and any(
-            isinstance(n, ast.Name) and n.id == counter and isinstance(n.ctx, ast.Load)
-            for n in ast.walk(loop)
-        ):
+        if counter is not None and self._is_read(counter, loop):
             raise NotProven(loop, "it counts batches, and there are fewer of them when it is distributed")
 
     def _counts_batches(self, node: ast.AST, loop: ast.For | ast.AsyncFor) -> bool:
@@ -196,6 +193,15 @@ class _Evaluation(Globaliser):
         )
         number = isinstance(node.value, ast.Constant | ast.Name | ast.Attribute)
         return number and next(inner, None) is loop and outlives(self.facts.interp, node.target, node)
+
+    def _is_read(self, counter: str, loop: ast.For | ast.AsyncFor) -> bool:
+        """Whether the number of the batch is read: in the loop, or behind it, where it says how many there were."""
+        bound = {n for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id == counter}
+        scope = self.facts.table.of_node[loop].resolve(counter)
+        mentions = self.facts.mentions(scope, counter) if scope is not None else []
+        reads = [n for n in mentions if isinstance(n.ctx, ast.Load)]
+        reaching = self.facts.interp.reaching
+        return any(self.facts.table.is_inside(n, loop) or bound & set(reaching.get(n, bound)) for n in reads)
 
     @staticmethod
     def _counter(loop: ast.For | ast.AsyncFor) -> str | None:

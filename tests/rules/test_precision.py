@@ -382,6 +382,10 @@ def test_one_process_computes_the_same_bits(
             'class Config:\n    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n\n\n'
             "device = Config.device",
         ),
+        (
+            'device.type == "cuda"',
+            'device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")',
+        ),
     ],
 )
 def test_a_switch_that_asks_the_device(asked: str, device: str | None) -> None:
@@ -396,6 +400,50 @@ def test_a_switch_that_asks_the_device(asked: str, device: str | None) -> None:
     assert CUDA in after
     assert "with accelerator.autocast():" in after
     assert "scaler" not in after
+
+
+TRAINER = """\
+import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Trainer:
+    def __init__(self, args):
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.net = nn.Linear(8, 3).to(self.device)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+        self.loader = DataLoader(TensorDataset(torch.ones(48, 8), torch.ones(48).long()), 8)
+        self.fp16 = {switch}
+        self.scaler = torch.amp.GradScaler("cuda", enabled=self.fp16)
+
+    def train(self):
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            with torch.autocast("cuda", enabled=self.fp16):
+                loss = nn.functional.cross_entropy(self.net(x.to(self.device)), y.to(self.device))
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--fp16", action="store_true")
+Trainer(parser.parse_args()).train()
+"""
+
+
+def test_a_switch_of_the_object_that_is_set_later() -> None:
+    """`self.fp16` does not exist yet where the Accelerator is made; what it is set to does."""
+    after = unbroken(migrate(TRAINER.format(switch="args.fp16 and torch.cuda.is_available()")).after)
+    assert 'mixed_precision="fp16" if args.fp16 and torch.cuda.is_available() else "no"' in after
+
+
+def test_a_switch_of_the_object_that_cannot_be_known_before_is_refused() -> None:
+    refused = migrate(TRAINER.format(switch="self.net.weight.is_cuda and len(input()) > 0"))
+    assert refused.refused
+    assert any(
+        "`self.fp16`, which decides about mixed precision, is set below" in f.reason for f in refused.findings
+    )
 
 
 CLIPPED = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from crosstrain_migrate.rules.base import Context, Refusal, refuse
 from crosstrain_migrate.rules.distribution.requested_options import Precision
@@ -15,7 +16,6 @@ from crosstrain_migrate.syntax.walks import walk
 from .devices import Devices
 
 RULE = "CT306"
-CUDA = frozenset({"'cuda'", "'cuda:0'", "torch.device('cuda')", "torch.device('cuda:0')"})
 ASKED = (
     "{}.type == 'cuda'",
     "{} == 'cuda'",
@@ -112,18 +112,17 @@ def _spelled(context: Context, text: str, depth: int) -> str:
     text = ast.unparse(expression) if asks.replaced else text
     home = context.home.statement
     assert home is not None
-    for name in [n for n in walk(expression) if isinstance(n, ast.Name)]:
-        scope = context.home.scope.resolve(name.id)
-        if scope is None and name.id in {"bool", "True", "False"}:
-            continue
+    for read in [n for n in walk(expression) if isinstance(n, ast.Name | ast.Attribute)]:
+        named = ast.unparse(read)
+        scope = _scope_of(context, read)
         if scope is None:
-            raise _unknown(context, name.id)
+            continue
         stores = [
             n
             for n in walk(scope.node)
-            if isinstance(n, ast.Name)
-            and n.id == name.id
+            if isinstance(n, ast.Name | ast.Attribute)
             and isinstance(n.ctx, ast.Store)
+            and ast.unparse(n) == named
             and context.facts.table.of_node[n] is scope
         ]
         late = [s for s in stores if scope is context.home.scope and s.lineno >= home.lineno]
@@ -137,13 +136,24 @@ def _spelled(context: Context, text: str, depth: int) -> str:
             or not depth
             or (isinstance(statement.value, ast.Constant) and sets_by_name(context.facts))
         ):
-            raise _unknown(context, name.id)
+            raise _unknown(context, named)
         inner = _spelled(context, context.source(statement.value), depth - 1)
-        _forget(context, scope, name.id, statement)
-        if isinstance(expression, ast.Name):
+        if isinstance(read, ast.Name):
+            _forget(context, scope, named, statement)
+        if read is expression:
             return inner
-        text = text.replace(name.id, f"({inner})")
+        text = f"({inner})".join(re.split(rf"(?<![\w.]){re.escape(named)}(?!\w)", text))
     return text
+
+
+def _scope_of(context: Context, read: ast.Name | ast.Attribute) -> Scope | None:
+    """The scope that may set what is read below the place where the Accelerator is made; None: no scope does."""
+    if isinstance(read, ast.Attribute):
+        return context.home.scope
+    scope = context.home.scope.resolve(read.id)
+    if scope is None and read.id not in {"bool", "True", "False"}:
+        raise _unknown(context, read.id)
+    return scope
 
 
 class _AsksTheDevice(ast.NodeTransformer):
@@ -191,8 +201,15 @@ def _chooses_cuda(value: ast.expr) -> ast.expr | None:
         value = value.args[0]
     if not isinstance(value, ast.IfExp):
         return None
-    named = [ast.unparse(part) for part in (value.body, value.orelse)]
-    return value.test if named[0] in CUDA and named[1] in CPU else None
+    cpu = ast.unparse(value.orelse)
+    return value.test if _names_cuda(value.body) and cpu in CPU else None
+
+
+def _names_cuda(value: ast.expr) -> bool:
+    """`"cuda"`, `"cuda:0"`, `torch.device("cuda")`, `torch.device("cuda", args.gpu)`."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "torch.device" and value.args:
+        value = value.args[0]
+    return isinstance(value, ast.Constant) and str(value.value).partition(":")[0] == "cuda"
 
 
 def _forget(context: Context, scope: Scope, name: str, statement: ast.stmt) -> None:

@@ -173,15 +173,18 @@ def test_the_number_of_a_process_on_the_command_line() -> None:
 
 
 def test_variables_of_another_launcher() -> None:
-    asked = 'if "SLURM_PROCID" in os.environ:\n        place = int(os.environ["SLURM_PROCID"])'
+    asked = (
+        'if "SLURM_PROCID" in os.environ:\n        place = int(os.environ["SLURM_PROCID"])\n'
+        '        ranks = int(os.environ["SLURM_NTASKS"])'
+    )
     before = TORCHRUN.replace(
         '    device = torch.device("cuda")\n',
         f'    device = torch.device("cuda")\n    size = int(os.environ["OMPI_COMM_WORLD_SIZE"])\n    {asked}\n',
         1,
     )
     result = migrate(before)
+    assert asked in result.after  # both, or a rank and a number of processes would be of different launchers
     assert 'size = int(os.environ["WORLD_SIZE"])' in result.after
-    assert asked in result.after
 
 
 def test_the_other_ways_in_which_gradients_are_averaged_stay_refused() -> None:

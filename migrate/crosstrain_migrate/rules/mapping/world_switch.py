@@ -163,14 +163,18 @@ def _reads(statement: ast.stmt, name: str) -> bool:
 
 
 def _other_launchers(stage: Stage) -> None:
-    """`os.environ["OMPI_COMM_WORLD_RANK"]`, where no test has asked whether mpirun started the script."""
+    """`os.environ["OMPI_COMM_WORLD_RANK"]`, where no test has asked whether mpirun started the script.
+
+    Below such a test all of a launcher's variables stay: a rank of SLURM's and a world size of ours do not belong together.
+    """
     for node in stage.facts.each(ast.Subscript):
         key = node.slice
         if ast.unparse(node.value) not in ENVIRONMENT or not isinstance(key, ast.Constant):
             continue
         name = str(key.value)
         tests = [ast.unparse(a.test) for a in stage.facts.table.ancestors(node) if isinstance(a, ast.If)]
-        if name in VARIABLES and not any(name in test for test in tests):
+        launcher = name.partition("_")[0]  # SLURM, OMPI: where one of its variables is, all are
+        if name in VARIABLES and not any(f"{launcher}_" in test for test in tests):
             stage.replace(key, RULE, "as the launcher calls it", f'"{VARIABLES[name]}"')
 
 

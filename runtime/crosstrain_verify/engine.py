@@ -165,7 +165,7 @@ def _notes(request: Request, originals: Originals, started: Started | None) -> t
         )
     asked = {*originals.trace.asked, *(started.ranks[0].asked if started else ())}
     notes += [NOTES[name] for name in sorted(asked)]
-    steps = [event for event in originals.trace.events if event.kind == "step"]
+    steps = originals.trace.events_of("step")
     if steps and not any(event.values[0] for event in steps):
         notes.append("every gradient was zero: training changed nothing, and the comparison says little")
     return tuple(notes)

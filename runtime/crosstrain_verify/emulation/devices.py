@@ -217,13 +217,12 @@ def _replace_tensor_methods() -> None:
         return real_module_to(self, *map(host, args), **{k: host(v) for k, v in kwargs.items()})
 
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
-    for name in ("set_default_tensor_type",):
-        real: Callable[[Any], None] = getattr(torch, name)
+    real_default: Callable[[Any], None] = torch.set_default_tensor_type
 
-        def set_default(kind: Any, real: Callable[[Any], None] = real) -> None:
-            real(kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind)
+    def set_default(kind: Any) -> None:
+        real_default(kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind)
 
-        setattr(torch, name, set_default)
+    torch.set_default_tensor_type = set_default
 
 
 class Event:

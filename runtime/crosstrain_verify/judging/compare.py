@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -17,7 +17,7 @@ from crosstrain_verify.judging.tolerance import Tolerance, same
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
 from crosstrain_verify.report.report import Difference
 
-NAMED = 3  # parameters in one message
+NAMED = 3  # parameters or files in one message
 
 
 @dataclass
@@ -71,8 +71,7 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
     """Ranks must do the same steps and end with the same bits in every weight."""
     first = ranks[0]
     for number, other in enumerate(ranks[1:], start=1):
-        ours = [event for event in first.events if event.kind == "step"]
-        theirs = [event for event in other.events if event.kind == "step"]
+        ours, theirs = first.events_of("step"), other.events_of("step")
         for step, (a, b) in enumerate(zip(ours, theirs, strict=False), start=1):
             for what, mine, other_s in zip(step_quantities(a), a.values, b.values, strict=False):
                 if not same(mine, other_s, 0.0):
@@ -104,9 +103,14 @@ def trained_otherwise(original: RankTrace, run: RankTrace, *, step_by_step: bool
             ours, theirs = (f"in {one.trained} of {one.steps} steps" for one in (expected, got))
             names.setdefault((ours, theirs), []).append(expected.name)
     for (ours, theirs), affected in names.items():
-        more = f" and {len(affected) - NAMED} more" if len(affected) > NAMED else ""
-        return Difference("gradient", None, ours, theirs, ", ".join(affected[:NAMED]) + more)
+        return Difference("gradient", None, ours, theirs, listed(affected))
     return None
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _usually(parameter: Parameter) -> bool | None:
@@ -121,11 +125,7 @@ def step_quantities(event: Event) -> list[str]:
 
 def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Difference:
     """The first parameter of rank 0 that ends with other bits on rank `number`."""
-    start = 0
-    for parameter in first.parameters:
-        end = start + math.prod(parameter.shape)
-        a, b = first.weights[start:end], other.weights[start:end]
-        start = end
+    for parameter, a, b in _by_parameter(first, other):
         if a.tobytes() != b.tobytes() and a.shape == b.shape:
             place = int(np.argmax(np.abs(a - b)))
             what = f"final {parameter.name}, element {place}"
@@ -134,6 +134,17 @@ def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Differ
             )
     sizes = [f"rank {rank}: {trace.weights.size} weights" for rank, trace in ((0, first), (number, other))]
     return Difference("ranks", None, *sizes)
+
+
+def _by_parameter(
+    first: RankTrace, other: RankTrace
+) -> Iterator[tuple[Parameter, NDArray[np.float64], NDArray[np.float64]]]:
+    """The parameters of the first trace, each with its final values in both."""
+    start = 0
+    for parameter in first.parameters:
+        end = start + math.prod(parameter.shape)
+        yield parameter, first.weights[start:end], other.weights[start:end]
+        start = end
 
 
 def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:
@@ -270,11 +281,7 @@ def compare_weights(
             "weights", None, f"{len(shapes)} parameters", f"{len(run.parameters)} parameters, or other shapes"
         )
     noise: list[str] = []
-    start = 0
-    for parameter in original.parameters:
-        end = start + math.prod(parameter.shape)
-        a, b = original.weights[start:end], run.weights[start:end]
-        start = end
+    for parameter, a, b in _by_parameter(original, run):
         if a.tobytes() == b.tobytes():
             result.saw("weights", 0.0, 1.0)
             continue

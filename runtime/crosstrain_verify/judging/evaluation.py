@@ -25,7 +25,7 @@ from crosstrain_verify.judging.passes import (
 )
 from crosstrain_verify.judging.printed_lines import Volatile, aligned, numbers, same_number, words
 from crosstrain_verify.judging.tolerance import Tolerance
-from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.records.traces import RankTrace, source_line
 from crosstrain_verify.report.report import Difference
 
 NEAR = 0.15  # of a pass
@@ -133,8 +133,8 @@ def _side_by_side(
 
 
 def _by(trace: RankTrace, line: int) -> str:
-    place = trace.printed[line].place
-    return f", printed at {place.rpartition(':')[0]}" if place else ""
+    place = source_line(trace.printed[line].place)
+    return f", printed at {place}" if place else ""
 
 
 def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:

@@ -24,7 +24,7 @@ def beyond_noise(members: Sequence[RankTrace], ranks: Sequence[RankTrace]) -> Di
     disorder = out_of_order(ranks) or trained_otherwise(members[0], ranks[0], step_by_step=False)
     if disorder:
         return disorder
-    losses = [[event.values[0] for event in member.events if event.kind == "loss"] for member in members]
+    losses = [[event.values[0] for event in member.events_of("loss")] for member in members]
     got = [event.values[0] for event in global_events(ranks) if event.kind == "loss"]
     if any(len(member) != len(got) for member in losses):
         return Difference("order", None, f"{len(losses[0])} backward passes", f"{len(got)}")

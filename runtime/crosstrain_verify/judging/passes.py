@@ -94,5 +94,4 @@ def first_steps(trace: RankTrace) -> list[int]:
 
 def learning_rates(trace: RankTrace) -> list[tuple[float, ...]]:
     """The learning rates of the first optimizer, step by step."""
-    steps = [event for event in trace.events if event.kind == "step" and event.index == 0]
-    return [event.values[2:] for event in steps]
+    return [event.values[2:] for event in trace.events_of("step") if event.index == 0]

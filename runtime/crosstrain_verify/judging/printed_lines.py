@@ -10,8 +10,10 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 
+from crosstrain.utils.messages import shortened
+
 from crosstrain_verify.judging.tolerance import Tolerance, same
-from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.records.traces import RankTrace, source_line
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 # Minutes may change between one pair of runs and not between another, so a date, a time of day or what a clock measured
@@ -51,9 +53,10 @@ def about(places: Volatile) -> str:
     """A note for whoever reads the report, with an example; "" where nothing is volatile."""
     if not places:
         return ""
-    example = next(iter(places))
-    shown = example if len(example) <= SHOWN else example[: SHOWN - 3] + "..."
-    return f"not compared: numbers that differ between two runs of the original, such as times (in {shown!r})"
+    example = shortened(next(iter(places)), SHOWN)
+    return (
+        f"not compared: numbers that differ between two runs of the original, such as times (in {example!r})"
+    )
 
 
 def same_line(
@@ -95,8 +98,8 @@ def printed_at(run: RankTrace, text: str) -> str:
     """Which line of the script printed a text, as far as that is known."""
     if len(run.printed) != len(run.lines) or text not in run.lines:
         return ""
-    where = run.printed[run.lines.index(text)]
-    return f"printed at {where.place.rpartition(':')[0]}" if where.place else ""
+    place = source_line(run.printed[run.lines.index(text)].place)
+    return f"printed at {place}" if place else ""
 
 
 def _without_clocks(line: str) -> str:

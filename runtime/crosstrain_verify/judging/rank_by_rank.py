@@ -22,6 +22,7 @@ from crosstrain_verify.judging.compare import (
     compare_lines,
     compare_weights,
     files_of_several,
+    listed,
     trained_otherwise,
 )
 from crosstrain_verify.judging.comparing import by_noise, losses_of
@@ -34,7 +35,7 @@ from crosstrain_verify.report.report import Difference, Run, Verdict
 from crosstrain_verify.running.runs import Devices, Finished, Runner, Variant, rank_option
 
 MOST = 8  # processes that a script may start by itself
-SHOWN = 3  # names in one message
+
 ROUNDED = ("loss", "gradient norm", "weight norm", "weights", "printed line")
 ORDER = ("gradient", "batch", "loss")  # what comes first in a step
 
@@ -188,7 +189,8 @@ class RankByRank:
         ours, theirs = self._started.done.files, done.files
         if ours != theirs and self._second().files == ours:
             missing, added = sorted(ours - theirs), sorted(theirs - ours)
-            return Difference("files", None, _listed(missing, "written"), _listed(added, "written instead"))
+            before = f"{listed(missing) or 'nothing'} written"
+            return Difference("files", None, before, f"{listed(added) or 'nothing'} written instead")
         known = {str(found) for found in files_of_several(self._started.ranks, text=False)}
         found = (one for one in files_of_several(done.ranks, text=False) if str(one) not in known)
         return next(found, None)
@@ -261,10 +263,3 @@ def _lines_of_its_own(
         if not any(same_line(line, got, tolerance, original.steps, places) for line in lines):
             return Difference("printed line", None, "'nothing'", repr(got))
     return None
-
-
-def _listed(names: Sequence[str], what: str) -> str:
-    if not names:
-        return f"nothing {what}"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more} {what}"

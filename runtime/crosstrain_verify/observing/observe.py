@@ -92,18 +92,16 @@ class _Observing:
 
     def _first(self) -> tuple[Variant, Finished]:
         """A run that trains, if there is one, and how it was started: the simplest way first."""
-        tried: list[tuple[Variant, Finished]] = []
         if b"init_process_group" in self._script.read_bytes():
             started = start(self._runner, self._script, SEVERAL, observed="seen")
             if started is not None:
                 return started.variant, started.done
-        for few in (True, False):
-            variant = Variant("observed", observed="seen", few=few)
+        variant = Variant("observed", observed="seen", few=True)
+        done = self._runner.original(self._script, variant)
+        if done.run.verdict is not Verdict.RAN:
+            variant = replace(variant, few=False)
             done = self._runner.original(self._script, variant)
-            tried.append((variant, done))
-            if done.run.verdict is Verdict.RAN:
-                break
-        return tried[-1]
+        return variant, done
 
     def _again(self, variant: Variant, altered: Any, name: str) -> Sightings | None:
         """What a run with altered batches saw, however far it came."""

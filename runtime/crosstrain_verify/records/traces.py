@@ -142,10 +142,14 @@ class RankTrace:
     joined: int = 0
     spawned: int = 0
 
+    def events_of(self, kind: Literal["loss", "step"]) -> list[Event]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if event.kind == kind]
+
     @property
     def steps(self) -> int:
         """Optimizer steps that were executed and recorded."""
-        return sum(event.kind == "step" for event in self.events)
+        return len(self.events_of("step"))
 
     @property
     def epsilon(self) -> float:
@@ -205,6 +209,11 @@ def steps_so_far(folder: Path) -> int:
         return int.from_bytes((folder / STEPS_FILE).read_bytes(), "little")
     except OSError:
         return 0
+
+
+def source_line(place: str) -> str:
+    """ "file:line" of a place that is given as "file:line:function"; "" where it is unknown."""
+    return place.rpartition(":")[0]
 
 
 def _text(path: Path) -> str:

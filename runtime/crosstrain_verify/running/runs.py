@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from crosstrain.utils.messages import shortened
+
 from crosstrain_verify.emulation.confine import OUTSIDE
 from crosstrain_verify.records import journal, traces
 from crosstrain_verify.records.sightings import Defined, Sightings
@@ -371,7 +373,7 @@ def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Ru
     if not steps:
         return Run(world, Verdict.NO_STEPS)
     notes = tuple(
-        f"rank {number} printed {_lines(len(trace.lines))} of its own: {_short(trace.lines[0])!r}"
+        f"rank {number} printed {_lines(len(trace.lines))} of its own: {shortened(trace.lines[0], SHOWN)!r}"
         for number, trace in enumerate(ranks)
         if number and trace.lines
     )
@@ -385,10 +387,6 @@ def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
     if failed and run.verdict.ok:
         return replace(run, checks=checks, verdict=Verdict.FAILED, error=failed[0].message)
     return replace(run, checks=checks)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def _lines(number: int) -> str:

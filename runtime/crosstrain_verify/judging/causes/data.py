@@ -6,6 +6,7 @@ import math
 
 from crosstrain_verify.judging.causes.evidence import Evidence, steps
 from crosstrain_verify.judging.passes import apart, everywhere, side_by_side, training_loaders
+from crosstrain_verify.records.traces import source_line
 from crosstrain_verify.report.report import Cause
 
 
@@ -14,7 +15,7 @@ def whole_batches(evidence: Evidence) -> Cause | None:
         return None
     pairs = list(side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)))
     if pairs and all(everywhere(batch, shares) for batch, shares in pairs) and (pairs[0][0].rows or 0) > 1:
-        lines = (pairs[0][1][0].place.rpartition(":")[0],)
+        lines = (source_line(pairs[0][1][0].place),)
         return Cause(
             "loader-not-prepared",
             "every process trains on the whole batch: the loader was not prepared",
@@ -32,7 +33,7 @@ def other_rows(evidence: Evidence) -> Cause | None:
         if batch.rows is None or None in rows:
             return None
         total = sum(row for row in rows if row is not None)
-        lines = (shares[0].place.rpartition(":")[0],)
+        lines = (source_line(shares[0].place),)
         if total != batch.rows and evidence.world == 1:
             text = f"a batch has {total} rows where the original's has {batch.rows}: another batch size, or the last batch is dropped"
             return Cause("other-batches", text, lines)
@@ -67,6 +68,6 @@ def other_samples(evidence: Evidence) -> Cause | None:
                 "other-samples",
                 "the loader gives other samples than in the original: another split or seed, or random "
                 "numbers are drawn before it that the original draws later",
-                (shares[0].place.rpartition(":")[0],),
+                (source_line(shares[0].place),),
             )
     return None

@@ -93,11 +93,7 @@ def ranks_apart(evidence: Evidence) -> Cause | None:
     detail = evidence.difference.detail
     place = steps(evidence.ranks[0])
     if detail.startswith("learning rate"):
-        return Cause(
-            "local-decision",
-            "a learning rate is decided by a number that is not the same on every process",
-            place,
-        )
+        return Cause("local-decision", MEANS["local-decision"], place)
     if detail.startswith("weight norm") and evidence.difference.step == 1:
         return Cause(
             "seeded-per-rank",

@@ -24,10 +24,8 @@ from crosstrain_verify.judging.passes import training_loaders
 from crosstrain_verify.judging.rank_by_rank import RankByRank, Started, start
 from crosstrain_verify.report.report import Report
 from crosstrain_verify.running import notebook_cells
-from crosstrain_verify.running.client import Server, shared_server
+from crosstrain_verify.running.client import Data, Devices, Server, shared_server
 from crosstrain_verify.running.runs import (
-    Data,
-    Devices,
     Progress,
     Request,
     Runner,

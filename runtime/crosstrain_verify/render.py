@@ -44,29 +44,28 @@ def _curves(report: Report, console: Console) -> None:
         return
     low, high = bounds([curve.losses for curve in found])
     width = max(len(curve.name) for curve in found)
-    console.print(f"loss, {low:.4g} to {high:.4g}:", highlight=False)
+    _say(console, f"loss, {low:.4g} to {high:.4g}:")
     for curve in found:
         line = sparkline(curve.losses, min(CURVE_WIDTH, console.width - width - 4), low, high)
-        console.print(f"  {curve.name:<{width}} {line}", highlight=False)
+        _say(console, f"  {curve.name:<{width}} {line}")
 
 
 def _explain(name: str, run: Run, console: Console) -> None:
     if run.difference:
-        console.print(f"[red]{name}[/red]: {escape(str(run.difference))}", highlight=False, soft_wrap=True)
+        _say(console, f"[red]{name}[/red]: {escape(str(run.difference))}")
     if run.cause:
-        text = f"  probably because {run.cause.text}"
-        console.print(escape(text), highlight=False, soft_wrap=True)
+        _say(console, escape(f"  probably because {run.cause.text}"))
         for line in run.cause.lines:
-            console.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
+            _say(console, f"    {escape(line)}")
     if run.error:
-        console.print(f"[red]{name}[/red]: {run.verdict.value}", highlight=False)
+        _say(console, f"[red]{name}[/red]: {run.verdict.value}")
         console.print(run.error.rstrip(), markup=False, highlight=False, soft_wrap=True)
     if run.against and run.verdict.ok:
-        console.print(f"{name}: compared with {escape(run.against)}", highlight=False, soft_wrap=True)
+        _say(console, f"{name}: compared with {escape(run.against)}")
     if run.compiled:
-        console.print(f"{name}: graphs compiled by step: {_counts(run.compiled)}", soft_wrap=True)
+        _say(console, f"{name}: graphs compiled by step: {_counts(run.compiled)}")
     for note in run.notes:
-        console.print(f"{name}: {escape(note)}", highlight=False, soft_wrap=True)
+        _say(console, f"{name}: {escape(note)}")
 
 
 def _counts(compiled: Sequence[int]) -> str:
@@ -81,19 +80,22 @@ def _conclude(report: Report, console: Console) -> None:
     said = set()
     for run in report.runs:
         if run.launch:
-            console.print(
-                f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]", highlight=False, soft_wrap=True
-            )
+            _say(console, f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]")
         meaning = meaning_of(run)
         if meaning and meaning not in said:
             said.add(meaning)
-            console.print(f"  {meaning}", highlight=False, soft_wrap=True)
+            _say(console, f"  {meaning}")
     if report.checks:
-        console.print(f"checks at run time: {summary(report.checks)}", highlight=False, soft_wrap=True)
+        _say(console, f"checks at run time: {summary(report.checks)}")
     for check in report.checks:
-        console.print(f"  {escape(str(check))}", highlight=False, soft_wrap=True)
+        _say(console, f"  {escape(str(check))}")
     for note in report.notes:
-        console.print(escape(note), highlight=False, soft_wrap=True)
+        _say(console, escape(note))
+
+
+def _say(console: Console, text: str) -> None:
+    """Print a text with markup as one line, which the terminal wraps."""
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def _name(run: Run) -> str:

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crosstrain.comm.device_limits import as_bytes
+
 SUPPORTED = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
 SMALL = 2**16  # bytes that the socket itself takes at once
 _RANK = struct.Struct("i")
@@ -50,7 +52,7 @@ class HostLink:
                 self._socket.sendall(_memory_of(message))
                 return
             news = [self._new_memory(size)] if size > self._memory.numel() else []
-            self._memory[:size].copy_(_flat(message))
+            self._memory[:size].copy_(as_bytes(message))
             try:
                 socket.send_fds(self._socket, [_IN_MEMORY], news)
             finally:
@@ -75,7 +77,7 @@ class HostLink:
                 for handle in news:
                     self._memory = _mapped(handle)
                     os.close(handle)
-                _flat(out).copy_(self._memory[: out.nbytes])
+                as_bytes(out).copy_(self._memory[: out.nbytes])
             self._socket.sendall(_TAKEN)
 
     def close(self) -> None:
@@ -178,10 +180,6 @@ def _check_open(count: int) -> None:
 
 def _memory_of(tensor: Tensor) -> Any:
     return (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return tensor.view(-1).view(torch.uint8)
 
 
 def _mapped(handle: int) -> Tensor:

@@ -156,7 +156,7 @@ class TorchComm:
             return [self.all_gather(source) for source in sources]
         if (small := self._small("all_gather", sources)) is not None:
             return small
-        parts = [_aligned(source.view(-1).view(torch.uint8)) for source in sources]
+        parts = [_aligned(as_bytes(source)) for source in sources]
         table = self._gather_large(torch.cat(parts))
         out, start = [], 0
         for source, part in zip(sources, parts, strict=True):

@@ -35,7 +35,7 @@ class DefaultLaunch:
         self._rows = max((batch.rows or 0 for batch in batches_of(trace, loaders)), default=0)
         self._training = tuple(sorted(loaders))
         self._uneven = _uneven(trace, world)
-        self._fewer = self._uneven | dict.fromkeys(loaders, self._rows + 1)
+        self._fewer = (*self._uneven, *((loader, self._rows + 1) for loader in self._training))
 
     def judged(self, after: Path) -> Run:
         """Run it, and judge whether ranks agree and whether evaluations print what the original's do."""
@@ -50,7 +50,7 @@ class DefaultLaunch:
                 own_batches=True,
                 frozen=True,
                 cut_short=self._training,
-                leave_out=tuple(self._uneven.items()),
+                leave_out=self._uneven,
             ),
         )
         launch = launch_line(after, self._world, shared=False)
@@ -64,15 +64,9 @@ class DefaultLaunch:
         evidence = Evidence(full or self._originals.trace, done.ranks, run, run.difference, frozen=True)
         return replace(run, cause=likely_cause(evidence), notes=(*run.notes, self._what_changes()))
 
-    def _frozen(self, name: str, leave_out: dict[int, int]) -> RankTrace | None:
+    def _frozen(self, name: str, leave_out: tuple[tuple[int, int], ...]) -> RankTrace | None:
         return self._originals.under(
-            Variant(
-                name,
-                shares=self._world,
-                frozen=True,
-                cut_short=self._training,
-                leave_out=tuple(leave_out.items()),
-            )
+            Variant(name, shares=self._world, frozen=True, cut_short=self._training, leave_out=leave_out)
         )
 
     def _compared(self, run: Run, full: RankTrace, less: RankTrace, done: Finished) -> Run:
@@ -94,13 +88,13 @@ class DefaultLaunch:
         )
 
 
-def _uneven(trace: RankTrace, world: int) -> dict[int, int]:
+def _uneven(trace: RankTrace, world: int) -> tuple[tuple[int, int], ...]:
     """One sample less for every evaluation set that the processes would share evenly."""
-    out = {}
+    found = []
     for loader in evaluation_loaders(trace):
         rows = 0
         for batch in batches_of(trace, {loader}):
             rows = (0 if batch.first else rows) + (batch.rows or 0)
         if rows and rows % world == 0:
-            out[loader] = 1
-    return out
+            found.append((loader, 1))
+    return tuple(found)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.compare import (
@@ -32,7 +31,8 @@ from crosstrain_verify.judging.printed_lines import Volatile, about, same_line, 
 from crosstrain_verify.judging.tolerance import Tolerance
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Difference, Run, Verdict
-from crosstrain_verify.running.runs import Devices, Finished, Runner, Variant, rank_option
+from crosstrain_verify.running.client import Alteration, Devices
+from crosstrain_verify.running.runs import Finished, Runner, Variant, rank_option
 
 MOST = 8  # processes that a script may start by itself
 
@@ -56,7 +56,7 @@ class Started:
         return self.done.ranks
 
 
-def start(runner: Runner, script: Path, world: int, observed: Literal["", "seen"] = "") -> Started | None:
+def start(runner: Runner, script: Path, world: int, observed: Alteration = "") -> Started | None:
     """The original with several processes, in the first way in which it makes a group of them all and trains.
 
     None where there is no such way: it does not distribute itself, or not on this machine.

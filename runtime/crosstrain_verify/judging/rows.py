@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal
 
 from crosstrain_verify.records.journal import Check
 from crosstrain_verify.records.operands import Operand, misplaced
 from crosstrain_verify.report.report import Cause, Difference, Run, Verdict
+from crosstrain_verify.running.client import Rows
 from crosstrain_verify.running.runs import Finished, Runner, Variant
 
 
@@ -37,9 +37,7 @@ def judged(runner: Runner, after: Path, runs: Sequence[Run], training: Collectio
     return None
 
 
-def _run(
-    runner: Runner, after: Path, training: Collection[int], rows: Literal["kept", "permuted"]
-) -> Finished:
+def _run(runner: Runner, after: Path, training: Collection[int], rows: Rows) -> Finished:
     """One step, and the evaluation that follows."""
     name = f"1 process, rows {rows}"
     return runner.run(

@@ -15,9 +15,8 @@ from crosstrain_verify.observing.document import Run, document
 from crosstrain_verify.observing.tensors import compared
 from crosstrain_verify.records.sightings import Sightings
 from crosstrain_verify.report.report import Verdict
-from crosstrain_verify.running.client import Server, shared_server
+from crosstrain_verify.running.client import Alteration, Data, Server, shared_server
 from crosstrain_verify.running.runs import (
-    Data,
     Finished,
     Progress,
     Request,
@@ -103,7 +102,7 @@ class _Observing:
             done = self._runner.original(self._script, variant)
         return variant, done
 
-    def _again(self, variant: Variant, altered: Any, name: str) -> Sightings | None:
+    def _again(self, variant: Variant, altered: Alteration, name: str) -> Sightings | None:
         """What a run with altered batches saw, however far it came."""
         done = self._runner.run(self._script, replace(variant, name=f"observed, {name}", observed=altered))
         return done.ranks[0].sightings

@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from crosstrain.utils.messages import shortened
 
@@ -19,11 +19,9 @@ from crosstrain_verify.records.sightings import Defined, Sightings
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running import notebook_cells
-from crosstrain_verify.running.client import Job, JobResult, Server
+from crosstrain_verify.running.client import Conditions, Data, Devices, Job, JobResult, Server
 from crosstrain_verify.running.scratch import TooLargeError, copy_project, large_folders
 
-Devices = Literal["real", "absent", "present"]
-Data = Literal["real", "synthetic"]
 Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
 
 # Several processes share each batch of the script, uneven ones too: the mathematics of one process.
@@ -71,31 +69,25 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `observed`, `few`, `double`, `leave_out`, `per_rank`: see
-    `client.Job`.
+class Variant(Conditions):
+    """What is particular about one run, besides the conditions in which its script runs.
 
-    devices: others than the request's. launcher_option: the original is given the option in which its launcher tells
-    the local rank. steps: fewer than the request's. migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
-    CPU client.
+    Args:
+        name: what the report calls the run.
+        migrated: lay the request's overlay over the working directory.
+        own_batches: each process takes batches of the script's size instead of sharing them.
+        steps: fewer optimizer steps than the request's.
+        xla: run on XLA's CPU client.
+        devices: overrides the request's.
+        launcher_option: give the original the option in which its launcher tells it the local rank.
     """
 
     name: str
     migrated: bool = False
     world: int = 1
     own_batches: bool = False
-    shares: int = 0
-    whole: tuple[int, ...] = ()
-    frozen: bool = False
-    cut_short: tuple[int, ...] = ()
-    rows: Literal["", "kept", "permuted"] = ""
-    observed: Literal["", "seen", "permuted", "doubled", "halved"] = ""
-    few: bool = False
     steps: int | None = None
-    double: bool = False
-    leave_out: tuple[tuple[int, int], ...] = ()
     xla: bool = False
-    per_rank: bool = False
     devices: Devices | None = None
     launcher_option: bool = False
 
@@ -204,17 +196,18 @@ class Runner:
         )
 
     def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
-        request = self.request
-        shared = variant.world > 1 and not variant.own_batches
+        request, world = self.request, variant.world
+        shared = world > 1 and not variant.own_batches
         of_notebook = notebook_cells.is_notebook(script)
         original = not variant.migrated and (variant.per_rank or request.launched)
-        world = variant.world
+        conditions: dict[str, Any] = {one.name: getattr(variant, one.name) for one in fields(Conditions)}
         return Job(
+            **conditions,
             script=str(script),
             args=request.args,
             cwd=str(cwd),
             out=str(out),
-            world=1 if of_notebook else variant.world,
+            world=1 if of_notebook else world,
             seed=request.seed,
             steps=variant.steps or request.steps,
             timeout=request.timeout,
@@ -223,22 +216,12 @@ class Runner:
             else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
             devices=variant.devices or request.devices,
             launched=request.launched or (self.starts_processes and variant.migrated),
-            per_rank=variant.per_rank,
             ranks_env=[other_launchers(script, rank, world) for rank in range(world)] if original else [],
             rank_option=rank_option(script) if self._tells_rank(variant) else "",
-            shares=variant.shares,
-            whole=variant.whole,
-            frozen=variant.frozen,
-            cut_short=variant.cut_short,
-            rows=variant.rows,
-            observed=variant.observed,
-            few=variant.few,
-            double=variant.double,
-            leave_out=dict(variant.leave_out),
             confined=request.confined,
             imports=slow_imports(script),
             data=request.data,
-            launches=variant.world if of_notebook else 0,
+            launches=world if of_notebook else 0,
         )
 
 
@@ -258,7 +241,7 @@ def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
 
     One that starts its processes by itself is told of machines, of which there is one.
     """
-    text = script.read_text(encoding="utf-8", errors="replace")
+    text = _text(script)
     if "OMPI_COMM_WORLD" not in text and "SLURM_PROCID" not in text:
         return {}
     place, size = ("0", "1") if "spawn(" in text else (str(rank), str(world))
@@ -269,7 +252,7 @@ def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
 
 def rank_option(script: Path) -> str:
     """The option in which a script wants to be told its local rank, as torch.distributed.launch does; "" if none."""
-    found = RANK_OPTION.search(script.read_text(encoding="utf-8", errors="replace"))
+    found = RANK_OPTION.search(_text(script))
     return found[1] if found else ""
 
 
@@ -305,7 +288,7 @@ def launch_line(script: Path, world: int, *, shared: bool) -> str:
 
 def slow_imports(script: Path) -> tuple[str, ...]:
     """The modules worth loading before a script is forked."""
-    text = script.read_text(encoding="utf-8", errors="replace")
+    text = _text(script)
     return tuple(name for name in SLOW_IMPORTS if re.search(rf"\b{name.partition('.')[0]}\b", text))
 
 
@@ -387,6 +370,10 @@ def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
     if failed and run.verdict.ok:
         return replace(run, checks=checks, verdict=Verdict.FAILED, error=failed[0].message)
     return replace(run, checks=checks)
+
+
+def _text(script: Path) -> str:
+    return script.read_text(encoding="utf-8", errors="replace")
 
 
 def _lines(number: int) -> str:

@@ -319,7 +319,7 @@ class Stage:
 
         job = self._job
         eager_compile.install()
-        single_process.install({int(number): rows for number, rows in job["leave_out"].items()})
+        single_process.install(dict(job["leave_out"]))
         if job["devices"] != "real":
             count = job["world"] if job["per_rank"] else 1
             devices.install(available=job["devices"] == "present", count=count)

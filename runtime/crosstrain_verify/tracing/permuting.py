@@ -32,16 +32,15 @@ class Permuting:
 
         @functools.wraps(real)
         def gather_for_metrics(accelerator: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._rows > 1 and checks.first_use("permuted"):
+            if self._rows and checks.first_use("permuted"):
                 self._keep(input_data)
             return real(accelerator, input_data, *args, **kwargs)
 
         kind.gather_for_metrics = gather_for_metrics
 
     def _alter(self, batch: Any, first: bool, loader: Any) -> Any:
-        rows, digest = checksum(batch) if first else (0, None)
-        self._rows = rows if rows and digest is not None else 0
-        return permuted(batch, list(permutation(self._rows))) if self._rows > 1 and self._permute else batch
+        self._rows = separable_rows(batch) if first else 0
+        return permuted(batch, list(permutation(self._rows))) if self._rows and self._permute else batch
 
     def _keep(self, data: Any) -> None:
         place = checks.here()
@@ -49,6 +48,12 @@ class Permuting:
             if isinstance(leaf, Tensor) and self._rows in leaf.shape[1:] and not leaf.is_complex():
                 values = leaf.detach().cpu().double().numpy().copy()
                 self.kept.append(Operand(place.file, place.line, self._rows, values))
+
+
+def separable_rows(batch: Any) -> int:
+    """How many rows a batch has, of the kinds that `checksum` knows; 0 where they cannot be told apart."""
+    rows, digest = checksum(batch)
+    return rows if rows and rows > 1 and digest is not None else 0
 
 
 def permuted(batch: Any, order: list[int]) -> Any:

@@ -19,8 +19,8 @@ from torch import Tensor
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.records.operands import permutation
 from crosstrain_verify.records.sightings import half
-from crosstrain_verify.tracing.batches import LoaderWatch, checksum
-from crosstrain_verify.tracing.permuting import permuted
+from crosstrain_verify.tracing.batches import LoaderWatch
+from crosstrain_verify.tracing.permuting import permuted, separable_rows
 
 Altered = Literal["seen", "permuted", "doubled", "halved"]
 PASSES = 2  # of each loader from which several batches are read; later ones give one
@@ -76,10 +76,9 @@ class Hand:
     def _alter(self, batch: Any, first: bool, loader: Any) -> Any:
         if time.monotonic() > self._end:
             self._stop()
-        rows, digest = checksum(batch) if first else (0, None)
         self.rows = 0  # no draw for this batch is altered
         order: list[int] = []
-        if rows and rows > 1 and digest is not None:
+        if first and (rows := separable_rows(batch)):
             order = order_of(self._altered, rows)
             batch = batch if self._altered == "seen" else permuted(batch, order)
         self.rows, self.loader = len(order), loader

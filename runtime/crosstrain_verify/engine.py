@@ -17,9 +17,9 @@ from typing import Literal
 
 from crosstrain_verify.emulation.emulated import NOTES
 from crosstrain_verify.judging import rows, xla
-from crosstrain_verify.judging.comparing import Comparing, Expectation, losses_of
-from crosstrain_verify.judging.defaults import DefaultLaunch
-from crosstrain_verify.judging.originals import Originals
+from crosstrain_verify.judging.default_launch import DefaultLaunch
+from crosstrain_verify.judging.migrated_runs import Expectation, MigratedRuns, losses_of
+from crosstrain_verify.judging.original_runs import OriginalRuns
 from crosstrain_verify.judging.passes import training_loaders
 from crosstrain_verify.judging.rank_by_rank import RankByRank, Started, start
 from crosstrain_verify.report.report import Report
@@ -34,7 +34,9 @@ from crosstrain_verify.running.runs import (
 )
 
 Backend = Literal["torch", "xla"]
-ALONE = "the notebook trains in its own process and starts no others: it was compared on one process"
+ONE_PROCESS_ONLY = (
+    "the notebook trains in its own process and starts no others: it was compared on one process"
+)
 LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
 
 
@@ -100,31 +102,31 @@ def verify(
     patterns = _patterns(ignore)
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
         runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
-        originals = Originals(runner, paths[0])
+        originals = OriginalRuns(runner, paths[0])
         compared = rank_by_rank and expect == "equal"
         started = _started(runner, paths, max(processes)) if compared else None
-        comparing = Comparing(runner, originals, paths[1], patterns)
+        migrated_runs = MigratedRuns(runner, originals, paths[1], patterns)
         runner.starts_processes = started is not None and b"spawn(" in paths[0].read_bytes()
-        alone = _trains_alone(request, paths[1])
+        one_process = _starts_no_processes(request, paths[1])
         numbers = [number for number in processes if number == 1 or started is None]
-        numbers = [1] if alone else numbers
-        runs = [comparing.judged(number, expect) for number in numbers] if originals.trains else []
+        numbers = [1] if one_process else numbers
+        runs = [migrated_runs.judge(number, expect) for number in numbers] if originals.trains else []
         if started is not None:
-            runs.append(RankByRank(runner, started, *paths, patterns).judged())
+            runs.append(RankByRank(runner, started, *paths, patterns).judge())
         elif runs and default_launch and max(numbers) > 1:
-            runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judged(paths[1]))
+            runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judge(paths[1]))
         if runs and originals.trains:
-            misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace))
+            misplaced = rows.judge(runner, paths[1], runs, training_loaders(originals.trace))
             runs += [misplaced] if misplaced is not None else []
         if runs and originals.trains and backend == "xla":
-            runs.append(xla.judged(runner, originals, comparing, paths[1]))
+            runs.append(xla.judge(runner, originals, migrated_runs, paths[1]))
         done = originals.done if originals.trains or started is None else started.done
         losses = losses_of(done.ranks) if done.run.verdict.ok else ()
-        notes = (*_notes(runner.request, originals, started), *((ALONE,) if alone else ()))
+        notes = (*_notes(runner.request, originals, started), *((ONE_PROCESS_ONLY,) if one_process else ()))
         return Report(*paths, replace(done.run, losses=losses), tuple(runs), notes)
 
 
-def _trains_alone(request: Request, migrated: Path) -> bool:
+def _starts_no_processes(request: Request, migrated: Path) -> bool:
     """Whether a notebook starts no processes, and so trains in its own."""
     if not notebook_cells.is_notebook(migrated):
         return False
@@ -141,7 +143,7 @@ def _started(runner: Runner, paths: tuple[Path, Path], world: int) -> Started | 
     return start(runner, paths[0], world)
 
 
-def _notes(request: Request, originals: Originals, started: Started | None) -> tuple[str, ...]:
+def _notes(request: Request, originals: OriginalRuns, started: Started | None) -> tuple[str, ...]:
     """How the original, and so every run, was started, and what that proves little about."""
     text = originals.script.read_bytes()
     notes = list(_about_several(originals, started)) if started is not None else []
@@ -169,7 +171,7 @@ def _notes(request: Request, originals: Originals, started: Started | None) -> t
     return tuple(notes)
 
 
-def _about_several(originals: Originals, started: Started) -> Iterator[str]:
+def _about_several(originals: OriginalRuns, started: Started) -> Iterator[str]:
     """How an original that distributes itself was started."""
     world = started.world
     option = rank_option(originals.script) if started.variant.launcher_option else ""

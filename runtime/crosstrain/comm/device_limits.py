@@ -23,15 +23,15 @@ def as_bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def carried(tensor: Tensor, op: str) -> Tensor:
+def to_reducible(tensor: Tensor, op: str) -> Tensor:
     """The tensor as one that every backend can reduce: itself, a view of it, or a copy of another dtype."""
     if tensor.is_complex() and op in ("sum", "mean"):
         return torch.view_as_real(tensor)
     return tensor.to(_ADDED.get(tensor.dtype, tensor.dtype))
 
 
-def delivered(out: Tensor, like: Tensor) -> Tensor:
-    """What was `carried`, as it was."""
+def from_reducible(out: Tensor, like: Tensor) -> Tensor:
+    """What was `to_reducible`, as it was."""
     if like.is_complex() and not out.is_complex():
         return torch.view_as_complex(out)
     return out.to(like.dtype)

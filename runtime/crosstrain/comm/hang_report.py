@@ -53,11 +53,11 @@ class HangWatch:
         self._activity = activity
         self._round = 0
         self._turn, self._since = 0, time.monotonic()
-        self._told = -1  # the turn whose waiting has been reported, by whichever rank
+        self._reported_turn = -1  # the turn whose waiting has been reported, by whichever rank
         self._report: _Report | None = None
         store: Any = _get_default_store()
         # Who waits holds the connection: each side has one of its own.
-        self._mouth, self._ears = store.clone(), store.clone()
+        self._asking_store, self._answering_store = store.clone(), store.clone()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crosstrain-watch", daemon=True)
         self._thread.start()
@@ -84,32 +84,36 @@ class HangWatch:
             return
 
     def _answer(self, turn: int) -> None:
-        if self._ears.check([_ASKED.format(round=self._round)]):
-            self._ears.set(_PLACE.format(round=self._round, rank=self._rank), self._here())
+        if self._answering_store.check([_ASKED.format(round=self._round)]):
+            self._answering_store.set(_PLACE.format(round=self._round, rank=self._rank), self._here())
             self._round += 1
-            self._told = turn
+            self._reported_turn = turn
 
     def _look_at_the_clock(self, turn: int, operation: str) -> None:
         """Ask for the places when this rank has waited for long, and no other has asked."""
         now = time.monotonic()
-        if now - self._since < REPORT_SECONDS or turn == self._told:
+        if now - self._since < REPORT_SECONDS or turn == self._reported_turn:
             return
-        self._told = turn
-        if self._ears.add(_CLAIM.format(round=self._round), 1) == 1:
+        self._reported_turn = turn
+        if self._answering_store.add(_CLAIM.format(round=self._round), 1) == 1:
             self._report = _Report(self._round, turn, operation, now + PATIENCE.total_seconds())
-            self._ears.set(_ASKED.format(round=self._round), "1")
+            self._answering_store.set(_ASKED.format(round=self._round), "1")
 
     def _collect(self, report: _Report, turn: int) -> None:
         """Print the places when all have answered, or nobody else will. A wait that is over needs no report."""
         keys = [_PLACE.format(round=report.round, rank=rank) for rank in range(self._world)]
-        if turn == report.turn and not self._ears.check(keys) and time.monotonic() < report.deadline:
+        if (
+            turn == report.turn
+            and not self._answering_store.check(keys)
+            and time.monotonic() < report.deadline
+        ):
             return
         self._report = None
         if turn != report.turn:
             return
-        there = [self._ears.check([key]) for key in keys]
+        there = [self._answering_store.check([key]) for key in keys]
         places = [
-            bytes(self._ears.get(key)).decode() if known else _SILENT
+            bytes(self._answering_store.get(key)).decode() if known else _SILENT
             for key, known in zip(keys, there, strict=True)
         ]
         sys.stderr.write(
@@ -146,7 +150,7 @@ class HangWatch:
     def _ask(self) -> list[str]:
         number = self._round
         try:
-            self._mouth.set(_ASKED.format(round=number), "1")
+            self._asking_store.set(_ASKED.format(round=number), "1")
         except RuntimeError:
             return [
                 "cannot be asked any more: the process that keeps the ranks' store has ended"
@@ -155,8 +159,8 @@ class HangWatch:
 
     def _place_of(self, key: str) -> str:
         try:
-            self._mouth.wait([key], PATIENCE)
-            return bytes(self._mouth.get(key)).decode()
+            self._asking_store.wait([key], PATIENCE)
+            return bytes(self._asking_store.get(key)).decode()
         except RuntimeError:
             return _SILENT
 

@@ -104,20 +104,22 @@ def connect(rank: int, exchange: Exchange, timeout: timedelta) -> dict[int, Host
 
     Every rank calls this. A rank of another host finds no socket under rank 0's path, and has no link.
     """
-    door = _Door.opened() if rank == 0 and SUPPORTED else None
+    listener = _Listener.open() if rank == 0 and SUPPORTED else None
     try:
-        path = exchange(None if door is None else door.path)[0]
-        link = None if rank == 0 or path is None else _knock(path, rank)
+        path = exchange(None if listener is None else listener.path)[0]
+        link = None if rank == 0 or path is None else _connect_to(path, rank)
         arrived = sum(exchange(link is not None))
-        if door is not None:
-            return {other: HostLink(connection, timeout) for other, connection in door.admit(arrived)}
+        if listener is not None:
+            return {
+                other: HostLink(connection, timeout) for other, connection in listener.accept_all(arrived)
+            }
     finally:
-        if door is not None:
-            door.close()
+        if listener is not None:
+            listener.close()
     return {} if link is None else {0: HostLink(link, timeout)}
 
 
-class _Door:
+class _Listener:
     """A listening socket in a directory that only this user can enter."""
 
     def __init__(self) -> None:
@@ -126,20 +128,20 @@ class _Door:
         self.path = str(self._directory / "rank0")
 
     @classmethod
-    def opened(cls) -> _Door | None:
+    def open(cls) -> _Listener | None:
         """None where there can be none: the path of the directory for temporary files is too long, say."""
-        door = None
+        listener = None
         try:
-            door = cls()
-            door._socket.bind(door.path)
-            door._socket.listen(socket.SOMAXCONN)
+            listener = cls()
+            listener._socket.bind(listener.path)
+            listener._socket.listen(socket.SOMAXCONN)
         except OSError:
-            if door is not None:
-                door.close()
+            if listener is not None:
+                listener.close()
             return None
-        return door
+        return listener
 
-    def admit(self, count: int) -> list[tuple[int, socket.socket]]:
+    def accept_all(self, count: int) -> list[tuple[int, socket.socket]]:
         """The connections that have been made, each with the rank at its other end."""
         connections = [self._socket.accept()[0] for _ in range(count)]
         return [(_RANK.unpack(one.recv(_RANK.size))[0], one) for one in connections]
@@ -149,7 +151,7 @@ class _Door:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _knock(path: str, rank: int) -> socket.socket | None:
+def _connect_to(path: str, rank: int) -> socket.socket | None:
     if not SUPPORTED:
         return None
     connection = socket.socket(socket.AF_UNIX)

@@ -44,8 +44,8 @@ def start_group(
     One process that was launched gets a group too, so that what a script itself calls of torch.distributed works;
     it has nobody to find, and needs no address.
     """
-    alone = place.world == 1 and init_method is None
-    if not alone and init_method is None and (place.master_addr is None or place.master_port is None):
+    single = place.world == 1 and init_method is None
+    if not single and init_method is None and (place.master_addr is None or place.master_port is None):
         raise RuntimeError(
             f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: "
             f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` "
@@ -55,12 +55,12 @@ def start_group(
         init_method = f"tcp://{place.master_addr}:{place.master_port}"
         if "RANK" in os.environ:
             init_method = "env://"
-    meeting: dict[str, Any] = (
-        {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    rendezvous: dict[str, Any] = (
+        {"store": cast("Any", dist).HashStore()} if single else {"init_method": init_method}
     )
     backend = backend or _backend_for(device, place.world)
     if _has_own_backend(device, backend):  # else NCCL guesses the device at its first collective
-        meeting["device_id"] = device
+        rendezvous["device_id"] = device
     # Default arguments in this module are the group that exists when it is first imported. One that is held in them
     # cannot end: its threads would live on while the interpreter is taken down.
     importlib.import_module("torch.distributed.nn.functional")
@@ -70,7 +70,7 @@ def start_group(
             rank=place.rank,
             world_size=place.world,
             timeout=timeout,
-            **meeting,
+            **rendezvous,
         )
     except dist.DistError as error:
         if "Duplicate GPU" in str(error):

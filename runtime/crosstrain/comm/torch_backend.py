@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from crosstrain.comm import host_links
 from crosstrain.comm.collectives import reduce_rows
-from crosstrain.comm.device_limits import SparseSum, as_bytes, carried, delivered
+from crosstrain.comm.device_limits import SparseSum, as_bytes, from_reducible, to_reducible
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.outbox import Outbox
@@ -128,8 +128,8 @@ class TorchComm:
         launched = read_place()
         place = launched or Place(0, 1, 0, 1)
         device = _pick_device(cpu, place)
-        alone = launched is not None if group_of_one is None else group_of_one
-        if place.world == 1 and not alone:  # plain python, or nobody to talk to
+        grouped = launched is not None if group_of_one is None else group_of_one
+        if place.world == 1 and not grouped:  # plain python, or nobody to talk to
             return cls(device, place, owns_group=False, grouped=False)
         start_group(device, place, backend, init_method, timeout)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
@@ -205,10 +205,10 @@ class TorchComm:
             return source.clone()
         if (small := self._small(f"all_reduce({op})", [source])) is not None:
             return reduce_rows(small[0], op)
-        out = carried(self._reachable(source).clone(), op)
+        out = to_reducible(self._reachable(source).clone(), op)
         start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
         self._collective(f"all_reduce({op}) {describe([source])}", out, start)
-        out = delivered(out, source).to(source.device)
+        out = from_reducible(out, source).to(source.device)
         return out / self.world if op == "mean" else out
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:

@@ -11,7 +11,13 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstrain_verify.judging.passes import everywhere, side_by_side, step_of, trained_on, training_loaders
+from crosstrain_verify.judging.passes import (
+    batches_with_shares,
+    each_has_whole,
+    step_of,
+    trained_on,
+    training_loaders,
+)
 from crosstrain_verify.judging.printed_lines import Volatile, printed_at, same_line
 from crosstrain_verify.judging.tolerance import Tolerance, same
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
@@ -51,7 +57,7 @@ def compare(
     tolerance = Tolerance(epsilon or (original.epsilon if len(ranks) > 1 else 0.0))
     result.difference = (
         ranks_disagree(ranks)
-        or trained_otherwise(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
+        or compare_trained_parameters(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
         or compare_events(original, ranks, tolerance, result)
     )
     if result.difference is None:
@@ -88,7 +94,9 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
     return None
 
 
-def trained_otherwise(original: RankTrace, run: RankTrace, *, step_by_step: bool) -> Difference | None:
+def compare_trained_parameters(
+    original: RankTrace, run: RankTrace, *, step_by_step: bool
+) -> Difference | None:
     """The parameters that have a gradient in one of the runs and none in the other.
 
     step_by_step: both make the same steps, so a parameter has one in as many of them. Otherwise (another launch, other
@@ -152,8 +160,8 @@ def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Differe
     if len(ranks) == 1:
         return compare_batch_by_batch(original, ranks[0])
     trained = set(map(id, trained_on(original)))  # and not only looked at, which each process may do alone
-    for expected, shares in side_by_side(original, ranks, training_loaders(original)):
-        if id(expected) in trained and (expected.rows or 0) > len(ranks) and everywhere(expected, shares):
+    for expected, shares in batches_with_shares(original, ranks, training_loaders(original)):
+        if id(expected) in trained and (expected.rows or 0) > len(ranks) and each_has_whole(expected, shares):
             each = f"each of {len(ranks)} processes all {expected.rows} rows"
             return Difference("batch", step_of(original, expected.at), "a share of the rows each", each)
     return None

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from crosstrain_verify.judging.compare import Comparison, ranks_disagree, trained_otherwise
+from crosstrain_verify.judging.compare import Comparison, compare_trained_parameters, ranks_disagree
 from crosstrain_verify.judging.passes import (
     batches_of,
     evaluation_loaders,
@@ -89,7 +89,9 @@ def compare_frozen(
     volatile: Volatile | None = None,
 ) -> Comparison:
     """Frozen runs of the original, with all its training data and with less, against a default launch."""
-    result = Comparison(ranks_disagree(ranks) or trained_otherwise(full, ranks[0], step_by_step=False))
+    result = Comparison(
+        ranks_disagree(ranks) or compare_trained_parameters(full, ranks[0], step_by_step=False)
+    )
     if result.difference is None:
         lines = evaluation_lines(full, less, ignore, volatile)
         result.difference = _compare_lines(full, lines, ranks, ignore, result)

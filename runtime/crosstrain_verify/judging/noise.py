@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crosstrain_verify.judging.compare import global_events, out_of_order, trained_otherwise
+from crosstrain_verify.judging.compare import compare_trained_parameters, global_events, out_of_order
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Difference
 
@@ -21,7 +21,7 @@ def beyond_noise(members: Sequence[RankTrace], ranks: Sequence[RankTrace]) -> Di
     Compared are the losses, one by one against the largest spread so far, and the final weights. Runs that do
     not make the same steps are different, whatever the noise.
     """
-    disorder = out_of_order(ranks) or trained_otherwise(members[0], ranks[0], step_by_step=False)
+    disorder = out_of_order(ranks) or compare_trained_parameters(members[0], ranks[0], step_by_step=False)
     if disorder:
         return disorder
     losses = [[event.values[0] for event in member.events_of("loss")] for member in members]

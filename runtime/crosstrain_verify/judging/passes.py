@@ -36,12 +36,12 @@ def step_of(trace: RankTrace, at: int) -> int:
     return 1 + sum(event.kind == "step" for event in trace.events[:at])
 
 
-def everywhere(original: Batch, shares: Sequence[Batch]) -> bool:
+def each_has_whole(original: Batch, shares: Sequence[Batch]) -> bool:
     """Whether every process was given all the rows of a batch."""
     return original.digest is not None and all(share.digest == original.digest for share in shares)
 
 
-def together(original: Batch, shares: Sequence[Batch]) -> bool:
+def shares_add_up(original: Batch, shares: Sequence[Batch]) -> bool:
     """Whether the processes' rows are those of the batch, each once."""
     digests = [share.digest for share in shares]
     if original.digest is None or None in digests:
@@ -49,14 +49,14 @@ def together(original: Batch, shares: Sequence[Batch]) -> bool:
     return sum(digest for digest in digests if digest is not None) % (1 << 64) == original.digest
 
 
-def apart(original: Batch, shares: Sequence[Batch]) -> bool:
+def shares_differ(original: Batch, shares: Sequence[Batch]) -> bool:
     """Whether the processes certainly have other rows than those of the batch."""
     known = original.digest is not None and all(share.digest is not None for share in shares)
     alike = all(share.width == original.width for share in shares if share.rows)
-    return known and alike and not together(original, shares)
+    return known and alike and not shares_add_up(original, shares)
 
 
-def side_by_side(
+def batches_with_shares(
     original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int]
 ) -> Iterator[tuple[Batch, tuple[Batch, ...]]]:
     """The original's batches of these loaders, each with the batches that the processes had for it."""
@@ -74,7 +74,7 @@ def whole_loaders(original: RankTrace, ranks: Sequence[RankTrace]) -> tuple[int,
     """
     whole = {batch.loader for batch in original.batches}
     for loader in tuple(whole):
-        for batch, shares in side_by_side(original, ranks, {loader}):
+        for batch, shares in batches_with_shares(original, ranks, {loader}):
             if any(share.rows != batch.rows for share in shares):
                 whole.discard(loader)
                 break

@@ -19,13 +19,13 @@ from crosstrain_verify.judging.compare import (
     compare_batch_by_batch,
     compare_events,
     compare_lines,
+    compare_trained_parameters,
     compare_weights,
     files_of_several,
     listed,
-    trained_otherwise,
 )
-from crosstrain_verify.judging.comparing import by_noise, losses_of
-from crosstrain_verify.judging.originals import SINGLE
+from crosstrain_verify.judging.migrated_runs import judge_by_noise, losses_of
+from crosstrain_verify.judging.original_runs import SINGLE
 from crosstrain_verify.judging.passes import batches_of, training_loaders
 from crosstrain_verify.judging.printed_lines import Volatile, about, same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance
@@ -106,7 +106,7 @@ class RankByRank:
         self._ignore = ignore
         self._again: Finished | None = None
 
-    def judged(self) -> Run:
+    def judge(self) -> Run:
         """The run, and the verdict on it."""
         world = self._started.world
         name = f"{world} processes, as the original's"
@@ -157,10 +157,12 @@ class RankByRank:
         again = self._second().ranks[rank]
         if compare_rank(ours, again, self._ignore, 0.0, None, first=not rank).difference is None:
             return self._in_double(run, difference) or run
-        return by_noise(run, [ours, again], replace(done, ranks=(theirs,)), "another run of the original")
+        return judge_by_noise(
+            run, [ours, again], replace(done, ranks=(theirs,)), "another run of the original"
+        )
 
     def _in_double(self, run: Run, difference: Difference) -> Run | None:
-        """EQUAL, if all ranks agree in double precision; see `Comparing._in_double`."""
+        """EQUAL, if all ranks agree in double precision; see `MigratedRuns._in_double`."""
         if difference.quantity not in ROUNDED:
             return None
         variant = replace(self._started.variant, name="original, float64", double=True)
@@ -227,7 +229,7 @@ def compare_rank(
     result = Comparison()
     tolerance = Tolerance(epsilon)
     result.difference = (
-        trained_otherwise(original, run, step_by_step=original.steps == run.steps)
+        compare_trained_parameters(original, run, step_by_step=original.steps == run.steps)
         or _training_batches(original, run)
         or compare_events(original, (run,), tolerance, result)
         or compare_weights(original, run, tolerance, result)

@@ -18,7 +18,7 @@ from crosstrain_verify.running.client import Rows
 from crosstrain_verify.running.runs import Finished, Runner, Variant
 
 
-def judged(runner: Runner, after: Path, runs: Sequence[Run], training: Collection[int]) -> Run | None:
+def judge(runner: Runner, after: Path, runs: Sequence[Run], training: Collection[int]) -> Run | None:
     """A run that fails, if something is gathered whose rows are not in dimension 0; None where nothing speaks for it.
 
     runs: those of several processes. training: the loaders that train, whose passes end after one step.

@@ -15,8 +15,8 @@ from pathlib import Path
 from crosstrain.requirements import install
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
-from crosstrain_verify.judging.comparing import Comparing, by_noise, concluded, losses_of
-from crosstrain_verify.judging.originals import SINGLE, Originals
+from crosstrain_verify.judging.migrated_runs import MigratedRuns, judge_by_noise, losses_of, with_verdict
+from crosstrain_verify.judging.original_runs import SINGLE, OriginalRuns
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running.runs import Runner, Variant, VerifyInputError
@@ -35,17 +35,17 @@ def check_installed() -> None:
         )
 
 
-def judged(runner: Runner, originals: Originals, comparing: Comparing, after: Path) -> Run:
+def judge(runner: Runner, originals: OriginalRuns, migrated_runs: MigratedRuns, after: Path) -> Run:
     """Run the migrated script on four virtual chips; the verdict, and what was compiled in which step."""
     done = runner.run(after, Variant("XLA, 4 chips", True, xla=True))
     launch = f"PJRT_DEVICE=CPU CPU_NUM_DEVICES=4 crosstrain launch --tpu --split-batches {after.name}"
     run, rank = replace(done.run, launch=launch), done.ranks[0]
     if run.verdict.ok:
-        run = concluded(run, comparing.compare(originals.trace, done.ranks, EPSILON), Verdict.EQUAL)
+        run = with_verdict(run, migrated_runs.compare(originals.trace, done.ranks, EPSILON), Verdict.EQUAL)
     if run.verdict is Verdict.DIFFERENT and originals.trace.draws:
         others = [originals.drawing_as(number, ()) for number in (2, 3)]
         members = [originals.trace, *(other for other in others if other is not None)]
-        run = by_noise(run, members, done, "other random numbers")
+        run = judge_by_noise(run, members, done, "other random numbers")
     cause = likely_cause(Evidence(originals.trace, done.ranks, run, run.difference))
     compiled = rank.xla.compiled if rank.xla else ()
     notes = (*run.notes, *_advice(rank))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_verify.observing.tensors import TensorFact
-from crosstrain_verify.records.sightings import Defined, Place, Sightings
+from crosstrain_verify.records.observations import Defined, Observations, Place
 
 VERSION = 1
 
@@ -30,10 +30,10 @@ class Run:
 def document(
     script: Path,
     run: Run,
-    seen: Sightings,
+    seen: Observations,
     tensors: Mapping[int, TensorFact],
     losses: Sequence[str],
-    other: Sightings | None = None,
+    other: Observations | None = None,
 ) -> dict[str, Any]:
     """What `migrate --facts` reads. losses: what went backward, as "file:line:function". other: what rank 1 has seen."""
     files = sorted({place.file for place in seen.places})
@@ -74,9 +74,9 @@ def text(facts: Mapping[str, Any]) -> str:
 
 
 class _Told:
-    """Sightings in the words of the file."""
+    """Observations in the words of the file."""
 
-    def __init__(self, script: Path, seen: Sightings, tensors: Mapping[int, TensorFact]) -> None:
+    def __init__(self, script: Path, seen: Observations, tensors: Mapping[int, TensorFact]) -> None:
         self._script = script
         self._seen = seen
         self._tensors = tensors
@@ -89,7 +89,7 @@ class _Told:
 
     def places(self) -> list[dict[str, Any]]:
         """Those at which something stood that is worth knowing, by file and position."""
-        numbers = {*self._seen.stood, *self._seen.code, *self._seen.methods, *self._tensors}
+        numbers = {*self._seen.objects_at, *self._seen.code, *self._seen.methods, *self._tensors}
         listed = sorted(
             numbers, key=lambda number: (self._seen.places[number].file, self._seen.places[number].at)
         )
@@ -98,7 +98,7 @@ class _Told:
 
     def _what(self, number: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if stood := self._seen.stood.get(number):
+        if stood := self._seen.objects_at.get(number):
             found["objects"] = stood
         if code := self._seen.code.get(number):
             found["code"] = [_defined(one) for one in code]
@@ -113,7 +113,7 @@ class _Told:
         return found
 
     @staticmethod
-    def lines(seen: Sightings, other: Sightings | None = None) -> dict[str, list[list[int]]]:
+    def lines(seen: Observations, other: Observations | None = None) -> dict[str, list[list[int]]]:
         """By file, the ranges of lines at which something ran; what lies between two of them is no code, or did not.
         other: without those at which something ran there, too."""
         elsewhere = {_line(other, number) for number in other.ran} if other is not None else set()
@@ -127,7 +127,7 @@ class _Told:
         return [place.file, *place.at]
 
 
-def _line(seen: Sightings, number: int) -> tuple[str, int]:
+def _line(seen: Observations, number: int) -> tuple[str, int]:
     place = seen.places[number]
     return place.file, place.at[0]
 

@@ -13,7 +13,7 @@ from crosstrain_verify.engine import devices_for
 from crosstrain_verify.judging.rank_by_rank import start
 from crosstrain_verify.observing.document import Run, document
 from crosstrain_verify.observing.tensors import compared
-from crosstrain_verify.records.sightings import Sightings
+from crosstrain_verify.records.observations import Observations
 from crosstrain_verify.report.report import Verdict
 from crosstrain_verify.running.client import Alteration, Data, Server, shared_server
 from crosstrain_verify.running.runs import (
@@ -78,7 +78,7 @@ class _Observing:
 
     def observed(self) -> Observed:
         variant, done = self._first()
-        seen = done.ranks[0].sightings
+        seen = done.ranks[0].observations
         if done.run.verdict is not Verdict.RAN or seen is None:
             return Observed(None, done.run.error.strip() or "it makes no optimizer step")
         permuted = self._again(variant, "permuted", "rows permuted")
@@ -86,7 +86,7 @@ class _Observing:
         halved = self._again(variant, "halved", "half of the rows")
         tensors = compared(seen, permuted, doubled, halved)
         losses = [event.place for event in done.ranks[0].events if event.kind == "loss"]
-        other = done.ranks[1].sightings if len(done.ranks) > 1 else None
+        other = done.ranks[1].observations if len(done.ranks) > 1 else None
         return Observed(document(self._script, self._about(variant, done), seen, tensors, losses, other))
 
     def _first(self) -> tuple[Variant, Finished]:
@@ -102,10 +102,10 @@ class _Observing:
             done = self._runner.original(self._script, variant)
         return variant, done
 
-    def _again(self, variant: Variant, altered: Alteration, name: str) -> Sightings | None:
+    def _again(self, variant: Variant, altered: Alteration, name: str) -> Observations | None:
         """What a run with altered batches saw, however far it came."""
         done = self._runner.run(self._script, replace(variant, name=f"observed, {name}", observed=altered))
-        return done.ranks[0].sightings
+        return done.ranks[0].observations
 
     def _about(self, variant: Variant, done: Finished) -> Run:
         request = self._runner.request

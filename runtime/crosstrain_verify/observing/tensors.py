@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstrain_verify.records.observations import Observations, Values, half
 from crosstrain_verify.records.operands import permutation
-from crosstrain_verify.records.sightings import Sightings, Values, half
 
 Key = tuple[int, tuple[int, int]]
 CLOSE = 1e-3
@@ -36,7 +36,10 @@ class TensorFact:
 
 
 def compared(
-    seen: Sightings, permuted: Sightings | None, doubled: Sightings | None, halved: Sightings | None = None
+    seen: Observations,
+    permuted: Observations | None,
+    doubled: Observations | None,
+    halved: Observations | None = None,
 ) -> dict[int, TensorFact]:
     """By place, what every value there agrees with. A place at which they disagree has a kind of ""."""
     others, twice, halves = _by_key(permuted), _by_key(doubled), _by_key(halved)
@@ -47,7 +50,7 @@ def compared(
     return {place: _agreed(facts) for place, facts in found.items()}
 
 
-def _by_key(seen: Sightings | None) -> Mapping[Key, Values]:
+def _by_key(seen: Observations | None) -> Mapping[Key, Values]:
     return {(one.place, one.turn): one for one in seen.values} if seen is not None else {}
 
 

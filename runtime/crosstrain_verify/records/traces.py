@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstrain_verify.records import journal, operands, sightings
+from crosstrain_verify.records import journal, observations, operands
 
 TRACE_FILE = "trace.json"
 WEIGHTS_FILE = "weights.npy"
@@ -113,7 +113,7 @@ class RankTrace:
     it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
     redrew: a run that draws share by share drew again in a backward pass, where it cannot.
     scale: the largest loss scale of mixed precision, 0.0 without. checks: those that the runtime made.
-    gathered: where a run is looked at for its rows, the tensors that may have them elsewhere. sightings: of a run that is observed. xla: None where it trained without.
+    gathered: where a run is looked at for its rows, the tensors that may have them elsewhere. observations: of a run that is observed. xla: None where it trained without.
     asked: see `emulated`. joined, spawned: see `launcher`.
     """
 
@@ -136,7 +136,7 @@ class RankTrace:
     scale: float = 0.0
     checks: tuple[journal.Check, ...] = ()
     gathered: tuple[operands.Operand, ...] = ()
-    sightings: sightings.Sightings | None = None
+    observations: observations.Observations | None = None
     xla: XlaCounts | None = None
     asked: tuple[str, ...] = ()
     joined: int = 0
@@ -162,10 +162,10 @@ def write(folder: Path, trace: RankTrace) -> None:
     np.save(folder / WEIGHTS_FILE, trace.weights)
     if trace.gathered:
         operands.write(folder / ROWS_FILE, trace.gathered)
-    if trace.sightings is not None:
-        sightings.write(folder / SEEN_FILE, trace.sightings)
-    data = asdict(replace(trace, gathered=(), sightings=None))
-    for name in ("weights", "lines", "stderr", "stack", "checks", "gathered", "sightings"):
+    if trace.observations is not None:
+        observations.write(folder / SEEN_FILE, trace.observations)
+    data = asdict(replace(trace, gathered=(), observations=None))
+    for name in ("weights", "lines", "stderr", "stack", "checks", "gathered", "observations"):
         del data[name]
     partial = folder / (TRACE_FILE + ".part")
     partial.write_text(json.dumps(data), encoding="utf-8")
@@ -180,7 +180,7 @@ def read(folder: Path) -> RankTrace:
         "stack": _text(folder / STACK_FILE),
         "checks": journal.read(folder / CHECKS_FILE),
         "gathered": operands.read(folder / ROWS_FILE),
-        "sightings": sightings.read(folder / SEEN_FILE),
+        "observations": observations.read(folder / SEEN_FILE),
     }
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)

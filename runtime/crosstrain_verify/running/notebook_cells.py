@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain.launch.target import Compile, Target, clean_traceback, plainly, starts_scripts
+from crosstrain.launch.target import Compile, Target, clean_traceback, compile_source, hide_from_tracebacks
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 SUFFIX = ".ipynb"
 # Cell magics whose body is the notebook's own Python; under any other the cell is another program.
@@ -69,7 +69,7 @@ def _is_meant_to_raise(cell: Mapping[str, Any]) -> bool:
     return tagged or any(output.get("output_type") == "error" for output in cell.get("outputs", ()))
 
 
-def run(target: Target, compiled: Compile = plainly) -> None:
+def run(target: Target, compiled: Compile = compile_source) -> None:
     """Run a notebook's cells as `__main__`, as `Target.run` runs a script."""
     path = Path(target.name)
     sys.path[0] = str(path.resolve().parent)

@@ -24,7 +24,7 @@ from crosstrain import launchers
 from crosstrain.comm.visible_devices import Devices
 from crosstrain.launch import notebook
 from crosstrain.launch.options import Resolved
-from crosstrain.launch.target import starts_scripts
+from crosstrain.launch.target import hide_from_tracebacks
 from crosstrain.utils import checks
 
 from crosstrain_verify.emulation import single_process
@@ -32,11 +32,11 @@ from crosstrain_verify.records import traces
 from crosstrain_verify.records.traces import Printed
 from crosstrain_verify.tracing.printing import Output
 from crosstrain_verify.tracing.tracer import Recorded, Tracer
-from crosstrain_verify.tracing.trained import living
+from crosstrain_verify.tracing.tracked_optimizers import living
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
-LEFT = "launched.pt"  # what a rank leaves when its function has returned
+STATE_FILE = "launched.pt"  # what a rank leaves when its function has returned
 MARGIN = 2.0  # seconds before the time of the whole run is up, in which ranks say where they are
 _open = open  # before anything is confined
 
@@ -44,18 +44,18 @@ Wait = Callable[[Sequence[int], float, Path], Mapping[str, Any]]
 
 
 @dataclass
-class Left:
+class RankState:
     """What a rank leaves. loaders: how many it has made, with those of the notebook."""
 
     recorded: Recorded
     printed: list[Printed]
     written: dict[str, bool]
     loaders: int
-    back: Any = None
+    result: Any = None
 
 
 @dataclass
-class Ranks:
+class RankStarter:
     """How the notebook's process starts ranks, and becomes one. `become` is told a rank and the store's port."""
 
     become: Callable[[int, int], None]
@@ -71,17 +71,23 @@ class Launches:
     """
 
     def __init__(
-        self, world: int, out: Path, deadline: float, tracer: Tracer, written: dict[str, bool], ranks: Ranks
+        self,
+        world: int,
+        out: Path,
+        deadline: float,
+        tracer: Tracer,
+        written: dict[str, bool],
+        starter: RankStarter,
     ) -> None:
         self._world = world
         self._out = out
         self._deadline = deadline
         self._tracer = tracer
         self._written = written
-        self._ranks = ranks
-        self._others: dict[int, Left] = {}  # of all ranks but the first, since the last launch
+        self._starter = starter
+        self._others: dict[int, RankState] = {}  # of all ranks but the first, since the last launch
         self._known = (0, 0)  # events and batches until then
-        self._kept: list[Any] = []
+        self._kept_alive: list[Any] = []
 
     def install(self) -> None:
         """Have every launch start as many processes as this run is for."""
@@ -110,73 +116,75 @@ class Launches:
         sys.stdout.flush()
         sys.stderr.flush()
         for rank in range(self._world):
-            (self._out / str(rank) / LEFT).unlink(missing_ok=True)
-        store, port = self._ranks.store()
+            (self._out / str(rank) / STATE_FILE).unlink(missing_ok=True)
+        store, port = self._starter.store()
         pids = []
         for rank in range(self._world):
             pid = os.fork()
             if pid == 0:
-                self._be(rank, port, resolved, function, args)
+                self._run_rank(rank, port, resolved, function, args)
             pids.append(pid)
-        ended = self._ranks.wait(pids, self._deadline - time.monotonic() - MARGIN, self._out)
+        ended = self._starter.wait(pids, self._deadline - time.monotonic() - MARGIN, self._out)
         os.kill(store, signal.SIGKILL)
         os.waitpid(store, 0)
-        return self._go_on(ended)
+        return self._resume(ended)
 
-    def _go_on(self, ended: Mapping[str, Any]) -> Any:
+    def _resume(self, ended: Mapping[str, Any]) -> Any:
         """Go on in the notebook; not where a rank has failed, hangs, or has made enough steps."""
         folders = [self._out / str(rank) for rank in range(self._world)]
-        if not all((folder / LEFT).exists() for folder in folders):
+        if not all((folder / STATE_FILE).exists() for folder in folders):
             if ended["timed_out"] or ended["stalled"]:
                 _write(self._out / traces.HUNG_FILE, json.dumps(dict(ended)).encode())
             os._exit(0 if all((folder / traces.TRACE_FILE).exists() for folder in folders) else 1)
-        first, *others = [_left(folder / LEFT) for folder in folders]
+        first, *others = [_read_state(folder / STATE_FILE) for folder in folders]
         self._others = dict(enumerate(others, 1))
         self._tracer.go_on_with(first.recorded)
         self._known = len(first.recorded.events), len(first.recorded.batches)
         _output().printed[:] = first.printed
         self._written.update(first.written)
         single_process.loaders.made = first.loaders
-        return notebook.come_back(first.back)
+        return notebook.take_over(first.result)
 
     # -- a rank ----------------------------------------------------------------------------------------------
 
-    def _be(
+    def _run_rank(
         self, rank: int, port: int, resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]
     ) -> NoReturn:
         try:
-            self._kept = living()  # so that nothing else is made at their addresses
-            self._ranks.become(rank, port)
+            self._kept_alive = living()  # so that nothing else is made at their addresses
+            self._starter.become(rank, port)
             os.environ.update(resolved.environment)
             if rank:
                 self._become_other(rank)
-            back = notebook.Rank(function, forked=True).run(*args)
-            self._leave(rank, back)
+            result = notebook.Rank(function, forked=True).run(*args)
+            self._end_rank(rank, result)
         except BaseException as error:
-            self._ranks.crashed(error)
+            self._starter.crashed(error)
 
     def _become_other(self, rank: int) -> None:
         """What this rank did in earlier launches, and what the notebook has done since."""
-        left = self._others.get(rank)
+        state = self._others.get(rank)
         more = self._tracer.since(*self._known)
-        if left is not None:
-            self._tracer.go_on_with(left.recorded)
+        if state is not None:
+            self._tracer.go_on_with(state.recorded)
             self._tracer.add(*more)
-        _output().printed[:] = left.printed if left is not None else []
+        _output().printed[:] = state.printed if state is not None else []
         self._written.clear()
-        self._written.update(left.written if left is not None else {})
+        self._written.update(state.written if state is not None else {})
 
-    def _leave(self, rank: int, back: Any) -> NoReturn:
+    def _end_rank(self, rank: int, result: Any) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         checks.reset()  # which writes what was not reached
         recorded, made = self._tracer.recorded(), single_process.loaders.made
-        left = Left(recorded, list(_output().printed), dict(self._written), made, None if rank else back)
+        state = RankState(
+            recorded, list(_output().printed), dict(self._written), made, None if rank else result
+        )
         buffer = io.BytesIO()
-        torch.save(left, buffer)
-        _write(self._out / str(rank) / LEFT, buffer.getvalue())
+        torch.save(state, buffer)
+        _write(self._out / str(rank) / STATE_FILE, buffer.getvalue())
         folders = [self._out / str(number) for number in range(self._world)]
-        while not all((f / LEFT).exists() or (f / traces.TRACE_FILE).exists() for f in folders):
+        while not all((f / STATE_FILE).exists() or (f / traces.TRACE_FILE).exists() for f in folders):
             time.sleep(0.005)
         os._exit(0)
 
@@ -187,15 +195,15 @@ class Launches:
         more = self._tracer.since(*self._known)
         trains = any(event.kind == "step" for event in more[0])
         for rank in range(1, self._world):
-            left, trace = self._others.get(rank), first
-            if left is not None:
-                self._tracer.go_on_with(left.recorded)
+            state, trace = self._others.get(rank), first
+            if state is not None:
+                self._tracer.go_on_with(state.recorded)
                 self._tracer.add(*more)
                 trace = self._tracer.trace(first.ending, first.error, first.time_ns)
             if trains:
                 trace = replace(trace, parameters=first.parameters, weights=first.weights)
-            printed = tuple(left.printed) if left is not None else ()
-            written = left.written if left is not None else {}
+            printed = tuple(state.printed) if state is not None else ()
+            written = state.written if state is not None else {}
             traces.write(self._out / str(rank), replace(trace, printed=printed, written=written))
 
 
@@ -205,11 +213,11 @@ def _output() -> Output:
     return output
 
 
-def _left(path: Path) -> Left:
+def _read_state(path: Path) -> RankState:
     with _open(path, "rb") as file:
-        left = torch.load(file, weights_only=False)
-    assert isinstance(left, Left)
-    return left
+        state = torch.load(file, weights_only=False)
+    assert isinstance(state, RankState)
+    return state
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -15,7 +15,7 @@ from crosstrain.utils.messages import shortened
 
 from crosstrain_verify.emulation.confine import OUTSIDE
 from crosstrain_verify.records import journal, traces
-from crosstrain_verify.records.sightings import Defined, Sightings
+from crosstrain_verify.records.observations import Defined, Observations
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running import notebook_cells
@@ -307,7 +307,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
         gathered=tuple(replace(operand, file=short(operand.file)) for operand in trace.gathered),
-        sightings=_below(trace.sightings, cwd, script) if trace.sightings is not None else None,
+        observations=_below(trace.observations, cwd, script) if trace.observations is not None else None,
         checks=tuple(
             replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
         ),
@@ -317,7 +317,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
     )
 
 
-def _below(seen: Sightings, cwd: Path, script: Path) -> Sightings:
+def _below(seen: Observations, cwd: Path, script: Path) -> Observations:
     """Files by their paths from the script's folder."""
 
     def short(file: str) -> str:

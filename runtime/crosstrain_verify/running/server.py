@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from crosstrain.launch.target import Compile, Target, clean_traceback, plainly, starts_scripts
+from crosstrain.launch.target import Compile, Target, clean_traceback, compile_source, hide_from_tracebacks
 from crosstrain.launch.worker import die_with_parent
 
 from crosstrain_verify.emulation.emulated import asked
@@ -35,7 +35,7 @@ from crosstrain_verify.tracing.printing import Output
 if TYPE_CHECKING:
     from crosstrain_verify.running.notebook_launches import Launches
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 POLL_SECONDS = 0.005
 OBSERVED = 0.8  # of the time that an observed run may take, until it is ended
@@ -178,26 +178,26 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch. Where an
     # original with several processes is compared, nothing makes its ranks alike, and nobody can tell unseeded ones apart.
     seed(job["seed"], 0 if job["per_rank"] else rank)
-    stage = Stage(job, recorder.tracer, rank, port)
-    recorder.stage = stage
+    environment = RunEnvironment(job, recorder.tracer, rank, port)
+    recorder.environment = environment
     try:
-        with stage.set():
+        with environment.applied():
             if job["launches"]:
-                recorder.launches = _launches(job, recorder, stage)
+                recorder.launches = _launches(job, recorder, environment)
                 recorder.launches.install()
             if notebook_cells.is_notebook(target.name):
-                notebook_cells.run(target, stage.compiled)
+                notebook_cells.run(target, environment.compiled)
             else:
-                target.run(stage.compiled)
+                target.run(environment.compiled)
     except SystemExit as end:
         recorder.exited(end)
     except BaseException as error:
         recorder.crashed(clean_traceback(error))
 
 
-def _launches(job: Mapping[str, Any], recorder: Recorder, stage: Stage) -> Launches:
+def _launches(job: Mapping[str, Any], recorder: Recorder, environment: RunEnvironment) -> Launches:
     """What a notebook's process needs to start ranks of its own."""
-    from crosstrain_verify.running.notebook_launches import Launches, Ranks
+    from crosstrain_verify.running.notebook_launches import Launches, RankStarter
 
     out, world = Path(job["out"]), job["launches"]
 
@@ -211,14 +211,14 @@ def _launches(job: Mapping[str, Any], recorder: Recorder, stage: Stage) -> Launc
         stacks_to(folder)
         recorder.become(folder, world)
 
-    ranks = Ranks(
+    starter = RankStarter(
         become,
         lambda error: recorder.crashed(clean_traceback(error)),
         fork_store,
         lambda pids, timeout, place: wait(pids, timeout, place, gone=lambda: False),
     )
     deadline = time.monotonic() + job["timeout"]
-    return Launches(world, out, deadline, recorder.tracer, stage.written, ranks)
+    return Launches(world, out, deadline, recorder.tracer, environment.written, starter)
 
 
 def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
@@ -285,7 +285,7 @@ def seed(value: int, rank: int) -> None:
     torch.manual_seed(value + rank * ((1 << 40) + 1000))
 
 
-class Stage:
+class RunEnvironment:
     """What a job changes around its script: devices, workers, where it writes, whether it learns."""
 
     def __init__(self, job: Mapping[str, Any], tracer: Any, rank: int, port: int) -> None:
@@ -300,10 +300,10 @@ class Stage:
         self.redrew: Callable[[], bool] = lambda: False
         self.permuting: Any = None
         self.observation: Any = None
-        self.compiled: Compile = plainly  # the script and, of a notebook, each cell
+        self.compiled: Compile = compile_source  # the script and, of a notebook, each cell
 
     @contextlib.contextmanager
-    def set(self) -> Iterator[None]:
+    def applied(self) -> Iterator[None]:
         """Everything in place, the hooks last: they see what the script would compute without them."""
         from crosstrain_verify.emulation import (
             devices,
@@ -384,7 +384,7 @@ class Recorder:
         self._ending: traces.Ending = "finished"
         self._error = ""
         self._time = 0
-        self.stage: Stage | None = None
+        self.environment: RunEnvironment | None = None
         self.launches: Launches | None = None  # of a notebook
         self.tracer = Tracer(job["steps"], self.stop)
         # Open already: the script is about to be confined.
@@ -425,18 +425,18 @@ class Recorder:
         checks.reset()  # which writes what was not reached: nothing runs after this
         trace = self.tracer.trace(self._ending, self._error, self._time)
         printed = tuple(self._output.printed)
-        written = dict(self.stage.written) if self.stage else {}
-        redrew = self.stage is not None and self.stage.redrew()
+        written = dict(self.environment.written) if self.environment else {}
+        redrew = self.environment is not None and self.environment.redrew()
         trace = dataclasses.replace(
             trace, printed=printed, written=written, redrew=redrew, asked=tuple(sorted(asked))
         )
-        if self.stage is not None:
-            launcher = self.stage.launcher
+        if self.environment is not None:
+            launcher = self.environment.launcher
             trace = dataclasses.replace(trace, joined=launcher.joined, spawned=launcher.spawned)
-        if self.stage is not None and self.stage.observation is not None:
-            trace = dataclasses.replace(trace, sightings=self.stage.observation.sightings())
-        if self.stage is not None and self.stage.permuting is not None:
-            trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
+        if self.environment is not None and self.environment.observation is not None:
+            trace = dataclasses.replace(trace, observations=self.environment.observation.observations())
+        if self.environment is not None and self.environment.permuting is not None:
+            trace = dataclasses.replace(trace, gathered=tuple(self.environment.permuting.kept))
         traces.write(self._folder, trace)
         if self.launches is not None:
             self.launches.write_others(trace)

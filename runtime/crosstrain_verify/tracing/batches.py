@@ -49,7 +49,7 @@ class WatchedBatches:
         if self._around is not None and self._watch.last == self._watch.number(self._loader):
             self._watch.rows, self._watch.last = self._around
         self._around = None
-        self._watch.put_down()
+        self._watch.pass_ended()
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -61,7 +61,7 @@ class WatchedBatches:
         if self._watch.number(self._loader) in self._watch.cut_short and self._watch.enough():
             self._watch.cut(self._first)
             raise StopIteration
-        if self._watch.is_over(self._loader, self._given):
+        if self._watch.ends_pass(self._loader, self._given):
             self._leave()
             raise StopIteration
         self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
@@ -98,11 +98,11 @@ class LoaderWatch:
         self.reading = reading
         # What the script gets instead of a batch, the first one of its pass or not, of a loader.
         self.alter: Callable[[Any, bool, Any], Any] = lambda batch, first, loader: batch
-        self.put_down: Callable[[], object] = lambda: (
+        self.pass_ended: Callable[[], object] = lambda: (
             None
         )  # told when the last batch of a pass is in hand no more
         # Whether a pass over a loader ends after so many batches.
-        self.is_over: Callable[[Any, int], bool] = lambda loader, given: False
+        self.ends_pass: Callable[[Any, int], bool] = lambda loader, given: False
         self.handed_out: Callable[[], object] = lambda: None  # told of every batch
         self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
         self.enough: Callable[[], bool] = lambda: False
@@ -129,7 +129,7 @@ class LoaderWatch:
             if self._inside or (hasattr(loader, "_crosstrain") and not prepared_kind):
                 return real(loader)
             self.opening = self.draws_order(loader)
-            batches = Guarded(self, real, loader) if prepared_kind else real(loader)
+            batches = PreparedPass(self, real, loader) if prepared_kind else real(loader)
             self.opening = None
             return WatchedBatches(batches, self, loader)
 
@@ -160,7 +160,7 @@ class LoaderWatch:
         self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch)))
 
 
-class Guarded:
+class PreparedPass:
     """A prepared loader's pass: what happens while it reads is its own business."""
 
     def __init__(self, watch: LoaderWatch, start: Callable[[Any], Iterator[Any]], loader: Any) -> None:
@@ -171,7 +171,7 @@ class Guarded:
         finally:
             watch._inside = False
 
-    def __iter__(self) -> Guarded:
+    def __iter__(self) -> PreparedPass:
         return self
 
     def __next__(self) -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 from crosstrain_verify.records.traces import Event, XlaCounts
 
 
-class Late:
+class DeferredValues:
     """The losses and norms of events whose values are not known yet."""
 
     def __init__(self) -> None:

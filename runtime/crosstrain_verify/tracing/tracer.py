@@ -27,9 +27,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.records.traces import Batch, Ending, Event, RankTrace
 from crosstrain_verify.tracing.batches import LoaderWatch
-from crosstrain_verify.tracing.deferred_values import Late, on_xla, square_norm
+from crosstrain_verify.tracing.deferred_values import DeferredValues, on_xla, square_norm
 from crosstrain_verify.tracing.script_lines import place
-from crosstrain_verify.tracing.trained import Trained, epsilon, parameters_of
+from crosstrain_verify.tracing.tracked_optimizers import TrackedOptimizers, epsilon, parameters_of
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Recorded:
     statistics: bool
     scale: float
     loss_epsilon: float
-    trained: Trained
+    trained: TrackedOptimizers
 
 
 class Tracer:
@@ -63,9 +63,9 @@ class Tracer:
         self._steps = 0
         self.inside_backward = False
         self._loss_epsilon = 0.0
-        self._trained = Trained.nothing()
-        self._late = Late()
-        self.watch.handed_out = self._late.batch
+        self._trained = TrackedOptimizers.nothing()
+        self._deferred = DeferredValues()
+        self.watch.handed_out = self._deferred.batch
 
     def install(self, *, several: bool = False) -> None:
         """Hook every backward pass and every optimizer of this process, which may be one of several."""
@@ -169,7 +169,7 @@ class Tracer:
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
         sums = [root.detach().double().sum() for root in roots]
         if on_xla(sums):
-            self._late.loss(len(self._events), sums)
+            self._deferred.loss(len(self._events), sums)
         total = 0.0 if on_xla(sums) else math.fsum(map(float, sums))
         self._events.append(Event("loss", 0, (total,), place()))
 
@@ -182,7 +182,7 @@ class Tracer:
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
         norm = size = 0.0
         if on_xla(parameters):
-            self._late.step(len(self._events), parameters)
+            self._deferred.step(len(self._events), parameters)
         else:
             squares = [float(square_norm(parameter.grad)) for parameter in parameters]
             norm = math.sqrt(math.fsum(squares))
@@ -224,8 +224,8 @@ class Tracer:
 
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
-        xla = self._late.counts()
-        for held, squares in self._late.fill(self._events):
+        xla = self._deferred.counts()
+        for held, squares in self._deferred.fill(self._events):
             self._trained.saw(held, squares)
         steps = Counter(event.index for event in self._events if event.kind == "step")
         parameters, weights = self._trained.parameters(steps)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 
 from crosstrain_verify.judging.causes.evidence import Evidence, steps
-from crosstrain_verify.judging.passes import apart, everywhere, side_by_side, training_loaders
+from crosstrain_verify.judging.passes import (
+    batches_with_shares,
+    each_has_whole,
+    shares_differ,
+    training_loaders,
+)
 from crosstrain_verify.records.traces import source_line
 from crosstrain_verify.report.report import Cause
 
@@ -13,8 +18,12 @@ from crosstrain_verify.report.report import Cause
 def whole_batches(evidence: Evidence) -> Cause | None:
     if evidence.world == 1:
         return None
-    pairs = list(side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)))
-    if pairs and all(everywhere(batch, shares) for batch, shares in pairs) and (pairs[0][0].rows or 0) > 1:
+    pairs = list(batches_with_shares(evidence.original, evidence.ranks, training_loaders(evidence.original)))
+    if (
+        pairs
+        and all(each_has_whole(batch, shares) for batch, shares in pairs)
+        and (pairs[0][0].rows or 0) > 1
+    ):
         lines = (source_line(pairs[0][1][0].place),)
         return Cause(
             "loader-not-prepared",
@@ -28,7 +37,9 @@ def other_rows(evidence: Evidence) -> Cause | None:
     """Another number of rows in a step than the original has in it."""
     if evidence.frozen or evidence.quantity not in ("loss", "gradient norm", "batch", "weights", "order"):
         return None
-    for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
+    for batch, shares in batches_with_shares(
+        evidence.original, evidence.ranks, training_loaders(evidence.original)
+    ):
         rows = [share.rows for share in shares]
         if batch.rows is None or None in rows:
             return None
@@ -62,8 +73,10 @@ def other_samples(evidence: Evidence) -> Cause | None:
         return None
     if evidence.world > 1 and evidence.original.draws:
         return None  # augmented rows differ from process to process
-    for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
-        if apart(batch, shares):
+    for batch, shares in batches_with_shares(
+        evidence.original, evidence.ranks, training_loaders(evidence.original)
+    ):
+        if shares_differ(batch, shares):
             return Cause(
                 "other-samples",
                 "the loader gives other samples than in the original: another split or seed, or random "

@@ -10,11 +10,11 @@ from __future__ import annotations
 import types
 from pathlib import Path
 
-from crosstrain_verify.records.sightings import Sightings
-from crosstrain_verify.tracing.observation.batches import Altered, Hand
+from crosstrain_verify.records.observations import Observations
+from crosstrain_verify.tracing.observation.batches import Altered, ObservedBatches
 from crosstrain_verify.tracing.observation.instrument import Instrument
 from crosstrain_verify.tracing.observation.naming import load_names
-from crosstrain_verify.tracing.observation.seen import Eyes
+from crosstrain_verify.tracing.observation.recorder import ValueRecorder
 from crosstrain_verify.tracing.tracer import Tracer
 
 __all__ = ["Observation"]
@@ -25,19 +25,19 @@ class Observation:
 
     def __init__(self, folder: Path, tracer: Tracer, altered: Altered, seconds: float) -> None:
         self._instrument = Instrument(folder)
-        self._hand = Hand(altered, tracer.watch, seconds, tracer.stop)
-        self._eyes = Eyes(self._instrument.places, self._hand, self._instrument.covers)
+        self._batches = ObservedBatches(altered, tracer.watch, seconds, tracer.stop)
+        self._recorder = ValueRecorder(self._instrument.places, self._batches, self._instrument.covers)
 
     def install(self, *, few: bool) -> None:
         """Look from now on. few: end each pass over a loader after some batches."""
         load_names()
-        self._hand.install(few=few)
-        self._instrument.install(self._eyes.note)
+        self._batches.install(few=few)
+        self._instrument.install(self._recorder.note)
 
     def compiled(self, source: bytes | str, filename: str) -> types.CodeType:
         """The code of the script, or of a notebook's cell."""
         return self._instrument.compiled(source, filename)
 
-    def sightings(self) -> Sightings:
+    def observations(self) -> Observations:
         """What was seen until now."""
-        return self._eyes.sightings()
+        return self._recorder.observations()

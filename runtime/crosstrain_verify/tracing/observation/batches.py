@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from crosstrain_verify.emulation.eager_compile import scripted_as
+from crosstrain_verify.records.observations import half
 from crosstrain_verify.records.operands import permutation
-from crosstrain_verify.records.sightings import half
 from crosstrain_verify.tracing.batches import LoaderWatch
 from crosstrain_verify.tracing.permuting import permuted, separable_rows
 
@@ -29,7 +29,7 @@ DRAWING = ("rand", "randn", "rand_like", "randn_like", "randint", "randint_like"
 DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
-class Hand:
+class ObservedBatches:
     """The batch in hand: of `rows` rows if it is the first of its pass, else 0; given by loader number `loader`.
 
     turn: counts the first batches. stop: ends the run, when it has taken so many seconds that no other batch should follow.
@@ -50,9 +50,9 @@ class Hand:
     def install(self, *, few: bool) -> None:
         """Hand batches out so. few: end a pass after some."""
         self._watch.alter = self._alter
-        self._watch.put_down = self._put_down
+        self._watch.pass_ended = self._pass_ended
         if few:
-            self._watch.is_over = self._is_over
+            self._watch.ends_pass = self._ends_pass
         for name in DRAWING:
             real = getattr(torch, name)
             setattr(torch, name, scripted_as(self._following_rows(real), real))
@@ -64,13 +64,13 @@ class Hand:
         """Whether the next batch is being read: what happens then is about single samples."""
         return self._watch.source is not None
 
-    def _is_over(self, loader: Any, given: int) -> bool:
+    def _ends_pass(self, loader: Any, given: int) -> bool:
         number = self._watch.number(loader)
         if given == 0:
             self._passes[number] = self._passes.get(number, 0) + 1
         return given >= (BATCHES if self._passes.get(number, 0) <= PASSES else 1)
 
-    def _put_down(self) -> None:
+    def _pass_ended(self) -> None:
         self.rows = 0
 
     def _alter(self, batch: Any, first: bool, loader: Any) -> Any:

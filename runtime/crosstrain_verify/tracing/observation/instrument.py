@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from crosstrain_verify.records.sightings import Place
+from crosstrain_verify.records.observations import Place
 
 SEEN = "__crosstrain_seen__"  # of builtins: (number of the place, value) -> the value
 _WRAPPED = ast.Call | ast.Attribute | ast.Subscript | ast.Name | ast.BinOp | ast.Compare

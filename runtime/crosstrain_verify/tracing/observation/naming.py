@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from crosstrain_verify.records.sightings import Defined
+from crosstrain_verify.records.observations import Defined
 
 # Where a library shows what it keeps elsewhere, the likeliest first.
 SHOWN_IN = (

@@ -37,7 +37,7 @@ class Defined:
 
 
 @dataclass
-class Seen:
+class SeenObject:
     """An object of the training. made: the numbers of the places that gave it to the script, the first ones.
 
     role: "loss", "module", "optimizer", "scheduler", "loader", "sampler", "dataset". of: the numbers of the modules whose
@@ -70,7 +70,7 @@ class Values:
 
 
 @dataclass
-class Sightings:
+class Observations:
     """Everything that one process has seen.
 
     objects, code: by place, the numbers of the objects, and the functions and classes, that stood there. methods: own
@@ -79,15 +79,15 @@ class Sightings:
     """
 
     places: list[Place] = field(default_factory=list)
-    objects: list[Seen] = field(default_factory=list)
-    stood: dict[int, list[int]] = field(default_factory=dict)
+    objects: list[SeenObject] = field(default_factory=list)
+    objects_at: dict[int, list[int]] = field(default_factory=dict)
     code: dict[int, list[Defined]] = field(default_factory=dict)
     methods: dict[int, list[tuple[Defined, int]]] = field(default_factory=dict)
     ran: list[int] = field(default_factory=list)
     values: list[Values] = field(default_factory=list)
 
 
-def write(file: Path, seen: Sightings) -> None:
+def write(file: Path, seen: Observations) -> None:
     """Keep what a rank has seen, for `read`."""
     about = asdict(seen)
     about["values"] = [(one.place, one.turn, one.loader, one.rows, one.shape) for one in seen.values]
@@ -95,17 +95,17 @@ def write(file: Path, seen: Sightings) -> None:
     np.savez(file, about=np.array(json.dumps(about)), **arrays)
 
 
-def read(file: Path) -> Sightings | None:
+def read(file: Path) -> Observations | None:
     """What a rank has seen; None where it was not observed."""
     if not file.exists():
         return None
     with np.load(file) as kept:
         about: dict[str, Any] = json.loads(str(kept["about"]))
         arrays = [kept[str(number)] for number in range(len(about["values"]))]
-    return Sightings(
+    return Observations(
         places=[Place(one["file"], tuple(one["at"]), one["parameter"]) for one in about["places"]],
-        objects=[Seen(**(one | {"kind": Defined(**one["kind"])})) for one in about["objects"]],
-        stood={int(place): list(numbers) for place, numbers in about["stood"].items()},
+        objects=[SeenObject(**(one | {"kind": Defined(**one["kind"])})) for one in about["objects"]],
+        objects_at={int(place): list(numbers) for place, numbers in about["objects_at"].items()},
         code={int(place): [Defined(**one) for one in found] for place, found in about["code"].items()},
         methods={
             int(place): [(Defined(**one), owner) for one, owner in found]

@@ -12,7 +12,7 @@ from crosstrain_verify.running.runs import Finished, Runner, Variant
 SINGLE = 2.0**-23  # machine epsilon
 
 
-class Originals:
+class OriginalRuns:
     """What one process of the original does, and what it does under other conditions.
 
     done: its first run, as its author would start it. trace: what that run left. failure: what the last run

@@ -12,13 +12,13 @@ from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.compare import (
     Comparison,
     compare,
+    compare_trained_parameters,
     global_events,
     out_of_order,
     ranks_disagree,
-    trained_otherwise,
 )
 from crosstrain_verify.judging.noise import beyond_noise
-from crosstrain_verify.judging.originals import SINGLE, Originals
+from crosstrain_verify.judging.original_runs import SINGLE, OriginalRuns
 from crosstrain_verify.judging.passes import whole_loaders
 from crosstrain_verify.judging.printed_lines import Volatile, about
 from crosstrain_verify.records.traces import RankTrace
@@ -30,11 +30,11 @@ JUMP = 1e6  # rounding grows by less from one step to the next, even where train
 AFTER_LOSS = ("gradient norm", "weight norm", "learning rate")
 
 
-class Comparing:
+class MigratedRuns:
     """Runs the migrated script and judges each run by those of the original."""
 
     def __init__(
-        self, runner: Runner, originals: Originals, after: Path, ignore: Sequence[re.Pattern[str]]
+        self, runner: Runner, originals: OriginalRuns, after: Path, ignore: Sequence[re.Pattern[str]]
     ) -> None:
         self._runner = runner
         self._originals = originals
@@ -43,7 +43,7 @@ class Comparing:
         self._ignore = ignore
         self._volatile: Volatile | None = None  # not asked for yet
 
-    def judged(self, world: int, expect: Expectation) -> Run:
+    def judge(self, world: int, expect: Expectation) -> Run:
         """The run with so many processes, and the verdict on it."""
         name = "1 process" if world == 1 else f"{world} processes"
         done = self._runner.run(self._after, Variant(name, True, world))
@@ -58,10 +58,12 @@ class Comparing:
         if not run.verdict.ok:
             return run
         if expect == "agree" and len(ranks) > 1:
-            found = ranks_disagree(ranks) or trained_otherwise(self._original, ranks[0], step_by_step=False)
-            return concluded(run, Comparison(found), Verdict.AGREE)
+            found = ranks_disagree(ranks) or compare_trained_parameters(
+                self._original, ranks[0], step_by_step=False
+            )
+            return with_verdict(run, Comparison(found), Verdict.AGREE)
         good = Verdict.IDENTICAL if len(ranks) == 1 else Verdict.EQUAL
-        run = concluded(run, self.compare(self._original, ranks), good)
+        run = with_verdict(run, self.compare(self._original, ranks), good)
         if run.verdict.ok:
             return run
         if len(ranks) == 1:
@@ -87,7 +89,7 @@ class Comparing:
         again = self._originals.again()
         if again is None or self.compare(self._original, [again]).difference is None:
             return run
-        return by_noise(run, [self._original, again], done, "another run of the original")
+        return judge_by_noise(run, [self._original, again], done, "another run of the original")
 
     def _against_shares(self, run: Run, done: Finished) -> Run:
         """Several processes differ where they may: compare with an original that draws share by share."""
@@ -98,7 +100,7 @@ class Comparing:
             return run
         what = "random draws" if not self._original.statistics else "random draws and batch statistics"
         against = f"the original with {what} taken for each process's rows by themselves"
-        equal = concluded(done.run, self.compare(shared, done.ranks), Verdict.EQUAL)
+        equal = with_verdict(done.run, self.compare(shared, done.ranks), Verdict.EQUAL)
         equal = replace(equal, against=against, compared=losses_of([shared]))
         if equal.verdict.ok:
             return equal
@@ -107,7 +109,7 @@ class Comparing:
             return exact
         other = self._originals.drawing_as(world + 1, whole)
         members = [self._original, shared, *([other] if other else [])]
-        return by_noise(equal, members, done, "other random numbers")
+        return judge_by_noise(equal, members, done, "other random numbers")
 
     def _in_double(self, run: Run, done: Finished, reference: Variant) -> Run | None:
         """EQUAL, if both agree in double precision; the run as it is, if they certainly do not; None: it cannot be told.
@@ -128,7 +130,7 @@ class Comparing:
             return None
         result = self.compare(ours, theirs.ranks, epsilon=SINGLE)
         step = result.difference.step if result.difference else None
-        if step is not None and step > (run.difference.step or step) and grown(result):
+        if step is not None and step > (run.difference.step or step) and is_amplified_rounding(result):
             result.difference = None
             result.notes.append(
                 f"from step {step} on rounding has grown beyond what can be compared, in float64 as well: equal until "
@@ -137,10 +139,12 @@ class Comparing:
         if result.difference is not None:
             return run if result.difference.quantity in AFTER_LOSS and not ours.redrew else None
         note = f"rounding was amplified in float32 ({run.difference}); in float64 it makes no difference"
-        return concluded(replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL)
+        return with_verdict(
+            replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL
+        )
 
 
-def concluded(run: Run, result: Comparison, good: Verdict) -> Run:
+def with_verdict(run: Run, result: Comparison, good: Verdict) -> Run:
     """The run with what a comparison came to; `good` is the verdict where nothing differs."""
     return replace(
         run,
@@ -151,7 +155,7 @@ def concluded(run: Run, result: Comparison, good: Verdict) -> Run:
     )
 
 
-def grown(result: Comparison) -> bool:
+def is_amplified_rounding(result: Comparison) -> bool:
     """Whether an error in double precision has grown from rounding, step by step; a mistake is there at once."""
     found = result.difference
     if found is None or found.quantity not in (*AFTER_LOSS, "loss"):
@@ -161,7 +165,7 @@ def grown(result: Comparison) -> bool:
     return 0 < abs(value - other) < JUMP * before * abs(value)
 
 
-def by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
+def judge_by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
     """Judge a difference by the original's own spread over `members`, its runs with `what`."""
     if any(len(member.events) != len(members[0].events) for member in members):
         reason = f"could not decide, because {what} give the original another number of steps"

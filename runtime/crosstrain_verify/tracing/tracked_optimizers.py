@@ -24,7 +24,7 @@ from crosstrain_verify.records.traces import Parameter
 
 
 @dataclass
-class Trainee:
+class TrackedParameter:
     """One parameter. tensor: None where it was another process's, which is gone.
 
     first: its value before the first step. signal: see `traces.Parameter`. left: the value in which another process left
@@ -50,7 +50,7 @@ class Trainee:
 
 
 @dataclass
-class Trained:
+class TrackedOptimizers:
     """The optimizers by first step (None: gone), the addresses of each one and of its parameters, and the parameters.
 
     counts: by optimizer and parameter, the steps in which it had a gradient.
@@ -59,11 +59,11 @@ class Trained:
     optimizers: list[Optimizer | None]
     addresses: list[int]
     groups: list[list[int]]
-    trainees: dict[int, Trainee]
+    tracked: dict[int, TrackedParameter]
     counts: Counter[tuple[int, int]]
 
     @classmethod
-    def nothing(cls) -> Trained:
+    def nothing(cls) -> TrackedOptimizers:
         """Before the first step."""
         return cls([], [], [], {}, Counter())
 
@@ -77,11 +77,11 @@ class Trained:
         parameters = parameters_of(optimizer)
         self.groups[number] = list(map(id, parameters))
         for parameter in parameters:
-            trainee = self.trainees.get(id(parameter))
-            if trainee is None:
-                self.trainees[id(parameter)] = Trainee(parameter, parameter.detach().clone())
+            entry = self.tracked.get(id(parameter))
+            if entry is None:
+                self.tracked[id(parameter)] = TrackedParameter(parameter, parameter.detach().clone())
             else:
-                trainee.left = trainee.here = None
+                entry.left = entry.here = None
         self.counts.update((number, id(p)) for p in parameters if p.grad is not None)
         return number
 
@@ -90,30 +90,30 @@ class Trained:
         norm = math.sqrt(math.fsum(squares))
         for parameter, square in zip(parameters, squares, strict=True):
             share = math.sqrt(square) / norm if norm > 0 else 0.0
-            trainee = self.trainees[id(parameter)]
-            trainee.signal = max(trainee.signal, share)
+            entry = self.tracked[id(parameter)]
+            entry.signal = max(entry.signal, share)
 
     def parameters(self, steps: Counter[int]) -> tuple[tuple[Parameter, ...], NDArray[np.float64]]:
         """The parameters of every optimizer as they are now, and their values. steps: of each optimizer."""
-        names = parameter_names([t.tensor for t in self.trainees.values() if t.tensor is not None])
+        names = parameter_names([t.tensor for t in self.tracked.values() if t.tensor is not None])
         found: list[Parameter] = []
         weights: list[NDArray[np.float64]] = []
         for number, (optimizer, addresses) in enumerate(zip(self.optimizers, self.groups, strict=True)):
             live = parameters_of(optimizer) if optimizer is not None else []
             for position, address in enumerate(map(id, live) if live else addresses):
-                trainee = self.trainees.get(address)
-                if trainee is None:  # of a group that was added after the last step
-                    trainee = Trainee(live[position], live[position].detach())
-                value = trainee.value
-                final, first = _flat(value), _flat(trainee.first)
-                name = names.get(trainee.tensor, "") if trainee.tensor is not None else trainee.name
+                entry = self.tracked.get(address)
+                if entry is None:  # of a group that was added after the last step
+                    entry = TrackedParameter(live[position], live[position].detach())
+                value = entry.value
+                final, first = _flat(value), _flat(entry.first)
+                name = names.get(entry.tensor, "") if entry.tensor is not None else entry.name
                 found.append(
                     Parameter(
                         name=name or f"optimizer {number}, parameter {position}",
                         shape=tuple(_real(value).shape),
                         epsilon=epsilon(value),
                         moved=float(np.linalg.norm(final - first)),
-                        signal=trainee.signal,
+                        signal=entry.signal,
                         trained=self.counts[number, address],
                         steps=steps[number],
                     )
@@ -123,30 +123,30 @@ class Trained:
 
     # -- from process to process -----------------------------------------------------------------------------
 
-    def packed(self) -> Trained:
+    def packed(self) -> TrackedOptimizers:
         """All of it without the objects themselves, to be read where this process was forked from."""
-        names = parameter_names([t.tensor for t in self.trainees.values() if t.tensor is not None])
-        trainees = {}
-        for address, trainee in self.trainees.items():
-            name = names.get(trainee.tensor, "") if trainee.tensor is not None else trainee.name
-            left = trainee.value.detach().clone()
-            trainees[address] = Trainee(None, trainee.first, trainee.signal, name, left)
-        return replace(self, optimizers=[None] * len(self.optimizers), trainees=trainees)
+        names = parameter_names([t.tensor for t in self.tracked.values() if t.tensor is not None])
+        tracked = {}
+        for address, entry in self.tracked.items():
+            name = names.get(entry.tensor, "") if entry.tensor is not None else entry.name
+            left = entry.value.detach().clone()
+            tracked[address] = TrackedParameter(None, entry.first, entry.signal, name, left)
+        return replace(self, optimizers=[None] * len(self.optimizers), tracked=tracked)
 
-    def unpacked(self) -> Trained:
+    def unpacked(self) -> TrackedOptimizers:
         """What another process has packed, with the objects that are this process's, too."""
         own = {id(thing): thing for thing in living()}
-        trainees = {}
-        for address, trainee in self.trainees.items():
+        tracked = {}
+        for address, entry in self.tracked.items():
             tensor = own.get(address)
             if isinstance(tensor, Tensor):
-                trainee = replace(trainee, tensor=tensor, here=tensor.detach().clone())
-            trainees[address] = trainee
+                entry = replace(entry, tensor=tensor, here=tensor.detach().clone())
+            tracked[address] = entry
         optimizers = [own.get(address) for address in self.addresses]
         return replace(
             self,
             optimizers=[one if isinstance(one, Optimizer) else None for one in optimizers],
-            trainees=trainees,
+            tracked=tracked,
             groups=list(self.groups),
             addresses=list(self.addresses),
             counts=Counter(self.counts),

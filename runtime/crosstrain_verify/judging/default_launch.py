@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
-from crosstrain_verify.judging.comparing import concluded
 from crosstrain_verify.judging.evaluation import compare_frozen
-from crosstrain_verify.judging.originals import Originals
+from crosstrain_verify.judging.migrated_runs import with_verdict
+from crosstrain_verify.judging.original_runs import OriginalRuns
 from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders
 from crosstrain_verify.judging.printed_lines import volatile
 from crosstrain_verify.records.traces import RankTrace
@@ -24,7 +24,7 @@ class DefaultLaunch:
     """Several processes with batches of their own, beside an original whose training is as short as theirs."""
 
     def __init__(
-        self, runner: Runner, originals: Originals, world: int, ignore: Sequence[re.Pattern[str]]
+        self, runner: Runner, originals: OriginalRuns, world: int, ignore: Sequence[re.Pattern[str]]
     ) -> None:
         self._runner = runner
         self._originals = originals
@@ -37,7 +37,7 @@ class DefaultLaunch:
         self._uneven = _uneven(trace, world)
         self._fewer = (*self._uneven, *((loader, self._rows + 1) for loader in self._training))
 
-    def judged(self, after: Path) -> Run:
+    def judge(self, after: Path) -> Run:
         """Run it, and judge whether ranks agree and whether evaluations print what the original's do."""
         full = self._frozen("original, frozen", self._uneven)
         less = self._frozen("original, frozen, less data", self._fewer)
@@ -75,7 +75,7 @@ class DefaultLaunch:
             again = self._frozen("original, frozen, again", self._uneven)
             never = volatile(full.lines, again.lines) if again is not None else {}
             result = compare_frozen(full, less, done.ranks, self._ignore, never)
-        return concluded(run, result, Verdict.AGREE)
+        return with_verdict(run, result, Verdict.AGREE)
 
     def _what_changes(self) -> str:
         rows, world = self._rows, self._world

@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from crosstrain_verify.records.sightings import Defined, Place, Seen, Sightings, Values
-from crosstrain_verify.tracing.observation.batches import Hand
+from crosstrain_verify.records.observations import Defined, Observations, Place, SeenObject, Values
+from crosstrain_verify.tracing.observation.batches import ObservedBatches
 from crosstrain_verify.tracing.observation.naming import own_class, own_function, public_name
 
 ROLES: tuple[tuple[type, str], ...] = (
@@ -40,19 +40,19 @@ LARGEST = 1 << 22  # entries of a tensor that is looked at
 Handler = Callable[[int, Any], None]
 
 
-class Eyes:
+class ValueRecorder:
     """Told of each value at each place (`note`), as long as the process is the one that is observed."""
 
-    def __init__(self, places: list[Place], hand: Hand, covers: Callable[[str], bool]) -> None:
+    def __init__(self, places: list[Place], batches: ObservedBatches, covers: Callable[[str], bool]) -> None:
         self._places = places
-        self._hand = hand
+        self._batches = batches
         self._covers = covers
         self._process = os.getpid()
         self._objects: list[Any] = []  # kept alive, so that no other object gets their addresses
         self._number: dict[int, int] = {}
-        self._seen: list[Seen] = []
+        self._seen: list[SeenObject] = []
         self._times: dict[int, int] = {}
-        self._stood: dict[int, dict[int, None]] = {}
+        self._objects_at: dict[int, dict[int, None]] = {}
         self._code: dict[int, dict[Defined, None]] = {}
         self._methods: dict[int, dict[tuple[Defined, int], None]] = {}
         self._ran: dict[int, None] = {}
@@ -60,7 +60,7 @@ class Eyes:
         self._values: list[Values] = []
         self._handlers: dict[type, Handler | None] = {}
         self._looking = False
-        hand.given = self._turns.clear
+        batches.given = self._turns.clear
 
     def note(self, place: int, value: Any) -> Any:
         """Look at a value and give it back."""
@@ -128,7 +128,7 @@ class Eyes:
         made = self._seen[number].made
         if len(made) < MADE and place not in made and not self._places[place].parameter:
             made.append(place)
-        stood = self._stood.setdefault(place, {})
+        stood = self._objects_at.setdefault(place, {})
         if len(stood) < KINDS:
             stood[number] = None
 
@@ -140,33 +140,35 @@ class Eyes:
             role = next((role for one, role in ROLES if isinstance(value, one)), "")
             kind = own_class(type(value), self._covers) or public_name(type(value))
             self._seen.append(
-                Seen(role, kind or Defined(f"{type(value).__module__}.{type(value).__qualname__}"))
+                SeenObject(role, kind or Defined(f"{type(value).__module__}.{type(value).__qualname__}"))
             )
         return number
 
     # -- tensors ---------------------------------------------------------------------------------------------
 
     def _tensor(self, place: int, value: Tensor) -> None:
-        hand = self._hand
-        if not hand.rows or hand.reading or os.getpid() != self._process:
+        batches = self._batches
+        if not batches.rows or batches.reading or os.getpid() != self._process:
             return
         turn = self._turns.get(place, 0)
         if turn >= TURNS or not _readable(value):
             return
         self._turns[place] = turn + 1
-        numbers = entries(value, hand.rows)
-        loader = self._numbered(hand.loader)
-        self._values.append(Values(place, (hand.turn, turn), loader, hand.rows, tuple(value.shape), numbers))
+        numbers = entries(value, batches.rows)
+        loader = self._numbered(batches.loader)
+        self._values.append(
+            Values(place, (batches.turn, turn), loader, batches.rows, tuple(value.shape), numbers)
+        )
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def sightings(self) -> Sightings:
+    def observations(self) -> Observations:
         """Everything until now."""
         self._tell_owners()
-        return Sightings(
+        return Observations(
             places=self._places,
             objects=self._seen,
-            stood={place: list(found) for place, found in self._stood.items()},
+            objects_at={place: list(found) for place, found in self._objects_at.items()},
             code={place: list(found) for place, found in self._code.items()},
             methods={place: list(found) for place, found in self._methods.items()},
             ran=list(self._ran),

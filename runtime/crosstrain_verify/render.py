@@ -15,12 +15,16 @@ from crosstrain_verify.report.curves import bounds, curves, sparkline
 from crosstrain_verify.report.report import Report, Run, meaning_of
 from crosstrain_verify.running.runs import Progress as Told
 
-QUANTITIES = {"loss": "loss", "gradient norm": "grad", "weights": "weights"}  # and their headings
+QUANTITIES = {
+    "loss": "loss",
+    "gradient norm": "grad",
+    "weights": "weights",
+}  # by quantity, the column's heading
 CURVE_WIDTH = 60
 
 
 def render(report: Report, console: Console) -> None:
-    """Print the table, the curves, then each difference with its cause, error and note."""
+    """Print the table, the loss curves, and each run's difference, cause, error and notes."""
     names = dict.fromkeys((report.original_path.name, report.migrated_path.name))
     title = f"{' and '.join(names)}: largest errors, relative"
     table = Table(title=title, title_justify="left", padding=(0, 1, 0, 0), box=None)
@@ -69,14 +73,14 @@ def _explain(name: str, run: Run, console: Console) -> None:
 
 
 def _counts(compiled: Sequence[int]) -> str:
-    """ "2 1 0 0 0"; a long end of zeros is only mentioned."""
+    """Such as "2 1 0 0 0"; a long tail of zeros is abbreviated."""
     last = max((step for step, count in enumerate(compiled) if count), default=-1)
     shown = " ".join(map(str, compiled[: last + 3]))
     return f"{shown} ... 0" if len(compiled) > last + 3 else shown
 
 
 def _conclude(report: Report, console: Console) -> None:
-    """What each verdict means and which launch it holds for, each meaning once."""
+    """Print the launch that each verdict holds for, the meaning of each verdict once, the checks and the notes."""
     said = set()
     for run in report.runs:
         if run.launch:
@@ -113,7 +117,7 @@ def _numbers(run: Run) -> list[str]:
 
 @contextmanager
 def live(console: Console, steps: int | None) -> Iterator[Told | None]:
-    """A progress bar while runs go on; None where nobody is looking. `steps`: of each run, if limited."""
+    """A progress bar during the runs; yields None where the console is no terminal. steps: the limit of each run."""
     if not console.is_terminal:
         yield None
         return
@@ -128,7 +132,7 @@ def live(console: Console, steps: int | None) -> Iterator[Told | None]:
                 bar.update(starting, visible=False)
                 for task in bar.tasks:
                     if total[0] is None and task.completed:
-                        total[0] = int(task.completed)  # the original has told how many there are
+                        total[0] = int(task.completed)  # the original has run: its number of steps is known
                     bar.stop_task(task.id)
                 tasks[name] = bar.add_task(name, total=total[0])
             bar.update(tasks[name], completed=done)

@@ -1,4 +1,4 @@
-"""The default launch, every step undone: batches of their own, evaluation sets that do not divide evenly."""
+"""The default launch with every step undone: each process takes its own batches, and evaluation sets divide unevenly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAINST = "the original, with the weights of both frozen"
 
 
 class DefaultLaunch:
-    """Several processes with batches of their own, beside an original whose training is as short as theirs."""
+    """Compares processes that take batches of their own with an original that trains as briefly as they do."""
 
     def __init__(
         self, runner: Runner, originals: OriginalRuns, world: int, ignore: Sequence[re.Pattern[str]]
@@ -38,7 +38,7 @@ class DefaultLaunch:
         self._fewer = (*self._uneven, *((loader, self._rows + 1) for loader in self._training))
 
     def judge(self, after: Path) -> Run:
-        """Run it, and judge whether ranks agree and whether evaluations print what the original's do."""
+        """Run the script; the run with its verdict: ranks must agree, and evaluations print what the original's do."""
         full = self._frozen("original, frozen", self._uneven)
         less = self._frozen("original, frozen, less data", self._fewer)
         done = self._runner.run(
@@ -83,13 +83,13 @@ class DefaultLaunch:
             return "no loader feeds the training, so every process does the same work"
         batch = f"{rows} x {world} = {rows * world} rows" if rows else f"{world} times the script's batch"
         return (
-            f"unless batches are shared, a step takes {batch}, an epoch has 1/{world} of the steps and the learning "
-            "rate is the same: another training than one process's, and not compared with it"
+            f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning rate "
+            "is the same: that is a different training, so it is not compared with one process"
         )
 
 
 def _uneven(trace: RankTrace, world: int) -> tuple[tuple[int, int], ...]:
-    """One sample less for every evaluation set that the processes would share evenly."""
+    """(loader, 1) for every evaluation set that the processes would share evenly: it is given one sample less."""
     found = []
     for loader in evaluation_loaders(trace):
         rows = 0

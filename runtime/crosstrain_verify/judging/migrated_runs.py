@@ -1,4 +1,4 @@
-"""One comparison: the runs of the migrated script, and the verdict on each."""
+"""The runs of the migrated script that are compared with one process of the original, and the verdict on each."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from crosstrain_verify.report.report import Difference, Run, Verdict
 from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
 
 Expectation = Literal["equal", "agree"]
-JUMP = 1e6  # rounding grows by less from one step to the next, even where training is chaotic
+JUMP = 1e6  # from one step to the next rounding grows by less than this, even in chaotic training
 AFTER_LOSS = ("gradient norm", "weight norm", "learning rate")
 
 
 class MigratedRuns:
-    """Runs the migrated script and judges each run by those of the original."""
+    """Runs the migrated script and compares each run with those of the original."""
 
     def __init__(
         self, runner: Runner, originals: OriginalRuns, after: Path, ignore: Sequence[re.Pattern[str]]
@@ -41,10 +41,10 @@ class MigratedRuns:
         self._original = originals.trace
         self._after = after
         self._ignore = ignore
-        self._volatile: Volatile | None = None  # not asked for yet
+        self._volatile: Volatile | None = None  # not known yet
 
     def judge(self, world: int, expect: Expectation) -> Run:
-        """The run with so many processes, and the verdict on it."""
+        """Run the script on ``world`` processes; the run with its verdict."""
         name = "1 process" if world == 1 else f"{world} processes"
         done = self._runner.run(self._after, Variant(name, True, world))
         launch = launch_line(self._after, world, shared=world > 1)
@@ -53,7 +53,7 @@ class MigratedRuns:
         return replace(run, cause=likely_cause(evidence), losses=losses_of(done.ranks))
 
     def _verdict(self, done: Finished, expect: Expectation) -> Run:
-        """The verdict on a run that may have failed by itself."""
+        """The run with its verdict; one that failed keeps the verdict it has."""
         run, ranks = done.run, done.ranks
         if not run.verdict.ok:
             return run
@@ -75,7 +75,7 @@ class MigratedRuns:
     def compare(
         self, original: RankTrace, ranks: Sequence[RankTrace], epsilon: float | None = None
     ) -> Comparison:
-        """Compare; where only a printed line differs, again without the numbers that are never the same."""
+        """Compare. If only a printed line differs, compare again without the numbers that differ in every run."""
         result = compare(original, ranks, self._ignore, epsilon=epsilon, volatile=self._volatile)
         if self._volatile is None and result.difference and result.difference.quantity == "printed line":
             self._volatile = self._originals.volatile()
@@ -85,14 +85,14 @@ class MigratedRuns:
         return result
 
     def _against_itself(self, run: Run, done: Finished) -> Run:
-        """One process differs: perhaps the original's own second run does, too."""
+        """Judge one process that differs: a second run of the original may differ from the first, too."""
         again = self._originals.again()
         if again is None or self.compare(self._original, [again]).difference is None:
             return run
         return judge_by_noise(run, [self._original, again], done, "another run of the original")
 
     def _against_shares(self, run: Run, done: Finished) -> Run:
-        """Several processes differ where they may: compare with an original that draws share by share."""
+        """Judge several processes that may differ: compare them with a run of the original that draws share by share."""
         world = len(done.ranks)
         whole = whole_loaders(self._original, done.ranks)
         shared = self._originals.drawing_as(world, whole)
@@ -112,13 +112,14 @@ class MigratedRuns:
         return judge_by_noise(equal, members, done, "other random numbers")
 
     def _in_double(self, run: Run, done: Finished, reference: Variant) -> Run | None:
-        """EQUAL, if both agree in double precision; the run as it is, if they certainly do not; None: it cannot be told.
+        """Repeat the comparison in double precision, where amplified rounding is far smaller and a mistake is not.
 
-        Where the losses of a step are the same, its random draws were, and what follows the loss must be the same.
+        Returns the run as EQUAL if both scripts agree there, unchanged if they certainly differ, and None if that cannot
+        be told. Equal losses in a step show that its random draws were equal, so everything after the loss must be, too.
 
-        Training amplifies double precision's rounding as well, so the tolerance is that of single precision: a
-        mistake is as large there as before. What single precision showed about ranks and files, or a run that
-        is coarser than it, stays.
+        Training amplifies double precision's rounding as well, so the tolerance is that of single precision. Differences
+        between ranks, in files, in batches and in the order of events do not depend on the precision, and a run in less
+        than single precision cannot be repeated; both return None.
         """
         assert run.difference is not None
         if run.difference.quantity in ("ranks", "files", "batch", "order") or self._originals.coarse:
@@ -133,8 +134,8 @@ class MigratedRuns:
         if step is not None and step > (run.difference.step or step) and is_amplified_rounding(result):
             result.difference = None
             result.notes.append(
-                f"from step {step} on rounding has grown beyond what can be compared, in float64 as well: equal until "
-                "then"
+                f"equal until step {step}; from there on rounding has grown beyond what can be compared, in float64 as "
+                "well"
             )
         if result.difference is not None:
             return run if result.difference.quantity in AFTER_LOSS and not ours.redrew else None
@@ -145,7 +146,7 @@ class MigratedRuns:
 
 
 def with_verdict(run: Run, result: Comparison, good: Verdict) -> Run:
-    """The run with what a comparison came to; `good` is the verdict where nothing differs."""
+    """The run with the result of a comparison. good: the verdict if nothing differs."""
     return replace(
         run,
         verdict=Verdict.DIFFERENT if result.difference else good,
@@ -156,7 +157,7 @@ def with_verdict(run: Run, result: Comparison, good: Verdict) -> Run:
 
 
 def is_amplified_rounding(result: Comparison) -> bool:
-    """Whether an error in double precision has grown from rounding, step by step; a mistake is there at once."""
+    """Whether an error in double precision has grown out of rounding, step by step. A mistake is large at once."""
     found = result.difference
     if found is None or found.quantity not in (*AFTER_LOSS, "loss"):
         return False
@@ -166,7 +167,10 @@ def is_amplified_rounding(result: Comparison) -> bool:
 
 
 def judge_by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
-    """Judge a difference by the original's own spread over `members`, its runs with `what`."""
+    """Judge a run that differs by the spread of the original's own runs.
+
+    members: runs of the original that differ in ``what``, such as "other random numbers".
+    """
     if any(len(member.events) != len(members[0].events) for member in members):
         reason = f"could not decide, because {what} give the original another number of steps"
         return replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
@@ -174,7 +178,7 @@ def judge_by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what:
     if beyond is not None:
         return replace(run, notes=(*run.notes, f"beyond the original's own noise: {beyond}"))
     if run.difference is not None and run.difference.quantity in ("ranks", "files", "batch"):
-        return run  # nothing that noise can explain
+        return run  # noise does not explain these
     notes = (
         f"what differs first: {run.difference}",
         f"judged by the spread of {len(members)} runs of the original, with {what}",
@@ -183,6 +187,6 @@ def judge_by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what:
 
 
 def losses_of(ranks: Sequence[RankTrace]) -> tuple[float, ...]:
-    """The global loss of every backward pass; of rank 0 where the ranks are out of step."""
+    """The global loss of every backward pass; rank 0's loss if the ranks are out of step."""
     events = ranks[0].events if out_of_order(ranks) else global_events(ranks)
     return tuple(event.values[0] for event in events if event.kind == "loss")

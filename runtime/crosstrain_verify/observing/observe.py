@@ -1,4 +1,4 @@
-"""Run a script as it is, and with altered batches, for what its source stood for."""
+"""Runs a script as it is and with altered batches, and records the values of its expressions."""
 
 from __future__ import annotations
 
@@ -47,13 +47,16 @@ def observe(
     server: Server | None = None,
     progress: Progress | None = None,
 ) -> Observed:
-    """Let a script train for at most so many optimizer steps, and say what was seen of it.
+    """Let a script train for a few optimizer steps and return what was observed.
 
-    Every pass over a loader ends after a few batches; a script that does not stand that runs with whole passes. One that
-    distributes itself runs on two processes over gloo, and its first rank is looked at. timeout: seconds of each run;
-    what was seen until shortly before its end counts. The other arguments are those of `verify`.
+    Every pass over a loader ends after a few batches; a script that fails because of that runs with whole passes. A script
+    that distributes itself runs on two processes over gloo, and its first rank is observed.
 
-    Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded.
+    Args:
+        steps: optimizer steps after which a run ends.
+        timeout: seconds for each run; what was observed until shortly before the end counts.
+
+    The other arguments, and the errors that are raised, are those of `verify`.
     """
     path = Path(script).resolve()
     if not path.is_file():
@@ -90,7 +93,7 @@ class _Observing:
         return Observed(document(self._script, self._about(variant, done), seen, tensors, losses, other))
 
     def _first(self) -> tuple[Variant, Finished]:
-        """A run that trains, if there is one, and how it was started: the simplest way first."""
+        """The first run that trains, or the last one that was tried, and how it was started; the simplest way is first."""
         if b"init_process_group" in self._script.read_bytes():
             started = start(self._runner, self._script, SEVERAL, observed="seen")
             if started is not None:
@@ -103,7 +106,7 @@ class _Observing:
         return variant, done
 
     def _again(self, variant: Variant, altered: Alteration, name: str) -> Observations | None:
-        """What a run with altered batches saw, however far it came."""
+        """What a run with altered batches observed, however far it got."""
         done = self._runner.run(self._script, replace(variant, name=f"observed, {name}", observed=altered))
         return done.ranks[0].observations
 

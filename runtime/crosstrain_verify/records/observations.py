@@ -1,4 +1,4 @@
-"""What an observed run leaves: what stood at each place of the source, and the objects that it was; without torch."""
+"""What an observed run leaves: which objects, code and tensors each expression of the source stood for; without torch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ At = tuple[int, int, int, int]  # line, column (in UTF-8 bytes), end line, end c
 
 
 def half(rows: int) -> int:
-    """How many rows of a batch stay where the others are replaced by copies of them."""
+    """How many rows of a batch are kept when copies of them replace the others."""
     return (rows + 1) // 2
 
 
 @dataclass(frozen=True)
 class Place:
-    """An expression of a file. parameter: it names a parameter of a function around it, and so makes nothing."""
+    """An expression of a file. parameter: it names a parameter of an enclosing function, so it creates no object."""
 
     file: str
     at: At
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Defined:
-    """A function or class: `name` is its qualified name in `file` (with its first line), or, without, its public name."""
+    """A function or class. name: its qualified name in `file`; without a file, its public name. line: its first line."""
 
     name: str
     file: str = ""
@@ -38,12 +38,15 @@ class Defined:
 
 @dataclass
 class SeenObject:
-    """An object of the training. made: the numbers of the places that gave it to the script, the first ones.
+    """An object of the training.
 
-    role: "loss", "module", "optimizer", "scheduler", "loader", "sampler", "dataset". of: the numbers of the modules whose
-    parameters an optimizer has. about: what else is worth knowing, such as how many of its parameters are no module's
-    ("loose"),
-    or that a module is a part of another one ("part").
+    Args:
+        role: "loss", "module", "optimizer", "scheduler", "loader", "sampler" or "dataset".
+        kind: its class.
+        made: the numbers of the first places that gave it to the script.
+        of: for an optimizer, the numbers of the modules whose parameters it has.
+        about: other facts, such as how many of an optimizer's parameters belong to no module ("loose"), or that a module
+            is part of another one ("part").
     """
 
     role: str
@@ -55,14 +58,19 @@ class SeenObject:
 
 @dataclass(frozen=True)
 class Values:
-    """A tensor that stood at a place while the first batch of a pass was in hand.
+    """A tensor that an expression had as its value while the script worked on the first batch of a pass.
 
-    loader: the object that gave the batch, of `rows` rows. numbers: one for each entry of the first dimension (weighted
-    sums of what is in it), where `rows` divides it; a tensor without dimensions is one number.
+    Args:
+        place: the number of the expression.
+        turn: the number of the pass, and of the value among those of this place during the batch.
+        loader: the number of the loader that gave the batch.
+        rows: the batch's rows.
+        numbers: a weighted sum for each entry of the first dimension, if `rows` divides its size; empty otherwise. A
+            tensor without dimensions is one number.
     """
 
     place: int
-    turn: tuple[int, int]  # the pass, and the how manyth value at this place during the batch
+    turn: tuple[int, int]
     loader: int
     rows: int
     shape: tuple[int, ...]
@@ -71,11 +79,16 @@ class Values:
 
 @dataclass
 class Observations:
-    """Everything that one process has seen.
+    """Everything that one process has observed.
 
-    objects, code: by place, the numbers of the objects, and the functions and classes, that stood there. methods: own
-    functions that were bound, by place, with the number of the object that they were bound to.
-    ran: the numbers of the places that were reached. losses: the places of what went backward.
+    Args:
+        places: the expressions; other fields refer to them by number.
+        objects: the objects of the training; other fields refer to them by number.
+        objects_at: by place, the numbers of the objects that it had as its value.
+        code: by place, the functions and classes that it had as its value.
+        methods: by place, the bound methods that the project defines, each with the number of the object it is bound to.
+        ran: the numbers of the places that were reached.
+        values: the tensors.
     """
 
     places: list[Place] = field(default_factory=list)
@@ -88,7 +101,7 @@ class Observations:
 
 
 def write(file: Path, seen: Observations) -> None:
-    """Keep what a rank has seen, for `read`."""
+    """Write what a rank has observed to a file that `read` understands."""
     about = asdict(seen)
     about["values"] = [(one.place, one.turn, one.loader, one.rows, one.shape) for one in seen.values]
     arrays: dict[str, Any] = {str(number): one.numbers for number, one in enumerate(seen.values)}
@@ -96,7 +109,7 @@ def write(file: Path, seen: Observations) -> None:
 
 
 def read(file: Path) -> Observations | None:
-    """What a rank has seen; None where it was not observed."""
+    """What a rank has observed; None if the file does not exist."""
     if not file.exists():
         return None
     with np.load(file) as kept:

@@ -1,4 +1,4 @@
-"""Batches: who was given which rows."""
+"""Causes that concern batches: which process got which rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def whole_batches(evidence: Evidence) -> Cause | None:
 
 
 def other_rows(evidence: Evidence) -> Cause | None:
-    """Another number of rows in a step than the original has in it."""
+    """The number of rows in a step is not the original's."""
     if evidence.frozen or evidence.quantity not in ("loss", "gradient norm", "batch", "weights", "order"):
         return None
     for batch, shares in batches_with_shares(
@@ -72,7 +72,7 @@ def other_samples(evidence: Evidence) -> Cause | None:
     if evidence.quantity not in ("loss", "gradient norm", "batch", "weights"):
         return None
     if evidence.world > 1 and evidence.original.draws:
-        return None  # augmented rows differ from process to process
+        return None  # augmented rows may differ from process to process
     for batch, shares in batches_with_shares(
         evidence.original, evidence.ranks, training_loaders(evidence.original)
     ):

@@ -1,4 +1,4 @@
-"""What a rule may look at, and how it names the lines involved."""
+"""What a rule may look at, and how it names the source lines involved."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 from crosstrain_verify.records.traces import RankTrace, source_line
 from crosstrain_verify.report.report import Difference, Run
 
-CLOSE = 2e-3  # relative: a ratio that is meant, after rounding
+CLOSE = 2e-3  # relative error up to which a ratio counts as the exact factor
 FACTORS = range(2, 65)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a rule may look at. `frozen`: the difference was found between frozen runs."""
+    """The traces and the difference between them. frozen: the difference was found between frozen runs."""
 
     original: RankTrace
     ranks: tuple[RankTrace, ...]
@@ -48,7 +48,7 @@ def places(trace: RankTrace, kind: Literal["loss", "step"]) -> tuple[str, ...]:
 
 
 def factor_of(a: float, b: float) -> str | None:
-    """ "4 times as large" where b is a multiple of a, "divided by 4" where it is a fraction."""
+    """Such as "4 times as large" if b is that multiple of a, or "divided by 4"; None if it is neither."""
     if not a or not b or not math.isfinite(a) or not math.isfinite(b):
         return None
     for factor in FACTORS:

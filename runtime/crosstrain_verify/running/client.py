@@ -1,4 +1,4 @@
-"""The other end of the server: start it once, hand it jobs."""
+"""The client of the server: it starts the server once and gives it jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from crosstrain.requirements import install
 
-# torch._dynamo: the first optimizer of a process imports it, which costs a second.
+# torch._dynamo is here because the first optimizer of a process imports it, which takes a second.
 PRELOAD = (
     "torch",
     "torch.distributed",
@@ -26,7 +26,7 @@ PRELOAD = (
     "crosstrain.accelerator",
 )
 LOOK_SECONDS = 0.1
-# Launchers' variables around us must not make a single process believe that it is a rank.
+# Variables that a launcher around this process has set. A run must not take itself for a rank because of them.
 FOREIGN_PREFIXES = ("ACCELERATE_", "CROSSTRAIN_", "TORCHELASTIC_", "SLURM_", "PMI_", "OMPI_")
 FOREIGN = (
     "RANK",
@@ -47,7 +47,7 @@ Alteration = Literal["", "seen", "permuted", "doubled", "halved"]
 
 
 class ServerError(RuntimeError):
-    """The server could not start or went away; the message has what it said last."""
+    """The server could not start, or has ended; the message says with what exit code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,15 +119,18 @@ class Job(Conditions):
 
 @dataclass(frozen=True)
 class JobResult:
-    """How the job went as seen from outside; everything else is in the ranks' folders."""
+    """How a job ended, as seen from outside; everything else is in the ranks' folders.
+
+    stalled: every rank waited for another one.
+    """
 
     timed_out: bool
-    stalled: bool  # every rank waited for another
+    stalled: bool
     seconds: float
 
 
 class Server:
-    """A running server process; `run` blocks until a job's last process is gone."""
+    """A server process. preload: modules to import in addition to PRELOAD, before any run is forked."""
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="crosstrain-server-")
@@ -135,7 +138,7 @@ class Server:
             [sys.executable, "-m", "crosstrain_verify.running.server", *PRELOAD, *preload],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # An empty directory: `-m` puts it first on the path, where nothing of the user's may be found.
+            # `-m` puts the working directory first on the module path, where no file of the user's may be found.
             cwd=self._directory.name,
             env=clean_environment(os.environ),
             text=True,
@@ -148,7 +151,7 @@ class Server:
         return self._process.poll() is None
 
     def run(self, job: Job, waiting: Callable[[], None] | None = None) -> JobResult:
-        """Run a job to its end; `waiting` is called from time to time until then."""
+        """Run a job and return when its last process has ended; `waiting` is called from time to time until then."""
         if not self._ready:
             self._answer()
             self._ready = True
@@ -175,7 +178,7 @@ class Server:
 
     def close(self) -> None:
         """End the server and whatever it runs."""
-        if not self._ready:  # still importing: it would not look at its stdin for seconds
+        if not self._ready:  # it is still importing, and would not read its stdin for seconds
             self._process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -190,7 +193,10 @@ class Server:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """One thread, one hash seed, no devices, no compiler, no traces of a launcher; module paths made absolute."""
+    """The environment for runs: one thread, a fixed hash seed, no devices, no compiler and no launcher's variables.
+
+    The entries of PYTHONPATH become absolute.
+    """
     kept = {
         name: value
         for name, value in environ.items()
@@ -215,7 +221,7 @@ _shared: dict[tuple[str, ...], Server] = {}
 
 
 def shared_server(preload: Sequence[str] = ()) -> Server:
-    """This process's server for these preloaded modules, started on first use and ended at exit."""
+    """This process's server for these preloaded modules. It is started on first use and ended at exit."""
     key = tuple(preload)
     server = _shared.get(key)
     if server is None or not server.alive:

@@ -1,8 +1,8 @@
-"""A notebook's launches: the processes that `notebook_launcher` starts, each of them traced.
+"""Traces the processes that a notebook starts by `notebook_launcher`.
 
-They are forked from the notebook's own process, as they are outside of `verify`, and what comes back is all that comes
-back there: the result of rank 0, and its random numbers. Beside that they leave what they have recorded, so that the trace
-of each rank is the notebook's own with that rank's parts where the launches were.
+They are forked from the notebook's process, as they are outside of `verify`, and the notebook gets back what it gets there:
+the result of rank 0, and its random numbers. They also write what they have recorded to files. The trace of each rank
+consists of what the notebook recorded and, for the launches, of what this rank recorded.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ from crosstrain_verify.tracing.tracked_optimizers import living
 
 hide_from_tracebacks(__file__)
 
-STATE_FILE = "launched.pt"  # what a rank leaves when its function has returned
-MARGIN = 2.0  # seconds before the time of the whole run is up, in which ranks say where they are
-_open = open  # before anything is confined
+STATE_FILE = "launched.pt"  # a rank writes it when its function has returned
+MARGIN = 2.0  # seconds before the end of the run's time, which hanging ranks need to write where they are
+_open = open  # the real function: a run that is confined replaces it
 
 Wait = Callable[[Sequence[int], float, Path], Mapping[str, Any]]
 
 
 @dataclass
 class RankState:
-    """What a rank leaves. loaders: how many it has made, with those of the notebook."""
+    """What a rank writes when its function has returned.
+
+    loaders: how many loaders it has made, including the notebook's. result: of the function, on rank 0.
+    """
 
     recorded: Recorded
     printed: list[Printed]
@@ -56,7 +59,14 @@ class RankState:
 
 @dataclass
 class RankStarter:
-    """How the notebook's process starts ranks, and becomes one. `become` is told a rank and the store's port."""
+    """How the notebook's process starts ranks.
+
+    Args:
+        become: (rank, the store's port): makes this forked process a rank.
+        crashed: ends this rank with an error.
+        store: starts a store and returns its process id and port.
+        wait: (process ids, seconds, the run's folder): waits for the ranks.
+    """
 
     become: Callable[[int, int], None]
     crashed: Callable[[BaseException], NoReturn]
@@ -65,9 +75,12 @@ class RankStarter:
 
 
 class Launches:
-    """The launches of one notebook on `world` processes; one process is the notebook's own.
+    """The launches of one notebook on ``world`` processes; with one, functions run in the notebook's process.
 
-    out: the run's folder. deadline: when its time is up. written: the files that this process opened for writing.
+    Args:
+        out: the run's folder.
+        deadline: when its time is up, on the monotonic clock.
+        written: the files that this process opened for writing.
     """
 
     def __init__(
@@ -85,12 +98,12 @@ class Launches:
         self._tracer = tracer
         self._written = written
         self._starter = starter
-        self._others: dict[int, RankState] = {}  # of all ranks but the first, since the last launch
-        self._known = (0, 0)  # events and batches until then
+        self._others: dict[int, RankState] = {}  # by rank, without rank 0, after the last launch
+        self._known = (0, 0)  # events and batches after the last launch
         self._kept_alive: list[Any] = []
 
     def install(self) -> None:
-        """Have every launch start as many processes as this run is for."""
+        """Make every launch of the notebook start ``world`` processes."""
         module: Any = notebook
         real = module.notebook_launcher
 
@@ -130,7 +143,7 @@ class Launches:
         return self._resume(ended)
 
     def _resume(self, ended: Mapping[str, Any]) -> Any:
-        """Go on in the notebook; not where a rank has failed, hangs, or has made enough steps."""
+        """Continue the notebook, or end it if a rank has failed, hangs, or has made enough steps."""
         folders = [self._out / str(rank) for rank in range(self._world)]
         if not all((folder / STATE_FILE).exists() for folder in folders):
             if ended["timed_out"] or ended["stalled"]:
@@ -151,7 +164,7 @@ class Launches:
         self, rank: int, port: int, resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]
     ) -> NoReturn:
         try:
-            self._kept_alive = living()  # so that nothing else is made at their addresses
+            self._kept_alive = living()  # so that no other object gets one of their addresses
             self._starter.become(rank, port)
             os.environ.update(resolved.environment)
             if rank:
@@ -162,7 +175,7 @@ class Launches:
             self._starter.crashed(error)
 
     def _become_other(self, rank: int) -> None:
-        """What this rank did in earlier launches, and what the notebook has done since."""
+        """Take over what this rank recorded in earlier launches, and what the notebook recorded since then."""
         state = self._others.get(rank)
         more = self._tracer.since(*self._known)
         if state is not None:
@@ -175,7 +188,7 @@ class Launches:
     def _end_rank(self, rank: int, result: Any) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
-        checks.reset()  # which writes what was not reached
+        checks.reset()  # writes the checks that were not reached
         recorded, made = self._tracer.recorded(), single_process.loaders.made
         state = RankState(
             recorded, list(_output().printed), dict(self._written), made, None if rank else result
@@ -191,7 +204,7 @@ class Launches:
     # -- the end of the notebook -----------------------------------------------------------------------------
 
     def write_others(self, first: traces.RankTrace) -> None:
-        """The traces of all ranks but the first, whose trace is given."""
+        """Write the traces of all ranks but rank 0. first: rank 0's trace."""
         more = self._tracer.since(*self._known)
         trains = any(event.kind == "step" for event in more[0])
         for rank in range(1, self._world):
@@ -221,7 +234,7 @@ def _read_state(path: Path) -> RankState:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole."""
+    """Write a file that appears only when it is complete."""
     partial = path.with_name(path.name + ".part")
     with _open(partial, "wb") as file:
         file.write(data)

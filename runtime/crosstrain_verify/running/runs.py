@@ -1,4 +1,4 @@
-"""One run of one script: its scratch copy, its job, and how it went as long as nothing is compared."""
+"""One run of one script: its scratch copy, its job, and its result before anything is compared."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from crosstrain_verify.running import notebook_cells
 from crosstrain_verify.running.client import Conditions, Data, Devices, Job, JobResult, Server
 from crosstrain_verify.running.scratch import TooLargeError, copy_project, large_folders
 
-Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
+Progress = Callable[[str, int], None]  # (name of the run, optimizer steps so far)
 
-# Several processes share each batch of the script, uneven ones too: the mathematics of one process.
+# Several processes share each batch of the script, even one that does not divide, so they compute what one process does.
 SHARED_BATCHES: Mapping[str, object] = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
 OWN_BATCHES: Mapping[str, object] = {"cpu": True}
 # Four virtual chips of XLA's CPU client.
@@ -34,26 +34,27 @@ ON_XLA = {
     "CROSSTRAIN_CONFIG": json.dumps({"split_batches": True, "even_batches": "weighted"}),
 }
 SHOWN = 80  # characters of a line that another rank printed
-STACK_LINES = 30  # of each rank that hangs
-# Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
+STACK_LINES = 30  # that are shown of each rank that hangs
+# Modules that are slow to import and do not depend on what a run replaces in torch. The server loads them once if a script
+# names them.
 SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
-# What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
+# Texts in the output or error of a script that needs a launcher.
 NEEDS_LAUNCHER = re.compile(
     r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMPI_\w+|SLURM_\w+)\b|--local[-_]rank\b"
 )
-# The same, of torch.distributed.launch, which tells the rank as an option.
+# The option in which torch.distributed.launch tells a script its rank.
 RANK_OPTION = re.compile(r"""["'](--local[-_]rank)["']""")
-SAID = 2000  # characters
+SAID = 2000  # characters at the end of a rank's standard error that are searched
 NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
 
 
 class VerifyInputError(Exception):
-    """What was asked for cannot be run: a script that does not exist, a folder too large, a bad number."""
+    """The request cannot be run: a script does not exist, a folder is too large, or an argument is wrong."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is the same for every run of one comparison."""
+    """What all runs of one comparison have in common; see `engine.verify` and `client.Job` for the fields."""
 
     args: tuple[str, ...] = ()
     steps: int | None = None
@@ -97,9 +98,9 @@ ORIGINAL = Variant("original")
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over: what each rank left, and how it went as long as nothing is compared.
+    """A run that has ended: its result before anything is compared, and the ranks' traces.
 
-    files: those that it made or changed, of a run that is compared rank by rank.
+    files: the files that it made or changed, if it is compared rank by rank.
     """
 
     run: Run
@@ -108,7 +109,7 @@ class Finished:
 
 
 class Runner:
-    """Runs scripts below `room`, each in a folder of its own that is gone afterwards."""
+    """Runs scripts, each in its own folder below ``room``, which is removed afterwards."""
 
     def __init__(
         self, server: Server, request: Request, room: Path, progress: Progress | None = None
@@ -118,18 +119,19 @@ class Runner:
         self._room = room
         self._progress = progress
         self._count = 0
-        # Of an original that starts its processes by itself, one is a group, and one of the result is launched.
+        # The original starts its processes itself, so even a single process forms a group: start the migrated script by a
+        # launcher on one process, too.
         self.starts_processes = False
 
     def original(self, script: Path, variant: Variant = ORIGINAL) -> Finished:
-        """The first run of the original, as its author would start it: plain, else as on one GPU, else launched.
+        """The first run of the original, as its author would start it: plainly, as on one GPU, or by a launcher.
 
-        Later runs are started in the way that worked.
+        Later runs are started in the first of these ways that works.
         """
         plain = self.request
         ways = [plain]
         first: Finished | None = None
-        for way in ways:  # which grows
+        for way in ways:  # the list grows in the loop
             self.request = way
             done = self.run(script, variant)
             if done.run.verdict is Verdict.RAN:
@@ -171,11 +173,11 @@ class Runner:
         ):
             run = replace(
                 run, verdict=Verdict.RAN
-            )  # a scaler that found infinities: there was something to see
+            )  # a loss scaler found infinities: no step was made, but there is something to observe
         return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
-        """Make the working directory; the script's path in it, if it is in the folder that is copied."""
+        """Make the working directory, and return the script's path: in the copy, if it is in the copied folder."""
         folder = self.request.folder
         if folder is None:
             cwd.mkdir()
@@ -190,7 +192,7 @@ class Runner:
         return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
 
     def _tells_rank(self, variant: Variant) -> bool:
-        """Whether the launcher tells the script its local rank as an option."""
+        """Whether the launcher passes the local rank to the script as an option."""
         return not variant.migrated and (
             variant.launcher_option or (self.request.launched and variant.world == 1)
         )
@@ -226,10 +228,10 @@ class Runner:
 
 
 def other_ways(way: Request, failed: Finished) -> Iterator[Request]:
-    """How a script may want to be started that failed when it was started in this way."""
+    """Other ways of starting a script that failed in this one, as its output suggests."""
     said = "\n".join([failed.run.error, *(line for rank in failed.ranks for line in rank.lines[-3:])])
-    caught = "".join(rank.stderr[-SAID:] for rank in failed.ranks)  # by the script, or by what runs it
-    idle = failed.run.verdict is Verdict.NO_STEPS  # it starts as many processes as there are GPUs
+    caught = "".join(rank.stderr[-SAID:] for rank in failed.ranks)  # errors that somebody caught and printed
+    idle = failed.run.verdict is Verdict.NO_STEPS  # it may start as many processes as there are GPUs
     if way.devices == "absent" and (idle or NEEDS_CUDA.search(said + caught)):
         yield replace(way, devices="present")
     if not way.launched and NEEDS_LAUNCHER.search(said + caught):
@@ -237,9 +239,9 @@ def other_ways(way: Request, failed: Finished) -> Iterator[Request]:
 
 
 def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
-    """What mpirun and srun would say, for a script that asks for it.
+    """The variables of mpirun and srun that a script mentions.
 
-    One that starts its processes by itself is told of machines, of which there is one.
+    For a script that starts its processes itself, they count machines, of which there is one.
     """
     text = _text(script)
     if "OMPI_COMM_WORLD" not in text and "SLURM_PROCID" not in text:
@@ -251,21 +253,21 @@ def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
 
 
 def rank_option(script: Path) -> str:
-    """The option in which a script wants to be told its local rank, as torch.distributed.launch does; "" if none."""
+    """The option by which a script takes its local rank from torch.distributed.launch; "" if there is none."""
     found = RANK_OPTION.search(_text(script))
     return found[1] if found else ""
 
 
 def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Every file below a folder, with what tells whether it was changed."""
+    """Every file below a folder, with its time of change and size."""
     files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return {file: (file.lstat().st_mtime_ns, file.lstat().st_size) for file in files}
 
 
 def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozenset[str]:
-    """The files below a run's room that are new or changed, without what libraries keep in the user's ``.cache``.
+    """The files below a run's folder that are new or changed, without those in the user's ``.cache``.
 
-    Numbers in a name are left out: times, and ids of processes.
+    "#" stands for the numbers in a name, which may be times or process ids.
     """
     folders = ((room / "work", ""), (room / OUTSIDE, "/"))
     changed = (
@@ -278,7 +280,7 @@ def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozens
 
 
 def launch_line(script: Path, world: int, *, shared: bool) -> str:
-    """How a user starts as many processes, which share each batch or have their own."""
+    """The command or call by which a user starts this many processes. shared: they share each batch."""
     if not notebook_cells.is_notebook(script):
         split = " --split-batches" if shared else ""
         return f"crosstrain launch --num-processes {world}{split} {script.name}"
@@ -287,15 +289,15 @@ def launch_line(script: Path, world: int, *, shared: bool) -> str:
 
 
 def slow_imports(script: Path) -> tuple[str, ...]:
-    """The modules worth loading before a script is forked."""
+    """The modules of SLOW_IMPORTS that a script mentions."""
     text = _text(script)
     return tuple(name for name in SLOW_IMPORTS if re.search(rf"\b{name.partition('.')[0]}\b", text))
 
 
 def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
-    """Every run has another working directory: in what it printed, that directory is `.`.
+    """The trace without the path of the run's working directory, which differs from run to run.
 
-    Source lines are named by the path below it, or below the script's own folder.
+    In printed text the directory becomes `.`. Source lines are named by their path in it, or in the script's folder.
     """
 
     def short(place: str) -> str:
@@ -318,7 +320,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
 
 
 def _below(seen: Observations, cwd: Path, script: Path) -> Observations:
-    """Files by their paths from the script's folder."""
+    """The observations with files named by their path from the script's folder."""
 
     def short(file: str) -> str:
         return os.path.relpath(file, script.parent) if file else ""
@@ -338,7 +340,7 @@ def _below(seen: Observations, cwd: Path, script: Path) -> Observations:
 
 
 def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Run:
-    """How a run went by itself, before anything is compared."""
+    """The result of a run before anything is compared."""
     world, steps = len(ranks), ranks[0].steps
     crashed = [number for number, trace in enumerate(ranks) if trace.ending == "crashed"]
     ended = [number for number, trace in enumerate(ranks) if trace.ending == "unfinished"]
@@ -364,7 +366,7 @@ def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Ru
 
 
 def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
-    """The run with what the runtime checked. A check that failed fails the run, even if the script went on."""
+    """The run with the runtime's checks. A check that failed makes the run fail, even if the script continued."""
     checks = journal.merged(rank.checks for rank in ranks)
     failed = [check for check in checks if check.status == "failed"]
     if failed and run.verdict.ok:

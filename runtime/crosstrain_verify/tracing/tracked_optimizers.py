@@ -1,7 +1,7 @@
-"""What optimizers have done to their parameters in this process, and in those that a notebook started.
+"""What optimizers did to their parameters in this process, and in the processes that a notebook started.
 
-A process that is forked has its objects where the one that it was forked from has them, so an optimizer or a parameter
-is told by its address there, and here again when that process is gone.
+A forked process has its objects at the same addresses as its parent. So optimizers and parameters are identified by their
+addresses, in the forked process and in the parent again when the other one has ended.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from crosstrain_verify.records.traces import Parameter
 
 @dataclass
 class TrackedParameter:
-    """One parameter. tensor: None where it was another process's, which is gone.
+    """One parameter of an optimizer.
 
-    first: its value before the first step. signal: see `traces.Parameter`. left: the value in which another process left
-    it, None where this one was the last to train it; here: the value that it had in this process then.
+    Args:
+        tensor: None if it belonged to another process, which has ended.
+        first: its value before the first step.
+        signal: see `traces.Parameter`.
+        left: the value that another process gave it; None if this process was the last to train it.
+        here: the value that it had in this process at that time.
     """
 
     tensor: Tensor | None
@@ -40,7 +44,7 @@ class TrackedParameter:
 
     @property
     def value(self) -> Tensor:
-        """What it has come to: what this process has made of it since another one has trained it, if anything."""
+        """The current value: this process's, unless another process trained it last and it is unchanged here since."""
         if self.left is not None and (
             self.tensor is None or (self.here is not None and torch.equal(self.tensor, self.here))
         ):
@@ -51,9 +55,14 @@ class TrackedParameter:
 
 @dataclass
 class TrackedOptimizers:
-    """The optimizers by first step (None: gone), the addresses of each one and of its parameters, and the parameters.
+    """The optimizers in the order of their first steps, and their parameters.
 
-    counts: by optimizer and parameter, the steps in which it had a gradient.
+    Args:
+        optimizers: None for one that belonged to a process that has ended.
+        addresses: of the optimizers.
+        groups: by optimizer, the addresses of its parameters.
+        tracked: the parameters by address.
+        counts: by optimizer's number and parameter's address, the steps in which it had a gradient.
     """
 
     optimizers: list[Optimizer | None]
@@ -68,7 +77,7 @@ class TrackedOptimizers:
         return cls([], [], [], {}, Counter())
 
     def before_step(self, optimizer: Optimizer) -> int:
-        """Note that an optimizer is about to step; its number."""
+        """Note that an optimizer is about to step, and return its number."""
         if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
             self.addresses.append(id(optimizer))
@@ -86,7 +95,7 @@ class TrackedOptimizers:
         return number
 
     def saw(self, parameters: Sequence[Tensor], squares: Sequence[float]) -> None:
-        """Keep the largest share that each gradient has had in all of them."""
+        """Keep the largest share that each gradient had in the norm of all. squares: the gradients' squared norms."""
         norm = math.sqrt(math.fsum(squares))
         for parameter, square in zip(parameters, squares, strict=True):
             share = math.sqrt(square) / norm if norm > 0 else 0.0
@@ -94,7 +103,7 @@ class TrackedOptimizers:
             entry.signal = max(entry.signal, share)
 
     def parameters(self, steps: Counter[int]) -> tuple[tuple[Parameter, ...], NDArray[np.float64]]:
-        """The parameters of every optimizer as they are now, and their values. steps: of each optimizer."""
+        """The parameters of every optimizer as they are now, and their values. steps: by optimizer, the steps it made."""
         names = parameter_names([t.tensor for t in self.tracked.values() if t.tensor is not None])
         found: list[Parameter] = []
         weights: list[NDArray[np.float64]] = []
@@ -124,7 +133,7 @@ class TrackedOptimizers:
     # -- from process to process -----------------------------------------------------------------------------
 
     def packed(self) -> TrackedOptimizers:
-        """All of it without the objects themselves, to be read where this process was forked from."""
+        """The same without this process's objects, for the process that this one was forked from."""
         names = parameter_names([t.tensor for t in self.tracked.values() if t.tensor is not None])
         tracked = {}
         for address, entry in self.tracked.items():
@@ -134,7 +143,7 @@ class TrackedOptimizers:
         return replace(self, optimizers=[None] * len(self.optimizers), tracked=tracked)
 
     def unpacked(self) -> TrackedOptimizers:
-        """What another process has packed, with the objects that are this process's, too."""
+        """What another process packed, with the objects that this process has, too."""
         own = {id(thing): thing for thing in living()}
         tracked = {}
         for address, entry in self.tracked.items():
@@ -155,7 +164,7 @@ class TrackedOptimizers:
 
 def living() -> list[Any]:
     """Every optimizer and tensor of this process."""
-    # type(), not isinstance(): a lazy proxy answers isinstance by loading what it stands for.
+    # type(), not isinstance(): isinstance would make a lazy proxy load the object that it stands for.
     return [thing for thing in gc.get_objects() if issubclass(type(thing), (Tensor, Optimizer))]
 
 
@@ -165,7 +174,7 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def parameter_names(parameters: Sequence[Tensor]) -> dict[Tensor, str]:
-    """The longest dotted name of each parameter in any module that is alive; unnamed ones are left out."""
+    """The longest dotted name of each parameter in any living module; parameters without a name are left out."""
     wanted = set(parameters)
     names: dict[Tensor, str] = {}
     if not wanted:
@@ -186,12 +195,12 @@ def epsilon(tensor: Tensor) -> float:
 
 
 def _real(tensor: Tensor) -> Tensor:
-    """The values, with real and imaginary parts as a last dimension where there are both."""
+    """The values; those of a complex tensor with real and imaginary parts as a last dimension."""
     values = tensor.detach()
     return torch.view_as_real(values) if values.is_complex() else values
 
 
 def _flat(tensor: Tensor) -> NDArray[np.float64]:
     flat: NDArray[np.float64] = _real(tensor).double().flatten().cpu().numpy()
-    # numpy shares memory with a float64 parameter, which a script's exit handlers may still change.
+    # The array may share its memory with a float64 parameter, which the script's exit handlers may still change.
     return flat.copy()

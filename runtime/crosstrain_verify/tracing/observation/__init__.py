@@ -1,8 +1,8 @@
-"""Inside a run that is observed: what each expression of the script stands for, and whether its rows follow the batch's.
+"""Observes a run: records the values of the script's expressions, and whether their rows follow those of the batch.
 
-`instrument` makes every expression that may matter tell its value, under its place in the source; `seen` keeps what
-matters of it; `batches` hands out batches of another order or size, so that what follows from the batch shows it; `naming`
-says where in the script, or under which public name, a function or a class is found.
+`instrument` makes every expression that may matter report its value, with its place in the source. `recorder` keeps what
+matters of it. `batches` hands out batches with other rows, so that what depends on the batch changes with it. `naming`
+finds the place in the script, or the public name, of a function or class.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Observation"]
 
 
 class Observation:
-    """Observes the files below `folder` in this process, for so many seconds."""
+    """Observes the files below ``folder`` in this process, and ends the run after ``seconds``."""
 
     def __init__(self, folder: Path, tracer: Tracer, altered: Altered, seconds: float) -> None:
         self._instrument = Instrument(folder)
@@ -29,15 +29,15 @@ class Observation:
         self._recorder = ValueRecorder(self._instrument.places, self._batches, self._instrument.covers)
 
     def install(self, *, few: bool) -> None:
-        """Look from now on. few: end each pass over a loader after some batches."""
+        """Observe from now on. few: end each pass over a loader after a few batches."""
         load_names()
         self._batches.install(few=few)
         self._instrument.install(self._recorder.note)
 
     def compiled(self, source: bytes | str, filename: str) -> types.CodeType:
-        """The code of the script, or of a notebook's cell."""
+        """The instrumented code of the script, or of a notebook's cell."""
         return self._instrument.compiled(source, filename)
 
     def observations(self) -> Observations:
-        """What was seen until now."""
+        """What was observed so far."""
         return self._recorder.observations()

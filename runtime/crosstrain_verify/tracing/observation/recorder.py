@@ -1,4 +1,4 @@
-"""Keeps what the expressions of a script tell: objects of the training, own code, and tensors of the batch in hand."""
+"""Records what the expressions of a script report: objects of the training, functions and classes, and tensors."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ ROLES: tuple[tuple[type, str], ...] = (
     (Sampler, "sampler"),
     (Dataset, "dataset"),
 )
-OFTEN = 60  # after so many values a place has shown what it may be; tensors are looked at by the batch
-KINDS = 8  # different things at one place
+# Limits of what is recorded.
+OFTEN = 60  # objects and functions that are looked at in one place; tensors are limited by batch
+KINDS = 8  # different objects or functions in one place
 OBJECTS = 5000
 MADE = 5  # places that gave an object
-TURNS = 2  # values at one place during one batch
-LARGEST = 1 << 22  # entries of a tensor that is looked at
+TURNS = 2  # tensors in one place during one batch
+LARGEST = 1 << 22  # entries of a tensor
 Handler = Callable[[int, Any], None]
 
 
 class ValueRecorder:
-    """Told of each value at each place (`note`), as long as the process is the one that is observed."""
+    """Gets each value of each place by `note`. Tensors are recorded only in the process that made this object."""
 
     def __init__(self, places: list[Place], batches: ObservedBatches, covers: Callable[[str], bool]) -> None:
         self._places = places
         self._batches = batches
         self._covers = covers
         self._process = os.getpid()
-        self._objects: list[Any] = []  # kept alive, so that no other object gets their addresses
+        self._objects: list[Any] = []  # kept alive, so that no other object gets the same address
         self._number: dict[int, int] = {}
         self._seen: list[SeenObject] = []
         self._times: dict[int, int] = {}
@@ -63,7 +64,7 @@ class ValueRecorder:
         batches.given = self._turns.clear
 
     def note(self, place: int, value: Any) -> Any:
-        """Look at a value and give it back."""
+        """Record a value if it matters, and return it."""
         kind = type(value)
         try:
             handler = self._handlers[kind]
@@ -163,7 +164,7 @@ class ValueRecorder:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def observations(self) -> Observations:
-        """Everything until now."""
+        """Everything that was recorded so far."""
         self._tell_owners()
         return Observations(
             places=self._places,
@@ -176,7 +177,7 @@ class ValueRecorder:
         )
 
     def _tell_owners(self) -> None:
-        """Which modules have the parameters of each optimizer, and what each loader reads."""
+        """Fill in which modules have each optimizer's parameters, and the facts about losses and loaders."""
         modules = [(n, one) for n, one in enumerate(self._objects) if isinstance(one, Module)]
         inner = {id(part) for _, one in modules for part in one.modules() if part is not one}
         for number, one in modules:
@@ -205,14 +206,14 @@ def _about_loader(loader: DataLoader[Any]) -> dict[str, Any]:
 
 
 def _about_loss(loss: Any) -> dict[str, Any]:
-    """weighs: whether some rows, classes or pixels count more than others, or not at all."""
+    """The reduction of a loss module, and "weighs" if some rows, classes or pixels count more than others."""
     weights = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight"))
     weighs = weights or getattr(loss, "ignore_index", -100) != -100
     return {"reduction": loss.reduction, **({"weighs": True} if weighs else {})}
 
 
 def _readable(value: Tensor) -> bool:
-    """A plain tensor with numbers in it, outside of transformations that stand for many."""
+    """Whether a tensor has plain numbers: it is dense, not too large, and no functorch wrapper."""
     return (
         value.layout is torch.strided
         and value.device.type != "meta"
@@ -224,7 +225,10 @@ def _readable(value: Tensor) -> bool:
 
 
 def entries(value: Tensor, rows: int) -> NDArray[np.float64]:
-    """One number for each entry of the first dimension: a sum of what is in it, weighted by place."""
+    """A sum for each entry of the first dimension, weighted by position: float64 of (entries,).
+
+    Empty if ``rows`` does not divide the size of the dimension; a tensor without dimensions gives one number.
+    """
     if value.dim() and (value.shape[0] == 0 or value.shape[0] % rows):
         return np.zeros(0)
     with torch.no_grad(), torch.autocast(value.device.type, enabled=False):

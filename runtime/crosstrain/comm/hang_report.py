@@ -1,7 +1,7 @@
-"""Where every rank is, when one of them has waited too long.
+"""Reports where every rank is when one of them has waited too long.
 
-The thread that answers looks at the store once a second. It must not sleep inside the store: it would be torn
-down there when the process ends, and take the process with it.
+A thread of each rank looks at the store once a second. It must not wait inside the store: the end of the process would
+interrupt it there, and abort the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crosstrain.utils.script_frames import caller
 INTERVAL = 1.0  # seconds
 PATIENCE = timedelta(seconds=5)
 REPORT_SECONDS = 60.0  # of waiting in one collective, after which the places are printed
-# Keys of the store. Whoever wants the places asks in a round of its own; every rank answers each round once.
+# Keys of the store. Each report is a round: one rank asks, and every rank answers once.
 _CLAIM = "crosstrain/claim/{round}"
 _ASKED = "crosstrain/asked/{round}"
 _PLACE = "crosstrain/place/{round}/{rank}"
@@ -31,7 +31,7 @@ _SILENT = "does not answer: its process has ended, or its machine cannot be reac
 
 @dataclass
 class _Report:
-    """The places that this rank has asked for."""
+    """A report that this rank has asked for."""
 
     round: int
     turn: int
@@ -40,11 +40,11 @@ class _Report:
 
 
 class HangWatch:
-    """A thread of each rank that says, when somebody asks, what the rank's main thread does.
+    """A thread of each rank that answers where the rank's main thread is.
 
-    It asks itself when the main thread has waited for long: one rank prints then where all of them are.
+    If the main thread waits for REPORT_SECONDS, the thread asks all ranks and prints where they are; only one rank does so.
 
-    ``activity``: the number of the collective that this rank is in, and its name, "" outside.
+    ``activity``: returns the number and the name of the collective in which this rank is; the name is "" outside.
     """
 
     def __init__(self, rank: int, world: int, activity: Callable[[], tuple[int, str]]) -> None:
@@ -53,10 +53,10 @@ class HangWatch:
         self._activity = activity
         self._round = 0
         self._turn, self._since = 0, time.monotonic()
-        self._reported_turn = -1  # the turn whose waiting has been reported, by whichever rank
+        self._reported_turn = -1  # the collective whose wait some rank has reported
         self._report: _Report | None = None
         store: Any = _get_default_store()
-        # Who waits holds the connection: each side has one of its own.
+        # A wait blocks its connection to the store, so the main thread and this one have their own.
         self._asking_store, self._answering_store = store.clone(), store.clone()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crosstrain-watch", daemon=True)
@@ -65,7 +65,7 @@ class HangWatch:
     def close(self) -> None:
         """Stop answering."""
         self._over.set()
-        self._thread.join(PATIENCE.total_seconds())  # over a link that is cut it waits for the store
+        self._thread.join(PATIENCE.total_seconds())  # if the link is cut, the thread waits for the store
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class HangWatch:
             self._reported_turn = turn
 
     def _look_at_the_clock(self, turn: int, operation: str) -> None:
-        """Ask for the places when this rank has waited for long, and no other has asked."""
+        """Ask where all ranks are, if this one has waited for long and no other has asked."""
         now = time.monotonic()
         if now - self._since < REPORT_SECONDS or turn == self._reported_turn:
             return
@@ -100,7 +100,8 @@ class HangWatch:
             self._answering_store.set(_ASKED.format(round=self._round), "1")
 
     def _collect(self, report: _Report, turn: int) -> None:
-        """Print the places when all have answered, or nobody else will. A wait that is over needs no report."""
+        """Print where the ranks are when all have answered, or the time for answers is over. Drop the report if the wait is
+        over."""
         keys = [_PLACE.format(round=report.round, rank=rank) for rank in range(self._world)]
         if (
             turn == report.turn
@@ -131,7 +132,7 @@ class HangWatch:
     # -- the main thread --------------------------------------------------------------------------
 
     def explain(self, error: Exception) -> RuntimeError:
-        """The error of a collective, with what every rank is doing and which ones did not come."""
+        """The error of a collective, with where every rank is and which ranks are missing."""
         _, mine = self._activity()
         return RuntimeError(
             f"rank {self._rank} waited in vain in {_table(mine, self._places())}\nEvery rank must reach the same "
@@ -141,7 +142,7 @@ class HangWatch:
         )
 
     def _places(self) -> list[str]:
-        """Where all ranks are. The store's own time-outs do not end a wait over a link that is cut."""
+        """Where all ranks are. The question has its own limit, because the store's does not work if the link is cut."""
         try:
             return within((self._world + 1) * PATIENCE.total_seconds(), self._ask)
         except TimeoutError:
@@ -166,7 +167,7 @@ class HangWatch:
 
 
 def _table(operation: str, places: list[str]) -> str:
-    """The operation, the ranks that are not in it, and a line for each rank."""
+    """The operation, the ranks that are missing in it, and a line for each rank."""
     missing = [rank for rank, place in enumerate(places) if f"waits in {operation} at " not in place]
     who = f"missing: {', '.join(f'rank {rank}' for rank in missing)}" if missing else "nobody is missing now"
     lines = "\n".join(f"  rank {rank}: {place}" for rank, place in enumerate(places))
@@ -174,7 +175,7 @@ def _table(operation: str, places: list[str]) -> str:
 
 
 class StartedCollective:
-    """A collective that has been started, whose failure is explained."""
+    """A collective that has been started. ``wait`` calls the work's own wait and explains its errors."""
 
     def __init__(self, work: Any, wait: Callable[[Callable[[], object]], object]) -> None:
         self._work = work

@@ -1,14 +1,14 @@
-"""Does a changed script, or notebook, still train the same? Run both, trace both, compare: `crosstrain verify a.py b.py`.
+"""The proof that a migrated script or notebook trains as the original does: `crosstrain verify a.py b.py`.
 
-* `engine`: `verify(original, migrated, ...) -> Report`, from the first run to the report;
-* `running`: a process with torch loaded, from which every run is forked, and its other end;
-* `emulation`, `tracing`: inside a run, what the script finds and the hooks that watch it;
-* `records`: what a run leaves behind, without torch;
-* `judging`: which runs are made, and the verdict on each;
-* `report`, `render`, `command`: what the caller, the terminal and the command line get.
+* `engine`: `verify(original, migrated, ...) -> Report` makes all runs and returns the report.
+* `running`: a server process that has torch loaded and forks every run, and the client that gives it jobs.
+* `emulation`: what a script finds inside a run, where that differs from the machine. `tracing`: the hooks that record it.
+* `records`: the files that a run leaves behind. They are read without torch.
+* `judging`: which runs are made, and the verdict on each.
+* `report`, `render`, `command`: the result for the caller, the terminal and the command line.
 
-Running a script here does what running it would do, but for its working directory: verify only scripts that
-you would run. Nothing in this package imports torch outside the server's process.
+Running a script here has the effects of running it, except that it works in another directory: verify only scripts that
+you would run. Only the server's process imports torch.
 """
 
 from crosstrain_verify.engine import verify

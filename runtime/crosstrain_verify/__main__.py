@@ -1,4 +1,4 @@
-"""`python -m crosstrain_verify a.py b.py`: the command `crosstrain verify`, wherever its script is installed."""
+"""`python -m crosstrain_verify a.py b.py` is `crosstrain verify a.py b.py`, without the console script."""
 
 import sys
 

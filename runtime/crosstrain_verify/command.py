@@ -1,4 +1,4 @@
-"""`crosstrain verify`, behind its options: compare, show, and write what was asked for."""
+"""What `crosstrain verify` does with its options: compare, print the report, and write the files that were asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crosstrain_verify.report.report import Report
 from crosstrain_verify.running.client import ServerError
 from crosstrain_verify.running.runs import VerifyInputError
 
-INTERRUPTED = 130  # as a shell says that Ctrl-C ended a program
+INTERRUPTED = 130  # a shell's exit code for a program that Ctrl-C ended
 
 
 def run(
@@ -29,7 +29,15 @@ def run(
     fail: Callable[[Exception], NoReturn],
     **options: Any,
 ) -> int:
-    """The exit code. ``fail`` ends the command where there is nothing to compare; ``options`` are those of `verify`."""
+    """Compare two scripts, present the report, and return the exit code.
+
+    Args:
+        shown_as: "json", or anything else for the terminal.
+        output: where to write the report as JSON.
+        figure: where to write the loss curves as SVG.
+        fail: called with the error where the scripts cannot be run; it ends the command.
+        options: the other arguments of `verify`.
+    """
     try:
         with live(Console(stderr=True), steps) as progress:
             report = verify(*scripts, steps=steps, progress=progress, **options)

@@ -1,9 +1,10 @@
-"""`verify`: run the original once and the migrated script with each number of processes, and judge.
+"""`verify` runs the original once and the migrated script with each number of processes, and judges every run.
 
-One process must be identical bit for bit, several equal to the tolerance of `tolerance.py`. Where training draws
-random numbers or uses batch statistics, several processes are compared with an original that does so share by
-share (`draws.py`). The default launch, with batches of its own, is run with every step undone: ranks must agree,
-and what is printed about evaluations must be what the original prints when its steps are undone (`evaluation.py`).
+One process must be identical to the original bit for bit; several must be equal within the tolerance of `tolerance.py`.
+Where training draws random numbers or uses batch statistics, several processes are compared with a run of the original
+that draws and normalises share by share (`draws.py`). In the default launch each process takes batches of its own.
+That run undoes every optimizer step: the ranks must agree, and evaluations must print what the original prints when its
+steps are undone, too (`evaluation.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,15 @@ from typing import Literal
 
 from crosstrain_verify.emulation.emulated import NOTES
 from crosstrain_verify.judging import rows, xla
-from crosstrain_verify.judging.comparing import Comparing, Expectation, losses_of
-from crosstrain_verify.judging.defaults import DefaultLaunch
-from crosstrain_verify.judging.originals import Originals
+from crosstrain_verify.judging.default_launch import DefaultLaunch
+from crosstrain_verify.judging.migrated_runs import Expectation, MigratedRuns, losses_of
+from crosstrain_verify.judging.original_runs import OriginalRuns
 from crosstrain_verify.judging.passes import training_loaders
 from crosstrain_verify.judging.rank_by_rank import RankByRank, Started, start
 from crosstrain_verify.report.report import Report
 from crosstrain_verify.running import notebook_cells
-from crosstrain_verify.running.client import Server, shared_server
+from crosstrain_verify.running.client import Data, Devices, Server, shared_server
 from crosstrain_verify.running.runs import (
-    Data,
-    Devices,
     Progress,
     Request,
     Runner,
@@ -36,8 +35,10 @@ from crosstrain_verify.running.runs import (
 )
 
 Backend = Literal["torch", "xla"]
-ALONE = "the notebook trains in its own process and starts no others: it was compared on one process"
-LOADER_SCAN = 200  # Python files of a folder in which the word "cuda" is looked for
+ONE_PROCESS_ONLY = (
+    "the notebook trains in its own process and starts no others: it was compared on one process"
+)
+LOADER_SCAN = 200  # Python files of a project that are searched for the word "cuda"
 
 
 def verify(
@@ -63,25 +64,38 @@ def verify(
     progress: Progress | None = None,
     rank_by_rank: bool = True,
 ) -> Report:
-    """Compare training by two scripts on the CPU, as the module's docstring says.
+    """Compare how two scripts train on the CPU. Both get the same arguments, files and random seeds.
 
-    Both get the same arguments, start of random numbers and files. processes: how many run the migrated script.
-    expect: "agree": several processes need only finish with ranks that agree. default_launch: run the largest
-    number of processes once more as `crosstrain launch` starts them.
+    Args:
+        original, migrated: paths of scripts or notebooks.
+        args: command line arguments of both scripts.
+        processes: the numbers of processes on which the migrated script runs.
+        steps: optimizer steps after which a run ends; None runs the scripts to their end.
+        expect: "equal", or "agree" if several processes only have to finish with ranks that agree.
+        timeout: seconds for each run.
+        folder: the project, copied for every run as its working directory; scripts in it run from the copy. None: every
+            run starts in an empty directory, and the scripts run where they are.
+        links: names in ``folder`` that are linked instead of copied.
+        ignore: regular expressions; printed lines that match one are not compared.
+        seed: for the random numbers of both scripts.
+        server: the process that forks the runs; None starts one and keeps it for later calls.
+        default_launch: run the largest number of processes once more, as `crosstrain launch` starts them.
+        devices: what torch.cuda.is_available() returns: true ("present"), false ("absent") or the machine's own answer
+            ("real"). None: false, or true if the original refuses to run otherwise.
+        confined: write nothing outside of the runs' scratch folders.
+        overlay: a folder whose files replace those of the copy when the migrated script runs; ``migrated`` is then its
+            path in ``folder``.
+        data: "synthetic" replaces torchvision's data sets by small synthetic ones where their files are missing.
+        backend: "xla" makes one more run, on XLA's CPU client (`xla.py`).
+        progress: called with the name of the current run and its optimizer steps so far.
+        rank_by_rank: compare an original that distributes itself with itself, on the largest number of processes
+            (`rank_by_rank.py`). False compares it with one process of itself.
 
-    steps: compare at most so many optimizer steps, then end the runs. timeout: seconds for each run.
-    folder: copied for every run as its working directory (scripts inside it run from the copy); None: every
-    run starts in an empty directory and the scripts run where they are. links: names in `folder` that are
-    linked instead of copied. ignore: regular expressions of printed lines to leave out. devices: whether
-    torch.cuda.is_available() is true in both scripts ("present", "absent", "real"); None: false, and true if
-    the original refuses to run otherwise. confined: nothing outside of the runs' scratch folders is written.
-    overlay: a folder whose files are laid over the copy for the migrated script, whose path is then that in
-    `folder`. data: "synthetic": torchvision's data sets are small synthetic ones where files are missing.
-    rank_by_rank: compare an original that distributes itself with itself, on the largest number of processes
-    (`rank_by_rank.py`); False: with one process of it. backend: "xla": one more run, on XLA's CPU client (`xla.py`). progress: told which run goes on, and its optimizer steps so far.
+    Raises:
+        VerifyInputError: the scripts, the folder or an argument cannot be used.
+        ServerError: torch cannot be loaded.
 
-    Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded. Everything that
-    goes wrong in a script is in the report.
+    An error inside a script is no exception here: it is part of the report.
     """
     paths = Path(original).resolve(), Path(migrated).resolve()
     request = Request(
@@ -102,32 +116,32 @@ def verify(
     patterns = _patterns(ignore)
     with tempfile.TemporaryDirectory(prefix="crosstrain-verify-") as scratch:
         runner = Runner(server or shared_server(), request, Path(scratch).resolve(), progress)
-        originals = Originals(runner, paths[0])
+        originals = OriginalRuns(runner, paths[0])
         compared = rank_by_rank and expect == "equal"
         started = _started(runner, paths, max(processes)) if compared else None
-        comparing = Comparing(runner, originals, paths[1], patterns)
+        migrated_runs = MigratedRuns(runner, originals, paths[1], patterns)
         runner.starts_processes = started is not None and b"spawn(" in paths[0].read_bytes()
-        alone = _trains_alone(request, paths[1])
+        one_process = _starts_no_processes(request, paths[1])
         numbers = [number for number in processes if number == 1 or started is None]
-        numbers = [1] if alone else numbers
-        runs = [comparing.judged(number, expect) for number in numbers] if originals.trains else []
+        numbers = [1] if one_process else numbers
+        runs = [migrated_runs.judge(number, expect) for number in numbers] if originals.trains else []
         if started is not None:
-            runs.append(RankByRank(runner, started, *paths, patterns).judged())
+            runs.append(RankByRank(runner, started, *paths, patterns).judge())
         elif runs and default_launch and max(numbers) > 1:
-            runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judged(paths[1]))
+            runs.append(DefaultLaunch(runner, originals, max(processes), patterns).judge(paths[1]))
         if runs and originals.trains:
-            misplaced = rows.judged(runner, paths[1], runs, training_loaders(originals.trace))
+            misplaced = rows.judge(runner, paths[1], runs, training_loaders(originals.trace))
             runs += [misplaced] if misplaced is not None else []
         if runs and originals.trains and backend == "xla":
-            runs.append(xla.judged(runner, originals, comparing, paths[1]))
+            runs.append(xla.judge(runner, originals, migrated_runs, paths[1]))
         done = originals.done if originals.trains or started is None else started.done
         losses = losses_of(done.ranks) if done.run.verdict.ok else ()
-        notes = (*_notes(runner.request, originals, started), *((ALONE,) if alone else ()))
+        notes = (*_notes(runner.request, originals, started), *((ONE_PROCESS_ONLY,) if one_process else ()))
         return Report(*paths, replace(done.run, losses=losses), tuple(runs), notes)
 
 
-def _trains_alone(request: Request, migrated: Path) -> bool:
-    """Whether a notebook starts no processes, and so trains in its own."""
+def _starts_no_processes(request: Request, migrated: Path) -> bool:
+    """Whether the migrated script is a notebook that starts no processes and so trains in its own."""
     if not notebook_cells.is_notebook(migrated):
         return False
     if request.overlay is not None and request.folder is not None and migrated.is_relative_to(request.folder):
@@ -137,51 +151,54 @@ def _trains_alone(request: Request, migrated: Path) -> bool:
 
 
 def _started(runner: Runner, paths: tuple[Path, Path], world: int) -> Started | None:
-    """The original on several processes, if it distributes itself."""
+    """The original's run on several processes; None if it does not distribute itself."""
     if world == 1 or not any(b"init_process_group" in text for text in _texts(runner.request, paths[:1])):
         return None
     return start(runner, paths[0], world)
 
 
-def _notes(request: Request, originals: Originals, started: Started | None) -> tuple[str, ...]:
-    """How the original, and so every run, was started, and what that proves little about."""
+def _notes(request: Request, originals: OriginalRuns, started: Started | None) -> tuple[str, ...]:
+    """How the original and every other run was started, and what the comparison does not show because of that."""
     text = originals.script.read_bytes()
     notes = list(_about_several(originals, started)) if started is not None else []
     if request.devices == "present":
         notes.append(
             "the original refuses to run without a GPU: torch.cuda.is_available() was true in all runs, "
-            "and every CUDA device the CPU"
+            "and the CPU took the place of every CUDA device"
         )
     elif request.devices == "absent":
-        notes.append("torch.cuda.is_available() was false in all runs; what names a CUDA device got the CPU")
+        notes.append(
+            "torch.cuda.is_available() was false in all runs; code that names a CUDA device used the CPU"
+        )
         if b"autocast" in text:
-            notes.append("what the script does in mixed precision on a GPU was not run: --cuda present does")
+            notes.append("the script's mixed precision on a GPU was not run; --cuda present runs it")
     if request.launched:
-        notes.append("the original asks for a launcher: it ran as the only process of one")
+        notes.append("the original needs a launcher: it was started as the only process of one")
     if b"DistributedSampler" in text:
         notes.append(
-            f"where a DistributedSampler shuffles{' for one process' if started else ''}, its order, which comes from "
-            "its own seed and the epoch, was drawn from torch's random state instead, as in a script without it"
+            "a DistributedSampler takes its order from its own seed and the epoch; where one shuffled"
+            f"{' for one process' if started else ''}, the order was drawn from torch's random state instead, as in a "
+            "script without it"
         )
     asked = {*originals.trace.asked, *(started.ranks[0].asked if started else ())}
     notes += [NOTES[name] for name in sorted(asked)]
-    steps = [event for event in originals.trace.events if event.kind == "step"]
+    steps = originals.trace.events_of("step")
     if steps and not any(event.values[0] for event in steps):
-        notes.append("every gradient was zero: training changed nothing, and the comparison says little")
+        notes.append("every gradient was zero: training changed nothing, so the comparison shows little")
     return tuple(notes)
 
 
-def _about_several(originals: Originals, started: Started) -> Iterator[str]:
+def _about_several(originals: OriginalRuns, started: Started) -> Iterator[str]:
     """How an original that distributes itself was started."""
     world = started.world
     option = rank_option(originals.script) if started.variant.launcher_option else ""
     how = f"as torch.distributed.launch does, with {option}" if option else "as torchrun does"
     yield f"the original distributes itself: it was started with {world} processes {how}, over gloo"
     if started.variant.devices == "present":
-        yield f"torch.cuda told its {world} processes of {world} devices, all of them the CPU"
+        yield f"torch.cuda reported {world} devices to its {world} processes; all of them were the CPU"
     if not originals.trains:
         error = (originals.done.run.error.strip().splitlines() or ["it makes no step"])[-1]
-        yield f"one process of the original does not train ({error}), so one of the result was not compared"
+        yield f"the original does not train on one process ({error}), so one process was not compared"
 
 
 def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) -> None:
@@ -189,9 +206,9 @@ def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) ->
         if not path.is_file():
             raise VerifyInputError(f"no script {path}")
     if not processes or any(number < 1 for number in processes):
-        raise VerifyInputError("processes: one or more numbers, each at least 1")
+        raise VerifyInputError("processes must be one or more numbers, each at least 1")
     if request.steps is not None and request.steps < 1:
-        raise VerifyInputError("steps: at least 1")
+        raise VerifyInputError("steps must be at least 1")
     if request.folder is not None and not request.folder.is_dir():
         raise VerifyInputError(f"no folder {request.folder}")
     for name in request.links:
@@ -200,13 +217,16 @@ def _check(request: Request, paths: Iterable[Path], processes: Sequence[int]) ->
 
 
 def devices_for(request: Request, paths: Sequence[Path]) -> Devices:
-    """What torch.cuda says in a run: emulate CUDA only for scripts, or local modules, that say its name: replacing functions has a price."""
+    """How torch.cuda answers: "absent" if the scripts or their local modules mention CUDA, else "real".
+
+    Emulation replaces many of torch's functions, so scripts that do not need it run without.
+    """
     named = (b"cuda" in text or b"nccl" in text for text in _texts(request, paths))
     return "absent" if any(named) else "real"
 
 
 def _texts(request: Request, paths: Sequence[Path]) -> Iterator[bytes]:
-    """Scripts, and the modules that they may import."""
+    """The contents of the scripts and of the local modules that they may import."""
     modules = [*paths, *(file for path in paths for file in sorted(path.parent.glob("*.py")))]
     if request.folder is not None:
         modules += sorted(request.folder.glob("*/*.py"))

@@ -15,12 +15,16 @@ from crosstrain_verify.report.curves import bounds, curves, sparkline
 from crosstrain_verify.report.report import Report, Run, meaning_of
 from crosstrain_verify.running.runs import Progress as Told
 
-QUANTITIES = {"loss": "loss", "gradient norm": "grad", "weights": "weights"}  # and their headings
+QUANTITIES = {
+    "loss": "loss",
+    "gradient norm": "grad",
+    "weights": "weights",
+}  # by quantity, the column's heading
 CURVE_WIDTH = 60
 
 
 def render(report: Report, console: Console) -> None:
-    """Print the table, the curves, then each difference with its cause, error and note."""
+    """Print the table, the loss curves, and each run's difference, cause, error and notes."""
     names = dict.fromkeys((report.original_path.name, report.migrated_path.name))
     title = f"{' and '.join(names)}: largest errors, relative"
     table = Table(title=title, title_justify="left", padding=(0, 1, 0, 0), box=None)
@@ -44,56 +48,58 @@ def _curves(report: Report, console: Console) -> None:
         return
     low, high = bounds([curve.losses for curve in found])
     width = max(len(curve.name) for curve in found)
-    console.print(f"loss, {low:.4g} to {high:.4g}:", highlight=False)
+    _say(console, f"loss, {low:.4g} to {high:.4g}:")
     for curve in found:
         line = sparkline(curve.losses, min(CURVE_WIDTH, console.width - width - 4), low, high)
-        console.print(f"  {curve.name:<{width}} {line}", highlight=False)
+        _say(console, f"  {curve.name:<{width}} {line}")
 
 
 def _explain(name: str, run: Run, console: Console) -> None:
     if run.difference:
-        console.print(f"[red]{name}[/red]: {escape(str(run.difference))}", highlight=False, soft_wrap=True)
+        _say(console, f"[red]{name}[/red]: {escape(str(run.difference))}")
     if run.cause:
-        text = f"  probably because {run.cause.text}"
-        console.print(escape(text), highlight=False, soft_wrap=True)
+        _say(console, escape(f"  probably because {run.cause.text}"))
         for line in run.cause.lines:
-            console.print(f"    {escape(line)}", highlight=False, soft_wrap=True)
+            _say(console, f"    {escape(line)}")
     if run.error:
-        console.print(f"[red]{name}[/red]: {run.verdict.value}", highlight=False)
+        _say(console, f"[red]{name}[/red]: {run.verdict.value}")
         console.print(run.error.rstrip(), markup=False, highlight=False, soft_wrap=True)
     if run.against and run.verdict.ok:
-        console.print(f"{name}: compared with {escape(run.against)}", highlight=False, soft_wrap=True)
+        _say(console, f"{name}: compared with {escape(run.against)}")
     if run.compiled:
-        console.print(f"{name}: graphs compiled by step: {_counts(run.compiled)}", soft_wrap=True)
+        _say(console, f"{name}: graphs compiled by step: {_counts(run.compiled)}")
     for note in run.notes:
-        console.print(f"{name}: {escape(note)}", highlight=False, soft_wrap=True)
+        _say(console, f"{name}: {escape(note)}")
 
 
 def _counts(compiled: Sequence[int]) -> str:
-    """ "2 1 0 0 0"; a long end of zeros is only mentioned."""
+    """Such as "2 1 0 0 0"; a long tail of zeros is abbreviated."""
     last = max((step for step, count in enumerate(compiled) if count), default=-1)
     shown = " ".join(map(str, compiled[: last + 3]))
     return f"{shown} ... 0" if len(compiled) > last + 3 else shown
 
 
 def _conclude(report: Report, console: Console) -> None:
-    """What each verdict means and which launch it holds for, each meaning once."""
+    """Print the launch that each verdict holds for, the meaning of each verdict once, the checks and the notes."""
     said = set()
     for run in report.runs:
         if run.launch:
-            console.print(
-                f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]", highlight=False, soft_wrap=True
-            )
+            _say(console, f"{run.verdict.value}: [bold]{escape(run.launch)}[/bold]")
         meaning = meaning_of(run)
         if meaning and meaning not in said:
             said.add(meaning)
-            console.print(f"  {meaning}", highlight=False, soft_wrap=True)
+            _say(console, f"  {meaning}")
     if report.checks:
-        console.print(f"checks at run time: {summary(report.checks)}", highlight=False, soft_wrap=True)
+        _say(console, f"checks at run time: {summary(report.checks)}")
     for check in report.checks:
-        console.print(f"  {escape(str(check))}", highlight=False, soft_wrap=True)
+        _say(console, f"  {escape(str(check))}")
     for note in report.notes:
-        console.print(escape(note), highlight=False, soft_wrap=True)
+        _say(console, escape(note))
+
+
+def _say(console: Console, text: str) -> None:
+    """Print a text with markup as one line, which the terminal wraps."""
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def _name(run: Run) -> str:
@@ -111,7 +117,7 @@ def _numbers(run: Run) -> list[str]:
 
 @contextmanager
 def live(console: Console, steps: int | None) -> Iterator[Told | None]:
-    """A progress bar while runs go on; None where nobody is looking. `steps`: of each run, if limited."""
+    """A progress bar during the runs; yields None where the console is no terminal. steps: the limit of each run."""
     if not console.is_terminal:
         yield None
         return
@@ -126,7 +132,7 @@ def live(console: Console, steps: int | None) -> Iterator[Told | None]:
                 bar.update(starting, visible=False)
                 for task in bar.tasks:
                     if total[0] is None and task.completed:
-                        total[0] = int(task.completed)  # the original has told how many there are
+                        total[0] = int(task.completed)  # the original has run: its number of steps is known
                     bar.stop_task(task.id)
                 tasks[name] = bar.add_task(name, total=total[0])
             bar.update(tasks[name], completed=done)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain.launch.target import Target
-from crosstrain.launch.unconverted import trains_alone
+from crosstrain.launch.unconverted import is_unconverted_training
 
 PLAIN = """
 import argparse
@@ -47,8 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_plain_training_is_one(folder: Path) -> None:
-    assert trains_alone(Target("train.py", is_module=False))
-    assert trains_alone(Target("train", is_module=True))
+    assert is_unconverted_training(Target("train.py", is_module=False))
+    assert is_unconverted_training(Target("train", is_module=True))
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_a_plain_training_is_one(folder: Path) -> None:
 def test_what_may_know_of_other_processes_is_not_called_plain(folder: Path, file: str, line: str) -> None:
     path = folder / file
     path.write_text(f"{path.read_text()}\n{line}\n")
-    assert not trains_alone(Target("train.py", is_module=False))
+    assert not is_unconverted_training(Target("train.py", is_module=False))
 
 
 def test_what_does_not_train_may_run_often(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN.replace(".backward()", ""))
-    assert not trains_alone(Target("train.py", is_module=False))
-    assert not trains_alone(Target("timeit", is_module=True))
+    assert not is_unconverted_training(Target("train.py", is_module=False))
+    assert not is_unconverted_training(Target("timeit", is_module=True))
 
 
 @pytest.mark.parametrize("processes", [1, 2])

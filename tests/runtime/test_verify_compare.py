@@ -18,8 +18,8 @@ from crosstrain_verify.judging.compare import (
     out_of_order,
     ranks_disagree,
 )
-from crosstrain_verify.judging.comparing import grown
 from crosstrain_verify.judging.evaluation import compare_frozen, compare_rates
+from crosstrain_verify.judging.migrated_runs import is_amplified_rounding
 from crosstrain_verify.judging.noise import beyond_noise
 from crosstrain_verify.judging.printed_lines import same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance, same
@@ -215,10 +215,12 @@ def test_an_error_that_grows_from_rounding_is_told_from_a_mistake() -> None:
         difference = Difference("gradient norm", 4, "2.0", repr(value))
         return Comparison(difference, {"loss": before / 10, "gradient norm": before, "weight norm": 1.0})
 
-    assert grown(result(1e-8, 2.001))
-    assert not grown(result(1e-13, 2.001))
-    assert not grown(result(1e-8, math.nan))
-    assert not grown(Comparison(None)) and not grown(Comparison(Difference("batch", 1, "a", "b")))
+    assert is_amplified_rounding(result(1e-8, 2.001))
+    assert not is_amplified_rounding(result(1e-13, 2.001))
+    assert not is_amplified_rounding(result(1e-8, math.nan))
+    assert not is_amplified_rounding(Comparison(None)) and not is_amplified_rounding(
+        Comparison(Difference("batch", 1, "a", "b"))
+    )
 
 
 def test_what_gloo_says_is_no_line_of_the_script(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_script_that_asks_for_a_launcher_is_its_only_process(tmp_path: Path) -> 
     plain = START + "device = 'cpu'\n" + LOOP
     report = run(tmp_path, launched + sampled, plain)
     assert verdicts(report) == ["identical"], report
-    for said in ("asks for a launcher", "its own seed"):
+    for said in ("needs a launcher", "its own seed"):
         assert any(said in note for note in report.notes)
     caught = "try:\n    os.environ['LOCAL_RANK']\nexcept KeyError as error:\n    sys.exit(print(repr(error), file=sys.stderr) or 1)\n"
     report = run(tmp_path, START + caught + "device = 'cpu'\n" + LOOP, plain)

@@ -11,8 +11,8 @@ import pytest
 from crosstrain_verify.observing.document import text
 from crosstrain_verify.observing.observe import observe
 from crosstrain_verify.observing.tensors import compared
+from crosstrain_verify.records.observations import Observations, Place, Values
 from crosstrain_verify.records.operands import permutation
-from crosstrain_verify.records.sightings import Place, Sightings, Values
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -197,9 +197,9 @@ ORDER = list(permutation(ROWS))
 COLUMN = np.array([1.0, 5.0, -2.0, 0.5])
 
 
-def sighted(shape: tuple[int, ...], numbers: np.ndarray, rows: int = ROWS) -> Sightings:
+def sighted(shape: tuple[int, ...], numbers: np.ndarray, rows: int = ROWS) -> Observations:
     one = Values(0, (1, 0), 7, rows, shape, np.asarray(numbers, dtype=np.float64))
-    return Sightings(places=[Place("train.py", (1, 0, 1, 1))], values=[one])
+    return Observations(places=[Place("train.py", (1, 0, 1, 1))], values=[one])
 
 
 @pytest.mark.parametrize(

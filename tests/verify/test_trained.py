@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from crosstrain_verify import verify
-from crosstrain_verify.judging.compare import trained_otherwise
+from crosstrain_verify.judging.compare import compare_trained_parameters
 from crosstrain_verify.records.traces import Parameter, RankTrace
 
 
@@ -22,12 +22,12 @@ def trace(*trained: int, steps: int = 4) -> RankTrace:
 
 
 def test_what_is_trained_in_one_of_two_runs_is_named() -> None:
-    said = str(trained_otherwise(trace(4, 4, 4), trace(4, 0, 0), step_by_step=True))
+    said = str(compare_trained_parameters(trace(4, 4, 4), trace(4, 0, 0), step_by_step=True))
     assert (
         said
         == "head.weight, head.bias: a gradient in 4 of 4 steps of the original, in 0 of 4 steps of the result"
     )
-    found = trained_otherwise(trace(0, 0, 0, 0), trace(4, 4, 4, 4), step_by_step=True)
+    found = compare_trained_parameters(trace(0, 0, 0, 0), trace(4, 4, 4, 4), step_by_step=True)
     assert found is not None
     assert found.detail == "body.weight, head.weight, head.bias and 1 more"
 
@@ -45,12 +45,16 @@ def test_what_is_trained_in_one_of_two_runs_is_named() -> None:
 def test_other_steps_are_compared_by_what_is_always_so(
     ours: tuple[int, ...], theirs: tuple[int, ...], exactly: bool, usually: bool
 ) -> None:
-    assert (trained_otherwise(trace(*ours), trace(*theirs), step_by_step=True) is not None) is exactly
-    assert (trained_otherwise(trace(*ours), trace(*theirs), step_by_step=False) is not None) is usually
+    assert (
+        compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=True) is not None
+    ) is exactly
+    assert (
+        compare_trained_parameters(trace(*ours), trace(*theirs), step_by_step=False) is not None
+    ) is usually
 
 
 def test_other_parameters_are_left_to_those_who_compare_weights() -> None:
-    assert trained_otherwise(trace(4), trace(4, 0), step_by_step=True) is None
+    assert compare_trained_parameters(trace(4), trace(4, 0), step_by_step=True) is None
 
 
 SCRIPT = """

@@ -28,11 +28,16 @@ def gather(tensor: T, comm: Comm) -> T:
 
 
 def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int = 1 << 20) -> list[Tensor]:
-    """Each tensor over the ranks, in one collective for those of one dtype and device.
+    """Reduce each tensor over the ranks, with one collective for all tensors of one dtype and device.
 
-    ``large``: the bytes from which on a tensor goes by itself, without a copy.
+    Args:
+        reduction: "sum", "mean", "max" or "min".
+        large: a tensor of this many bytes or more has its own collective, without a copy.
+
+    Returns:
+        New tensors, the same on every rank.
     """
-    if not comm.averages:  # of one program, which holds the whole of a tensor anyway
+    if not comm.averages:  # one program computes for all processes, and each tensor is whole already
         return [comm.all_reduce(tensor, reduction) for tensor in tensors]
     if _fits_one_message(tensors):
         rows = comm.all_gather_several(tensors)
@@ -52,14 +57,14 @@ def reduce_tensors(tensors: list[Tensor], reduction: str, comm: Comm, large: int
 
 
 def _fits_one_message(tensors: list[Tensor]) -> bool:
-    """Whether tensors of several dtypes on the host are so small that one message of each rank holds them all."""
+    """Whether tensors of several dtypes on the host are small enough for one frame of each rank."""
     if len({tensor.dtype for tensor in tensors}) < 2 or any(t.device.type != HOST.type for t in tensors):
         return False
     return sum(tensor.nbytes for tensor in tensors) <= CAPACITY
 
 
 def reduce_rows(rows: Tensor, op: str) -> Tensor:
-    """(world, ...) to (...): in rank order on every rank, so that all get the same bits."""
+    """Reduce (world, ...) to (...), in rank order, so that every rank gets the same bits."""
     if op == "max":
         return rows.amax(0)
     if op == "min":
@@ -77,9 +82,9 @@ def _reduce_flat(tensors: list[Tensor], reduction: str, comm: Comm) -> list[Tens
 
 
 def broadcast_tensors(tensors: list[Tensor], comm: Comm, src: int = 0, chunk: int = 25 << 20) -> None:
-    """Overwrite all tensors by one rank's, in few collectives: flat buffers of one dtype and device.
+    """Overwrite all tensors by those of rank ``src``, in few collectives: flat buffers of one dtype and device.
 
-    ``chunk``: the bytes of such a buffer.
+    ``chunk``: bytes of such a buffer; a tensor of this size or more has its own collective.
     """
     if comm.world == 1:
         return
@@ -90,7 +95,7 @@ def broadcast_tensors(tensors: list[Tensor], comm: Comm, src: int = 0, chunk: in
         batch: list[Tensor] = []
         size = 0
         for tensor in group:
-            if tensor.nbytes >= chunk:  # large enough to go by itself, without a copy
+            if tensor.nbytes >= chunk:  # sent on its own, without a copy
                 comm.broadcast(tensor, src)
                 continue
             batch.append(tensor)

@@ -1,4 +1,4 @@
-"""What a device's collectives cannot carry: NCCL and its like know fewer dtypes than torch, and no sparse tensors."""
+"""What a device's collectives cannot carry: NCCL and similar backends know fewer dtypes than torch, and no sparse tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from crosstrain.comm.types import HOST
 
-# As NCCL adds them up; others are carried by one of these.
+# The dtypes that NCCL cannot add, and those that take their place.
 _ADDED = {
     torch.int16: torch.int32,
     torch.uint16: torch.int32,
@@ -23,22 +23,22 @@ def as_bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def carried(tensor: Tensor, op: str) -> Tensor:
+def to_reducible(tensor: Tensor, op: str) -> Tensor:
     """The tensor as one that every backend can reduce: itself, a view of it, or a copy of another dtype."""
     if tensor.is_complex() and op in ("sum", "mean"):
         return torch.view_as_real(tensor)
     return tensor.to(_ADDED.get(tensor.dtype, tensor.dtype))
 
 
-def delivered(out: Tensor, like: Tensor) -> Tensor:
-    """What was `carried`, as it was."""
+def from_reducible(out: Tensor, like: Tensor) -> Tensor:
+    """Undo `to_reducible` on a result: a tensor of the dtype of ``like``."""
     if like.is_complex() and not out.is_complex():
         return torch.view_as_complex(out)
     return out.to(like.dtype)
 
 
 class SparseSum:
-    """Sums a device's sparse tensor over the ranks, by way of the hosts, whose backend can."""
+    """Sums a sparse tensor of a device over the ranks, in place. The host's backend does it, because the device's cannot."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor

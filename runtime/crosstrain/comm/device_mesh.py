@@ -1,4 +1,4 @@
-"""The meshes of all processes, over which models are sharded."""
+"""The device meshes over which models are sharded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _MESHES: dict[tuple[str, int, int], DeviceMesh] = {}
 
 
 def device_mesh(comm: Comm, copy_size: int | None = None) -> DeviceMesh:
-    """All processes in one dimension, or in two: groups of ``copy_size`` neighbours share one copy of the model."""
+    """A mesh of all processes: one-dimensional, or groups of ``copy_size`` neighbours that share one copy of the model.
+
+    Raises ValueError if the processes cannot form groups of that size.
+    """
     size = comm.world if copy_size is None else copy_size
     if comm.world % size:
         raise ValueError(

@@ -1,15 +1,15 @@
-"""What this machine's devices are and can do, asked by their type; no run has to be started."""
+"""What devices this machine has and what they can do, by type. None of it needs a run that has started."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-PINNING = ("cuda", "xpu")  # copies from these devices go on by themselves if the host's memory is pinned
+PINNING = ("cuda", "xpu")  # copies from these devices are asynchronous if the host's memory is pinned
 
 
 def knows_device(name: str) -> bool:
-    """Whether torch knows a type of device by this name, here or on another machine."""
+    """Whether torch knows a device type of this name, on this machine or any other."""
     try:
         torch.device(name)
     except RuntimeError:
@@ -24,7 +24,7 @@ def has_device(name: str) -> bool:
 
 
 def has_bf16() -> bool:
-    """Whether this machine's device (or, without one, its CPU) computes in bfloat16."""
+    """Whether this machine's accelerator, or its CPU if there is none, computes in bfloat16."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return True
@@ -38,15 +38,15 @@ def any_device() -> bool:
 
 
 def empty_device_cache() -> None:
-    """Give cached memory back to the device."""
+    """Return cached memory to the device."""
     if torch.accelerator.is_available():
         torch.accelerator.empty_cache()
 
 
 def may_have_context() -> bool:
-    """Whether this process has, or may have, a context on an accelerator: not every kind of device can be asked.
+    """Whether this process may have a context on an accelerator; True if that type of device cannot be asked.
 
-    To look at its memory instead might make the context.
+    Asking for its memory instead could create the context.
     """
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
@@ -56,31 +56,32 @@ def may_have_context() -> bool:
 
 
 def device_random_state(kind: str) -> Tensor:
-    """The random stream of this process's device of that type."""
+    """The state of the random stream of this process's device of that type."""
     state: Tensor = torch.get_device_module(kind).get_rng_state()
     return state
 
 
 def set_device_random_state(kind: str, state: Tensor) -> None:
-    """Continue that stream from ``state``."""
+    """Set the random stream of this process's device of that type to ``state``."""
     torch.get_device_module(kind).set_rng_state(state)
 
 
 def use_in_thread(device: torch.device) -> None:
-    """Called first in a new thread: the current device is each thread's own, and the first one until somebody says.
+    """Make ``device`` the current device of this thread. A new thread calls this first.
 
-    Whatever the thread does with a device would take hundreds of megabytes of that one, which is another process's.
+    The current device of a new thread is the machine's first one, which belongs to another process. Using it would take
+    hundreds of megabytes of its memory.
     """
     if device.index is not None and device.type != "cpu" and has_device(device.type):
         torch.accelerator.set_device_index(device.index)
 
 
 def host_buffer(size: int, source: str) -> Tensor:
-    """Bytes of host memory that a device of that type copies to; pinned where that makes the copy asynchronous."""
+    """uint8 of (size,) in host memory to which a device of type ``source`` copies; pinned if that makes it asynchronous."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=source in PINNING)
 
 
 def wait_for_copies() -> None:
-    """Return when everything that the device has been asked to copy to the host is there."""
+    """Return when all copies from the device to the host are complete."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()

@@ -1,9 +1,9 @@
-"""What `reduce` and the gathers return is global already: summing or averaging it again counts every process twice.
+"""Finds tensors that are reduced twice: the results of `reduce` and of gathering already contain all processes' values.
 
-The tensors are remembered as long as they live. The script's own collectives are looked at where torch hands them
-to the process group, because a function that was imported from `torch.distributed` cannot be replaced. Only the
-very tensor counts, unchanged: not a copy, not what is computed from it, and not the inside of
-``torch.distributed.nn.functional`` or of a complex tensor, for which torch makes another tensor.
+These tensors are remembered as long as they live. The script's own collectives are checked where torch passes them to the
+process group, because a function that the script imported from `torch.distributed` cannot be replaced. Only the same,
+unchanged tensor is found: not a copy, not a value computed from it, and neither a complex tensor nor one in a collective of
+``torch.distributed.nn.functional``, for which torch makes another tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from crosstrain.utils import checks
 
 KIND = "reduced"
-_SUMMING = {  # methods of a process group, and which of their arguments they sum
+_SUMMING = {  # methods of a process group, and the position of the argument that they sum
     "allreduce": 0,
     "allreduce_coalesced": 0,
     "reduce": 0,
@@ -32,14 +32,14 @@ _SUMMING = {  # methods of a process group, and which of their arguments they su
 
 
 class _Reference(weakref.ref[Tensor]):
-    """One that knows under which key it is kept, so that nothing else has to be made for each tensor."""
+    """A weak reference that knows its key in `_known`, so that no other object is needed for each tensor."""
 
     __slots__ = ("key",)
     key: int
 
 
 class Origin(NamedTuple):
-    """Where a tensor comes from that is the same on every process."""
+    """Where a tensor comes from that already contains the values of all processes."""
 
     tensor: _Reference
     version: int
@@ -51,7 +51,7 @@ _known: dict[int, Origin] = {}
 
 
 def remember(tensors: Iterable[Tensor], function: str) -> None:
-    """These are what ``function`` of the accelerator returns, with several processes."""
+    """Remember tensors that the accelerator's method ``function`` returns, with several processes."""
     _watch_collectives()
     place = checks.here()
     for tensor in tensors:
@@ -66,9 +66,9 @@ def _forget(reference: weakref.ref[Tensor]) -> None:
 
 
 def problem(tensors: Iterable[Tensor], operation: str, of: str = "") -> str | None:
-    """What the user is told about handing the first of these that is known to ``operation``; None: none is.
+    """The error message for passing one of these tensors to ``operation``; None if none of them is remembered.
 
-    of: how the names of the functions begin whose results matter.
+    of: only results of functions whose names begin with this count.
     """
     for tensor in tensors:
         origin = _known.get(id(tensor))
@@ -77,14 +77,14 @@ def problem(tensors: Iterable[Tensor], operation: str, of: str = "") -> str | No
         if origin.tensor() is tensor and origin.version == _version(tensor):
             return (
                 f"{checks.here()}: {operation} gets the tensor that accelerator.{origin.function}() returned at "
-                f"{origin.place}. It is made of the values of all processes already, and would be counted once for "
-                f"each of them. Use it as it is, or give {operation} a value of this process alone."
+                f"{origin.place}. It already contains the values of all processes, and would be counted once for each "
+                f"of them. Use it as it is, or give {operation} a value of this process alone."
             )
     return None
 
 
 def _version(tensor: Tensor) -> int:
-    """Grows with every change in place; tensors of inference mode do not count."""
+    """A number that grows with every change in place; -1 for tensors of inference mode, which have none."""
     return -1 if tensor.is_inference() else tensor._version
 
 
@@ -110,7 +110,7 @@ def _is_sum(options: Any) -> bool:
     op = getattr(options, "reduceOp", None)
     return bool(
         op == dist.ReduceOp.SUM or op == dist.ReduceOp.AVG
-    )  # no `in`: only the left side knows the right
+    )  # not `in`: a ReduceOp compares with its kinds only from the left side
 
 
 def _look(group: Any, given: Any, name: str) -> None:

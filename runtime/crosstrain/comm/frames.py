@@ -1,9 +1,8 @@
-"""Small messages between the processes: every rank contributes one frame, every rank sees them all.
+"""Small messages between the processes: every rank contributes one frame, and every rank receives all of them.
 
-A frame has a fixed size, so one `all_gather` of equal buffers carries any small message, and its header says
-what each rank believes it is doing. Ranks that do different things, or the same thing with different shapes,
-all learn it from the same headers and raise the same error, where the collective itself would hang, abort the
-process or return garbage.
+A frame has a fixed size, so one `all_gather` of equal buffers carries any small message. Its header says which operation the
+rank is in. If ranks do different things, or the same thing with different shapes, all of them see it in the headers and
+raise the same error; the collective itself would hang, abort the process or return garbage.
 """
 
 from __future__ import annotations
@@ -20,43 +19,43 @@ from torch import Tensor
 
 from crosstrain.utils.script_frames import caller
 
-FRAME = 6144  # the state of a random generator, which every shuffled pass sends, fits into one
+FRAME = 6144  # bytes; enough for the state of a random generator, which every shuffled pass sends
 HEADER = 32  # `_HEAD`, and padding that keeps the payload aligned
 CAPACITY = FRAME - HEADER
-_REFUSAL = "refused:"  # the operation of a rank that found something wrong and makes no collective
+_REFUSAL = "refused:"  # the operation of a rank that found an error and takes part in no collective
 _HEAD = struct.Struct("3q")  # operation, signature, length
 
 Gather = Callable[[Tensor, Tensor], None]  # (out of world * n bytes, n bytes)
 
 
 class DistributedOperationException(RuntimeError):
-    """The ranks are about to do different things, or the same thing with different shapes."""
+    """The ranks are about to do different operations, or the same operation with different shapes."""
 
 
 class Refused(RuntimeError):
-    """What one rank found wrong before a collective, raised on every rank."""
+    """An error that one rank found before a collective; every rank raises it."""
 
 
 class Frames:
-    """One frame per rank and call; ``gather`` is the backend's all_gather of equal byte buffers."""
+    """Exchanges one frame of each rank in a call. ``gather``: the backend's all_gather of equal byte buffers."""
 
     def __init__(self, rank: int, world: int, gather: Gather) -> None:
-        self.operation = ""  # what this rank is in the middle of
-        self.turn = 0  # its number: tells a long operation from many of one kind
+        self.operation = ""  # the operation in which this rank is; "" outside
+        self.turn = 0  # number of the operation, which distinguishes one long operation from many of one kind
         self._rank = rank
         self._world = world
         self._gather = gather
-        # Made once and written over: what is made anew for each message costs as much as all the rest of it.
+        # Made once and overwritten: new buffers for each message would take as long as everything else.
         self._frame, self._received = bytearray(FRAME), bytearray(world * FRAME)
         self._view = memoryview(self._received)
-        with torch.inference_mode(False):  # made in that mode, they could only be written in it
+        with torch.inference_mode(False):  # tensors made in that mode can only be written in it
             self._mine, self._all = _bytes(self._frame), _bytes(self._received)
 
     def exchange(self, operation: str, payload: bytes, describe: str = "") -> list[bytes]:
-        """Send bytes, of any length on any rank; receive those of all ranks, in order.
+        """Send bytes, whose length may differ between ranks, and receive those of all ranks, in rank order.
 
-        ``describe`` (a shape and a dtype, say) must be the same on all ranks. Raises on every rank
-        DistributedOperationException when operation or description differ, naming ranks and source lines.
+        ``describe``: what must be the same on all ranks besides the operation, such as a shape and a dtype. If it differs,
+        every rank raises DistributedOperationException, which names ranks and source lines.
         """
         lengths = self._trade(operation, payload, describe)
         longest = max(lengths)
@@ -71,24 +70,24 @@ class Frames:
         return [bytes(everything[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
 
     def enter(self, operation: str) -> None:
-        """This rank begins to wait for the others."""
+        """Note that this rank begins to wait for the others in ``operation``."""
         self.turn += 1
         self.operation = operation
 
     def agree(self, operation: str, describe: str = "") -> None:
-        """Only check that every rank is here, doing the same: a barrier."""
+        """A barrier that checks that every rank is in the same operation."""
         self._trade(operation, b"", describe)
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise `Refused` here, and on every other rank in the exchange that it is about to make."""
+        """Raise `Refused` here, and on every other rank in its next exchange."""
         self._trade(_REFUSAL, b"", problem)  # raises, unless every rank refuses the same
         self._complain(_REFUSAL, problem)
 
     def _trade(self, operation: str, payload: bytes, describe: str) -> list[int]:
-        """One frame of every rank in `_received`; the lengths of their payloads. One that is too long stays behind."""
+        """Exchange frames into `_received` and return the lengths of the payloads. A payload that is too long is not sent."""
         head = _HEAD.pack(_code(operation), _code(describe), len(payload))
         sent = head.ljust(HEADER, b"\0") + (payload if len(payload) <= CAPACITY else b"")
-        self._frame[: len(sent)] = sent  # behind it stays what an earlier message left there
+        self._frame[: len(sent)] = sent  # the rest keeps bytes of an earlier message, which nobody reads
         self.enter(f"{operation} {describe}".rstrip())
         self._gather(self._all, self._mine)
         self.operation = ""
@@ -100,7 +99,7 @@ class Frames:
         return lengths
 
     def _complain(self, operation: str, describe: str) -> NoReturn:
-        """Every rank comes here together: collect what each is doing, and raise."""
+        """Collect what each rank is doing, and raise. All ranks come here together."""
         text = f"{operation} {describe}".strip()
         if operation != _REFUSAL:
             text += f" at {caller()}"
@@ -121,7 +120,7 @@ class Frames:
 
 
 def _bytes(memory: bytearray) -> Tensor:
-    """A tensor that is this memory."""
+    """A uint8 tensor over this memory."""
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
@@ -131,7 +130,7 @@ def _code(text: str) -> int:
 
 
 def raw(tensor: Tensor) -> bytes:
-    """A copy of the memory of a contiguous tensor on the CPU. TypeError for one that only stands for others."""
+    """A copy of the memory of a contiguous tensor on the CPU. TypeError for one without memory, such as a DTensor."""
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     address = tensor.data_ptr()
@@ -144,7 +143,7 @@ def raw(tensor: Tensor) -> bytes:
 
 
 def from_raw(parts: list[bytes], like: Tensor) -> Tensor:
-    """(len(parts), *like.shape) of the dtype of ``like``, from the memory of as many tensors like it."""
+    """A tensor of (len(parts), *like.shape) and the dtype of ``like``. parts: the memory of tensors like that, by `raw`."""
     shape = (len(parts), *like.shape)
     if like.numel() == 0:
         return torch.empty(shape, dtype=like.dtype)
@@ -152,7 +151,7 @@ def from_raw(parts: list[bytes], like: Tensor) -> Tensor:
 
 
 def describe(tensors: list[Tensor]) -> str:
-    """Shapes and dtypes, for messages."""
+    """The tensors' shapes and dtypes, for messages and comparisons."""
     return "of " + ", ".join(_describe(tensor.shape, tensor.dtype) for tensor in tensors)
 
 

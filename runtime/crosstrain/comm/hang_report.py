@@ -1,7 +1,7 @@
-"""Where every rank is, when one of them has waited too long.
+"""Reports where every rank is when one of them has waited too long.
 
-The thread that answers looks at the store once a second. It must not sleep inside the store: it would be torn
-down there when the process ends, and take the process with it.
+A thread of each rank looks at the store once a second. It must not wait inside the store: the end of the process would
+interrupt it there, and abort the process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crosstrain.utils.script_frames import caller
 INTERVAL = 1.0  # seconds
 PATIENCE = timedelta(seconds=5)
 REPORT_SECONDS = 60.0  # of waiting in one collective, after which the places are printed
-# Keys of the store. Whoever wants the places asks in a round of its own; every rank answers each round once.
+# Keys of the store. Each report is a round: one rank asks, and every rank answers once.
 _CLAIM = "crosstrain/claim/{round}"
 _ASKED = "crosstrain/asked/{round}"
 _PLACE = "crosstrain/place/{round}/{rank}"
@@ -31,7 +31,7 @@ _SILENT = "does not answer: its process has ended, or its machine cannot be reac
 
 @dataclass
 class _Report:
-    """The places that this rank has asked for."""
+    """A report that this rank has asked for."""
 
     round: int
     turn: int
@@ -40,11 +40,11 @@ class _Report:
 
 
 class HangWatch:
-    """A thread of each rank that says, when somebody asks, what the rank's main thread does.
+    """A thread of each rank that answers where the rank's main thread is.
 
-    It asks itself when the main thread has waited for long: one rank prints then where all of them are.
+    If the main thread waits for REPORT_SECONDS, the thread asks all ranks and prints where they are; only one rank does so.
 
-    ``activity``: the number of the collective that this rank is in, and its name, "" outside.
+    ``activity``: returns the number and the name of the collective in which this rank is; the name is "" outside.
     """
 
     def __init__(self, rank: int, world: int, activity: Callable[[], tuple[int, str]]) -> None:
@@ -53,11 +53,11 @@ class HangWatch:
         self._activity = activity
         self._round = 0
         self._turn, self._since = 0, time.monotonic()
-        self._told = -1  # the turn whose waiting has been reported, by whichever rank
+        self._reported_turn = -1  # the collective whose wait some rank has reported
         self._report: _Report | None = None
         store: Any = _get_default_store()
-        # Who waits holds the connection: each side has one of its own.
-        self._mouth, self._ears = store.clone(), store.clone()
+        # A wait blocks its connection to the store, so the main thread and this one have their own.
+        self._asking_store, self._answering_store = store.clone(), store.clone()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crosstrain-watch", daemon=True)
         self._thread.start()
@@ -65,7 +65,7 @@ class HangWatch:
     def close(self) -> None:
         """Stop answering."""
         self._over.set()
-        self._thread.join(PATIENCE.total_seconds())  # over a link that is cut it waits for the store
+        self._thread.join(PATIENCE.total_seconds())  # if the link is cut, the thread waits for the store
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -84,32 +84,37 @@ class HangWatch:
             return
 
     def _answer(self, turn: int) -> None:
-        if self._ears.check([_ASKED.format(round=self._round)]):
-            self._ears.set(_PLACE.format(round=self._round, rank=self._rank), self._here())
+        if self._answering_store.check([_ASKED.format(round=self._round)]):
+            self._answering_store.set(_PLACE.format(round=self._round, rank=self._rank), self._here())
             self._round += 1
-            self._told = turn
+            self._reported_turn = turn
 
     def _look_at_the_clock(self, turn: int, operation: str) -> None:
-        """Ask for the places when this rank has waited for long, and no other has asked."""
+        """Ask where all ranks are, if this one has waited for long and no other has asked."""
         now = time.monotonic()
-        if now - self._since < REPORT_SECONDS or turn == self._told:
+        if now - self._since < REPORT_SECONDS or turn == self._reported_turn:
             return
-        self._told = turn
-        if self._ears.add(_CLAIM.format(round=self._round), 1) == 1:
+        self._reported_turn = turn
+        if self._answering_store.add(_CLAIM.format(round=self._round), 1) == 1:
             self._report = _Report(self._round, turn, operation, now + PATIENCE.total_seconds())
-            self._ears.set(_ASKED.format(round=self._round), "1")
+            self._answering_store.set(_ASKED.format(round=self._round), "1")
 
     def _collect(self, report: _Report, turn: int) -> None:
-        """Print the places when all have answered, or nobody else will. A wait that is over needs no report."""
+        """Print where the ranks are when all have answered, or the time for answers is over. Drop the report if the wait is
+        over."""
         keys = [_PLACE.format(round=report.round, rank=rank) for rank in range(self._world)]
-        if turn == report.turn and not self._ears.check(keys) and time.monotonic() < report.deadline:
+        if (
+            turn == report.turn
+            and not self._answering_store.check(keys)
+            and time.monotonic() < report.deadline
+        ):
             return
         self._report = None
         if turn != report.turn:
             return
-        there = [self._ears.check([key]) for key in keys]
+        there = [self._answering_store.check([key]) for key in keys]
         places = [
-            bytes(self._ears.get(key)).decode() if known else _SILENT
+            bytes(self._answering_store.get(key)).decode() if known else _SILENT
             for key, known in zip(keys, there, strict=True)
         ]
         sys.stderr.write(
@@ -127,7 +132,7 @@ class HangWatch:
     # -- the main thread --------------------------------------------------------------------------
 
     def explain(self, error: Exception) -> RuntimeError:
-        """The error of a collective, with what every rank is doing and which ones did not come."""
+        """The error of a collective, with where every rank is and which ranks are missing."""
         _, mine = self._activity()
         return RuntimeError(
             f"rank {self._rank} waited in vain in {_table(mine, self._places())}\nEvery rank must reach the same "
@@ -137,7 +142,7 @@ class HangWatch:
         )
 
     def _places(self) -> list[str]:
-        """Where all ranks are. The store's own time-outs do not end a wait over a link that is cut."""
+        """Where all ranks are. The question has its own limit, because the store's does not work if the link is cut."""
         try:
             return within((self._world + 1) * PATIENCE.total_seconds(), self._ask)
         except TimeoutError:
@@ -146,7 +151,7 @@ class HangWatch:
     def _ask(self) -> list[str]:
         number = self._round
         try:
-            self._mouth.set(_ASKED.format(round=number), "1")
+            self._asking_store.set(_ASKED.format(round=number), "1")
         except RuntimeError:
             return [
                 "cannot be asked any more: the process that keeps the ranks' store has ended"
@@ -155,14 +160,14 @@ class HangWatch:
 
     def _place_of(self, key: str) -> str:
         try:
-            self._mouth.wait([key], PATIENCE)
-            return bytes(self._mouth.get(key)).decode()
+            self._asking_store.wait([key], PATIENCE)
+            return bytes(self._asking_store.get(key)).decode()
         except RuntimeError:
             return _SILENT
 
 
 def _table(operation: str, places: list[str]) -> str:
-    """The operation, the ranks that are not in it, and a line for each rank."""
+    """The operation, the ranks that are missing in it, and a line for each rank."""
     missing = [rank for rank, place in enumerate(places) if f"waits in {operation} at " not in place]
     who = f"missing: {', '.join(f'rank {rank}' for rank in missing)}" if missing else "nobody is missing now"
     lines = "\n".join(f"  rank {rank}: {place}" for rank, place in enumerate(places))
@@ -170,7 +175,7 @@ def _table(operation: str, places: list[str]) -> str:
 
 
 class StartedCollective:
-    """A collective that has been started, whose failure is explained."""
+    """A collective that has been started. ``wait`` calls the work's own wait and explains its errors."""
 
     def __init__(self, work: Any, wait: Callable[[Callable[[], object]], object]) -> None:
         self._work = work

@@ -1,8 +1,8 @@
-"""Connections between processes of one host that do not go through the process group.
+"""Connections between processes of one host that do not use the process group.
 
-A message over gloo passes two threads and a TCP connection on its way, which takes 30 times as long as to write a
-small one to a Unix socket. Large ones travel in a piece of shared memory that belongs to the connection: it has no
-name, so nothing is left behind whatever ends the processes, and the size of /dev/shm does not limit it.
+A message over gloo passes two threads and a TCP connection, which takes 30 times as long as writing a small message to a
+Unix socket. Large messages use shared memory that belongs to the connection. This memory has no name, so nothing is left
+behind however the processes end, and the size of /dev/shm does not limit it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from crosstrain.comm.device_limits import as_bytes
+
 SUPPORTED = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
-SMALL = 2**16  # bytes that the socket itself takes at once
+SMALL = 2**16  # bytes up to which a message goes through the socket itself
 _RANK = struct.Struct("i")
 _IN_MEMORY, _TAKEN = b"m", b"t"
 
@@ -34,7 +36,7 @@ Exchange = Callable[[Any], list[Any]]  # every rank's object, in rank order
 class HostLink:
     """One end of a connection that carries contiguous CPU tensors in one direction, one at a time.
 
-    Both ends know the length of each message beforehand. Errors are RuntimeErrors, as those of a process group.
+    Both ends know the size of each message beforehand. Errors are RuntimeErrors, like those of a process group.
     """
 
     def __init__(self, connection: socket.socket, timeout: timedelta) -> None:
@@ -43,14 +45,14 @@ class HostLink:
         self._memory = torch.empty(0, dtype=torch.uint8)
 
     def send(self, message: Tensor) -> None:
-        """Start sending; `wait` before the next one."""
+        """Start sending a message; call `wait` before the next one."""
         with _explained():
             size = message.nbytes
             if size <= SMALL:
                 self._socket.sendall(_memory_of(message))
                 return
             news = [self._new_memory(size)] if size > self._memory.numel() else []
-            self._memory[:size].copy_(_flat(message))
+            self._memory[:size].copy_(as_bytes(message))
             try:
                 socket.send_fds(self._socket, [_IN_MEMORY], news)
             finally:
@@ -58,14 +60,14 @@ class HostLink:
                     os.close(handle)
 
     def wait(self, patience: timedelta | None = None) -> None:
-        """Return when the other end has taken the message."""
+        """Return when the other end has taken the message. patience: replaces the connection's time-out."""
         if patience is not None:
             self._socket.settimeout(patience.total_seconds())
         with _explained():
             self._read(bytearray(len(_TAKEN)), len(_TAKEN))
 
     def receive(self, out: Tensor) -> None:
-        """The next message, into a tensor that is as long."""
+        """Receive the next message into ``out``, which must have its size."""
         with _explained():
             if out.nbytes <= SMALL:
                 self._read(_memory_of(out), out.nbytes)
@@ -75,16 +77,18 @@ class HostLink:
                 for handle in news:
                     self._memory = _mapped(handle)
                     os.close(handle)
-                _flat(out).copy_(self._memory[: out.nbytes])
+                as_bytes(out).copy_(self._memory[: out.nbytes])
             self._socket.sendall(_TAKEN)
 
     def close(self) -> None:
         self._socket.close()
 
     def _new_memory(self, size: int) -> int:
-        """Replace the shared memory by a larger piece; its handle, for the other end."""
+        """Replace the shared memory by a larger piece and return its file descriptor, for the other end."""
         handle = os.memfd_create("crosstrain")
-        os.posix_fallocate(handle, 0, size)  # what is not there must fail here, not when it is written to
+        os.posix_fallocate(
+            handle, 0, size
+        )  # a lack of memory must raise an error here, not when it is written
         self._memory = _mapped(handle)
         return handle
 
@@ -98,25 +102,28 @@ class HostLink:
 
 
 def connect(rank: int, exchange: Exchange, timeout: timedelta) -> dict[int, HostLink]:
-    """Links between rank 0 and each other rank that can be reached on its host; by the rank at the other end.
+    """Connect rank 0 with every other rank of its host. Every rank calls this.
 
-    Every rank calls this. A rank of another host finds no socket under rank 0's path, and has no link.
+    Returns this rank's links by the rank at the other end. A rank of another host finds no socket under rank 0's path, and
+    has no link.
     """
-    door = _Door.opened() if rank == 0 and SUPPORTED else None
+    listener = _Listener.open() if rank == 0 and SUPPORTED else None
     try:
-        path = exchange(None if door is None else door.path)[0]
-        link = None if rank == 0 or path is None else _knock(path, rank)
+        path = exchange(None if listener is None else listener.path)[0]
+        link = None if rank == 0 or path is None else _connect_to(path, rank)
         arrived = sum(exchange(link is not None))
-        if door is not None:
-            return {other: HostLink(connection, timeout) for other, connection in door.admit(arrived)}
+        if listener is not None:
+            return {
+                other: HostLink(connection, timeout) for other, connection in listener.accept_all(arrived)
+            }
     finally:
-        if door is not None:
-            door.close()
+        if listener is not None:
+            listener.close()
     return {} if link is None else {0: HostLink(link, timeout)}
 
 
-class _Door:
-    """A listening socket in a directory that only this user can enter."""
+class _Listener:
+    """A listening Unix socket in a directory that only this user can enter."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="crosstrain-"))
@@ -124,21 +131,21 @@ class _Door:
         self.path = str(self._directory / "rank0")
 
     @classmethod
-    def opened(cls) -> _Door | None:
-        """None where there can be none: the path of the directory for temporary files is too long, say."""
-        door = None
+    def open(cls) -> _Listener | None:
+        """A new listener; None if none can be made, because the path of the temporary directory is too long, for example."""
+        listener = None
         try:
-            door = cls()
-            door._socket.bind(door.path)
-            door._socket.listen(socket.SOMAXCONN)
+            listener = cls()
+            listener._socket.bind(listener.path)
+            listener._socket.listen(socket.SOMAXCONN)
         except OSError:
-            if door is not None:
-                door.close()
+            if listener is not None:
+                listener.close()
             return None
-        return door
+        return listener
 
-    def admit(self, count: int) -> list[tuple[int, socket.socket]]:
-        """The connections that have been made, each with the rank at its other end."""
+    def accept_all(self, count: int) -> list[tuple[int, socket.socket]]:
+        """Accept ``count`` connections, and return each with the rank at its other end."""
         connections = [self._socket.accept()[0] for _ in range(count)]
         return [(_RANK.unpack(one.recv(_RANK.size))[0], one) for one in connections]
 
@@ -147,7 +154,7 @@ class _Door:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _knock(path: str, rank: int) -> socket.socket | None:
+def _connect_to(path: str, rank: int) -> socket.socket | None:
     if not SUPPORTED:
         return None
     connection = socket.socket(socket.AF_UNIX)
@@ -178,10 +185,6 @@ def _check_open(count: int) -> None:
 
 def _memory_of(tensor: Tensor) -> Any:
     return (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return tensor.view(-1).view(torch.uint8)
 
 
 def _mapped(handle: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Short texts that ranks leave for each other in the store, without a collective: for threads beside the training."""
+"""Short texts that ranks leave for each other in the store, without a collective; for threads beside the training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crosstrain.comm.protocol import Comm
 
 
 class Notices:
-    """A board for one occasion, whose name all ranks know. One process needs no store."""
+    """The texts of one occasion, whose name all ranks know. One process keeps them itself."""
 
     def __init__(self, comm: Comm, occasion: str) -> None:
         self._occasion = occasion
@@ -20,7 +20,7 @@ class Notices:
             from torch.distributed.distributed_c10d import _get_default_store
 
             store: Any = _get_default_store()  # torch's stubs do not know all of it
-            self._store = store.clone()  # whoever waits holds the connection
+            self._store = store.clone()  # a wait blocks its connection, so this one is not shared
 
     def post(self, name: str, text: str) -> None:
         """Leave a text under this name."""
@@ -30,7 +30,7 @@ class Notices:
             self._store.set(self._key(name), text)
 
     def read(self, names: list[str]) -> list[str] | None:
-        """The texts of these names; None as long as one is missing. RuntimeError where the store is gone."""
+        """The texts of these names; None as long as one is missing. RuntimeError if the store is gone."""
         if self._store is None:
             there = all(name in self._own for name in names)
             return [self._own[name] for name in names] if there else None

@@ -16,41 +16,41 @@ TAG = 0x5CA7  # marks ours among the messages that a script may send itself
 
 
 class Outbox:
-    """What this rank has sent and nobody has taken yet: at most one message for each rank.
+    """The messages that this rank has sent and that have not been taken yet: at most one for each rank.
 
-    Sender and receiver work side by side: the next message is read and packed while the others still take the
-    last one. On a busy machine that is several times as fast as a scatter, in which all wait for all.
+    Sender and receivers work at the same time: the sender prepares the next message while the others still take the last
+    one. On a busy machine that is several times as fast as a scatter, in which all ranks wait for each other.
 
-    links: connections to ranks of this host, by rank; the others are reached through the process group.
+    links: connections to ranks of this host, by rank; other ranks are reached through the process group.
     """
 
     def __init__(self, links: Mapping[int, HostLink]) -> None:
         self._links = links
-        self._pending: list[tuple[Any, Tensor]] = []  # with the tensors, whose memory is still read
+        self._pending: list[tuple[Any, Tensor]] = []  # with their tensors, whose memory is still being read
 
     def send(self, parts: dict[int, Tensor]) -> None:
-        """Start sending each rank its tensor, once the last ones have been taken. They must not be changed."""
+        """Start sending each rank its tensor, as soon as the last ones have been taken. Do not change the tensors."""
         self.flush()
         self._pending = [(self._started(part, rank), part) for rank, part in parts.items()]
 
     def receive(self, out: Tensor, source: int) -> None:
-        """Wait for the next message of a rank; it must be as long as ``out``."""
+        """Wait for the next message of a rank and put it into ``out``, which must have its size."""
         if source in self._links:
             self._links[source].receive(out)
         else:
             dist.recv(out, source, tag=TAG)
 
     def flush(self) -> None:
-        """Wait until everything that was sent has been taken. RuntimeError when a rank is gone."""
+        """Wait until everything that was sent has been taken. RuntimeError if a rank is gone."""
         pending, self._pending = self._pending, []
         for work, _ in pending:
             work.wait()
 
     def leave(self, patience: timedelta | None = None) -> None:
-        """`flush` for one who does not come back: those who are gone need no message.
+        """`flush` before this rank leaves; ranks that are gone are no error.
 
-        A rank may be a whole batch behind, however long that takes, so only the group's own time-out ends the
-        wait. ``patience`` ends it earlier, and the connection with it: gloo closes all that it has then.
+        A rank may be a whole batch behind, so only the group's own time-out ends the wait. ``patience`` ends it earlier, but
+        gloo then closes all its connections.
         """
         pending, self._pending = self._pending, []
         for work, _ in pending:
@@ -58,7 +58,7 @@ class Outbox:
                 work.wait() if patience is None else work.wait(patience)
 
     def close(self) -> None:
-        """The links are not used again."""
+        """Close the links."""
         for link in self._links.values():
             link.close()
 

@@ -1,4 +1,5 @@
-"""Collectives of a device that have been started and are not done: their wait returns at once, so somebody must look."""
+"""Collectives of a device that have been started and are not complete. Waiting for them returns at once, so only this
+record shows that one of them hangs."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
-APART = 0.1  # seconds between two that are remembered; a device does them in their order
+APART = 0.1  # seconds between two that are remembered; that is enough, because a device works in order
 
 
 class _Started(NamedTuple):
@@ -18,12 +19,12 @@ class _Started(NamedTuple):
     def is_over(self) -> bool:
         try:
             return bool(self.work.is_completed())
-        except RuntimeError:  # given up by the backend, which says so itself
+        except RuntimeError:  # the backend has given up and reports that itself
             return True
 
 
 class PendingWork:
-    """The oldest of a device's collectives that is not done. `add` is for one thread, `oldest` for another."""
+    """Knows the oldest incomplete collective of a device. One thread calls `add`, another one `oldest`."""
 
     def __init__(self) -> None:
         self._remembered: deque[_Started] = deque()
@@ -32,16 +33,18 @@ class PendingWork:
         self._last = 0.0
 
     def add(self, operation: str, work: Any) -> None:
-        """A collective has been started. The latest is always remembered, of the others some."""
+        """Note that a collective has been started. The latest one is always remembered, and some of the others."""
         self._number += 1
-        latest = self._latest = _Started(-self._number, operation, work)  # a host's have positive numbers
+        latest = self._latest = _Started(
+            -self._number, operation, work
+        )  # positive numbers belong to the host's
         now = time.monotonic()
         if now - self._last >= APART:
             self._last = now
             self._remembered.append(latest)
 
     def oldest(self) -> tuple[int, str]:
-        """Its number and operation; (0, "") where everything is done."""
+        """The number and operation of the oldest incomplete collective; (0, "") if all are complete."""
         while self._remembered:
             first = self._remembered[0]
             if not first.is_over:

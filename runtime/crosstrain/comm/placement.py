@@ -12,7 +12,7 @@ from crosstrain.utils.nested import map_leaves
 
 
 class Placer:
-    """Sends a batch to a device: every tensor, and every object that knows how to move (it has a `to` method)."""
+    """Moves a batch to a device: every tensor in it, and every other object with a `to` method."""
 
     def __init__(self, device: torch.device, non_blocking: bool = False) -> None:
         self._device = device
@@ -32,7 +32,7 @@ class Placer:
 
 
 def host() -> torch.device:
-    """Where loaders produce their tensors."""
+    """The device on which loaders make their tensors."""
     return torch.default_generator.device
 
 
@@ -43,6 +43,6 @@ def _can_move(value: Any) -> bool:
 def _takes_non_blocking(kind: type[Any]) -> bool:
     try:
         parameters = inspect.signature(kind.to).parameters
-    except (TypeError, ValueError):  # written in C: it does not say
+    except (TypeError, ValueError):  # a function written in C has no signature
         return False
     return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

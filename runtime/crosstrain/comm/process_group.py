@@ -1,4 +1,4 @@
-"""The process group: the one that is there already, or a new one that the launcher's variables describe."""
+"""The process group: the existing one, or a new one that the launcher's variables describe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from crosstrain.utils.script_frames import caller
 
 
 def joined_place() -> Place:
-    """Our place in a group that was there before; local numbers are the environment's if it agrees."""
+    """This process's place in an existing group. Local numbers come from the environment if its rank and world agree."""
     rank, world = dist.get_rank(), dist.get_world_size()
     said = read_place()
     if said is not None and (said.rank, said.world) == (rank, world):
@@ -39,13 +39,14 @@ def start_group(
     init_method: str | None,
     timeout: timedelta | None,
 ) -> None:
-    """Start the group of this process's place; RuntimeError when the others' address is not known, or not found.
+    """Start the process group of this process's place.
 
-    One process that was launched gets a group too, so that what a script itself calls of torch.distributed works;
-    it has nobody to find, and needs no address.
+    A single process gets a group, too, so that the script's own calls of torch.distributed work; it needs no address.
+
+    Raises RuntimeError if the address of the other processes is unknown, or if they are not found there.
     """
-    alone = place.world == 1 and init_method is None
-    if not alone and init_method is None and (place.master_addr is None or place.master_port is None):
+    single = place.world == 1 and init_method is None
+    if not single and init_method is None and (place.master_addr is None or place.master_port is None):
         raise RuntimeError(
             f"RANK={place.rank} and WORLD_SIZE={place.world} are set, but not MASTER_ADDR and MASTER_PORT: "
             f"the {place.world} processes cannot find each other. Start the script with `crosstrain launch` "
@@ -55,14 +56,14 @@ def start_group(
         init_method = f"tcp://{place.master_addr}:{place.master_port}"
         if "RANK" in os.environ:
             init_method = "env://"
-    meeting: dict[str, Any] = (
-        {"store": cast("Any", dist).HashStore()} if alone else {"init_method": init_method}
+    rendezvous: dict[str, Any] = (
+        {"store": cast("Any", dist).HashStore()} if single else {"init_method": init_method}
     )
     backend = backend or _backend_for(device, place.world)
     if _has_own_backend(device, backend):  # else NCCL guesses the device at its first collective
-        meeting["device_id"] = device
-    # Default arguments in this module are the group that exists when it is first imported. One that is held in them
-    # cannot end: its threads would live on while the interpreter is taken down.
+        rendezvous["device_id"] = device
+    # The default arguments in this module are the group that exists at its first import. A group that they hold would not
+    # end, and its threads would run on while the interpreter shuts down. So it is imported before the group exists.
     importlib.import_module("torch.distributed.nn.functional")
     try:
         dist.init_process_group(
@@ -70,7 +71,7 @@ def start_group(
             rank=place.rank,
             world_size=place.world,
             timeout=timeout,
-            **meeting,
+            **rendezvous,
         )
     except dist.DistError as error:
         if "Duplicate GPU" in str(error):
@@ -86,19 +87,19 @@ def start_group(
 
 
 def _has_own_backend(device: torch.device, backend: str) -> bool:
-    """Whether the device's tensors travel by a backend that is bound to one device."""
+    """Whether the device's tensors use a backend that is bound to one device."""
     if device.index is None or backend.rpartition(f"{device.type}:")[2] == "gloo":
         return False
     return dist.get_default_backend_for_device(device) in backend
 
 
 def _backend_for(device: torch.device, world: int) -> str:
-    """Objects and CPU tensors travel by gloo even where the device has a backend of its own."""
+    """The backends of a group. Objects and CPU tensors use gloo even if the device has its own backend."""
     own = dist.get_default_backend_for_device(device)
     if os.environ.get(SHARE) == "1" and device.type != "cpu":
         own = "gloo"  # NCCL refuses two processes on one device
     if world == 1 and not dist.is_backend_available(own):
-        own = "gloo"  # torch was built without the device's own, which one process can do without
+        own = "gloo"  # torch was built without the device's backend, which a single process does not need
     return own if device.type == "cpu" else f"cpu:gloo,{device.type}:{own}"
 
 
@@ -115,17 +116,17 @@ def group_backend(kind: str) -> str:
 
 
 def group_timeout() -> timedelta:
-    """How long the default group's backend for CPU tensors waits."""
+    """The time-out of the default group's backend for CPU tensors."""
     group: Any = dist.group.WORLD
     timeout: timedelta = group._get_backend(torch.device("cpu")).options._timeout
     return timeout
 
 
 class SecondStart:
-    """While it stands, `init_process_group` of the script's own finds the group that is there already.
+    """Answers the script's own calls of `init_process_group` while the runtime's group exists, until `stop` is called.
 
-    A call that asks for the same group changes nothing, one that asks for another is a ValueError. The function is
-    replaced under every name by which a module has imported it.
+    A call for the same group changes nothing; a call for another group is a ValueError. The function is replaced in every
+    module that has imported it.
     """
 
     def __init__(self) -> None:
@@ -142,7 +143,7 @@ class SecondStart:
         _rebind(self._plain, self._ours)
 
     def stop(self) -> None:
-        """Give the function back."""
+        """Restore torch's function."""
         _rebind(self._ours, self._plain)
 
 
@@ -157,7 +158,7 @@ def _answer_second_start(asked: Mapping[str, Any]) -> None:
 
 
 def _check_same_group(asked: Mapping[str, Any]) -> None:
-    """ValueError, as torch's for a second group, unless backend, rank and world size are those of the group."""
+    """Raise ValueError, as torch does for a second group, unless backend, rank and world size are those of the group."""
     has = dist.get_backend_config()
     wanted = str(asked.get("backend") or has).lower()
     place = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
@@ -174,12 +175,12 @@ def _check_same_group(asked: Mapping[str, Any]) -> None:
 
 
 def _backends(config: str) -> set[str]:
-    """The names in ``gloo`` or ``cpu:gloo,xpu:xccl``."""
+    """The names of the backends in a configuration such as ``gloo`` or ``cpu:gloo,xpu:xccl``."""
     return {part.rpartition(":")[2] for part in config.split(",")}
 
 
 def _rebind(old: Callable[..., None], new: Callable[..., None]) -> None:
-    """Put ``new`` wherever a module holds ``old`` under torch's name for it."""
+    """Replace ``old`` by ``new`` in every module that has it under torch's name."""
     name = "init_process_group"
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
@@ -188,7 +189,7 @@ def _rebind(old: Callable[..., None], new: Callable[..., None]) -> None:
 
 
 def no_group(out: Tensor, mine: Tensor) -> None:
-    """What takes the place of a collective once the group has been left: RuntimeError."""
+    """Replaces the collectives after this process has left the group: raises RuntimeError."""
     raise RuntimeError(
         "this process has left its group, so nothing can be exchanged with the others any more: call end_training() "
         "after the last gather, save_state and wait_for_everyone."

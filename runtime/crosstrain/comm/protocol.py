@@ -1,4 +1,4 @@
-"""What the runtime needs of a backend: `TorchComm` (see `torch_backend`) and `XlaComm` (see `xla.backend`) have it."""
+"""The interface of a backend, which `TorchComm` (see `torch_backend`) and `XlaComm` (see `xla.backend`) implement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pending(Protocol):
 
 
 class Comm(Protocol):
-    """What the runtime needs of a backend. P is `world`; a *replica* is what holds one share of a batch."""
+    """The processes and devices of a run. A *replica* holds one share of each batch: a process, or a chip of a TPU."""
 
     device: torch.device
     rank: int
@@ -31,17 +31,17 @@ class Comm(Protocol):
     distributed_type: DistributedType
     backend: str | None
     gradient_group: Any  # the process group in which gradients are averaged
-    averages: bool  # the processes compute apart, each on its own rows; False: one process, or one program
+    averages: bool  # each process computes on its own rows; False: there is one process, or one program for all of them
     fixed_shapes: bool  # the device compiles for every shape of a batch
-    debug: bool  # before every collective and averaging of gradients, compare what the ranks are about to do
-    landing: torch.device  # where tensors from other processes arrive before they are placed
+    debug: bool  # compare what the ranks are about to do before every collective and every averaging of gradients
+    landing: torch.device  # the device on which tensors from other processes arrive
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        """(world, *shape) in rank order; the same shape on every rank."""
+        """All ranks' tensors as (world, *shape), in rank order. Every rank must bring the same shape and dtype."""
         ...
 
     def all_gather_several(self, tensors: list[Tensor]) -> list[Tensor]:
-        """`all_gather` of each, with one collective for all of them where they are on one device."""
+        """`all_gather` of each tensor, with one collective for all of them if they are on one device."""
         ...
 
     def all_reduce(self, tensor: Tensor, op: str) -> Tensor:
@@ -53,14 +53,14 @@ class Comm(Protocol):
         ...
 
     def scatter(self, tensors: list[Tensor] | None, out: Tensor) -> Tensor:
-        """tensors[r] of rank 0 arrives in `out` of rank r; returns `out`.
+        """Send tensors[r] of rank 0 to rank r, into `out`; returns `out`.
 
-        Rank 0 may return earlier: it does not change the tensors, and calls `flush` after the last scatter.
+        Rank 0 may return before the tensors have arrived: it must not change them, and calls `flush` after its last scatter.
         """
         ...
 
     def flush(self, *, leaving: bool = False) -> None:
-        """Wait until what this rank has scattered has arrived; ``leaving``: ranks that are gone are no error."""
+        """Wait until what this rank has scattered has arrived. ``leaving``: ranks that are gone are no error."""
         ...
 
     def all_gather_object(self, obj: object) -> list[Any]: ...
@@ -74,11 +74,11 @@ class Comm(Protocol):
         ...
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raise ``problem`` here, and on the other ranks in the exchange that they are about to make."""
+        """Raise ``problem`` here, and on the other ranks in their next exchange."""
         ...
 
     def wait_for(self, operation: str, work: Callable[[], T]) -> T:
-        """``work()``, which waits for another rank; where it fails, the error says what every rank is doing."""
+        """Return ``work()``, which waits for another rank. If it fails, the error says where every rank is."""
         ...
 
     def start_average(self, tensor: Tensor) -> Pending:
@@ -86,7 +86,7 @@ class Comm(Protocol):
         ...
 
     def placer(self, non_blocking: bool, source: str) -> Callable[[Any], Any] | None:
-        """What puts the batches of one loader (``source``, for messages) on the device; None: nothing to do."""
+        """A function that moves batches to the device; None if there is nothing to do. source: the loader, for messages."""
         ...
 
     def move(self, model: nn.Module) -> None:
@@ -94,7 +94,7 @@ class Comm(Protocol):
         ...
 
     def shard(self, params: Iterable[nn.Parameter]) -> None:
-        """Leave every device its part of them, where one program computes on several; elsewhere nothing."""
+        """Where one program computes on several devices, leave each device its part of the parameters; else do nothing."""
         ...
 
     def adopt(self, optimizer: torch.optim.Optimizer) -> None:
@@ -102,38 +102,38 @@ class Comm(Protocol):
         ...
 
     def to_host(self, data: T) -> T:
-        """The tensors in ``data`` as files can hold them, those that are one and the same still so."""
+        """The tensors in ``data`` in a form that files can hold; names of one tensor stay names of one tensor."""
         ...
 
     def settle_precision(self, name: str, downcast: bool) -> None:
-        """Compute in this precision from now on; ValueError where the device cannot."""
+        """Compute in this precision from now on; ValueError if the device cannot."""
         ...
 
     def seed(self, seed: int) -> None:
-        """Seed the streams that `torch.manual_seed` does not reach on every process alike."""
+        """Seed the device's streams that `torch.manual_seed` does not seed alike on every process."""
         ...
 
     def random_state(self) -> Any:
-        """The device's random stream, None where the CPU's is all there is."""
+        """The state of the device's random stream; None if there is only the CPU's."""
         ...
 
     def set_random_state(self, state: Any) -> None: ...
 
     def batch_done(self) -> None:
-        """The body of a loop over a prepared loader is through with its batch."""
+        """Called when the body of a loop over a prepared loader has finished with a batch."""
         ...
 
     def step_done(self) -> None:
-        """A prepared optimizer has made its step."""
+        """Called when a prepared optimizer has made a step."""
         ...
 
     @property
     def in_group(self) -> bool:
-        """Whether the other processes can still be reached: a script may have left the group itself."""
+        """Whether the other processes can still be reached; a script may have left the group itself."""
         ...
 
     def on_host(self) -> Comm | None:
-        """The same place among the processes, computing on the CPU; this object is closed. None: not possible."""
+        """A Comm with the same place among the processes that computes on the CPU; closes this one. None if impossible."""
         ...
 
     def close(self) -> None:

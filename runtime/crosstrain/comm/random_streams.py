@@ -18,15 +18,15 @@ COMMON = ("torch", "python", "numpy")
 State: TypeAlias = dict[str, Any]
 """Random states by stream: "torch", "python", "numpy", a device type, and "generators", a list.
 
-The state that a pass began in has "order", too: the streams that had changed when its first batch was asked for,
-because torch or the script had drawn from them since iter().
+The state at the beginning of a pass also has "order": the states of streams that torch or the script drew from between
+iter() and the first batch.
 """
 
 
 def capture(streams: tuple[str, ...]) -> State:
-    """The current states of the named global streams, as tensors, numbers and strings only.
+    """The current states of the named global streams, made of tensors, lists, numbers and strings.
 
-    A device that this machine lacks has no stream: a script may name the one it was written for.
+    Devices that this machine lacks are left out, because a script may name the one it was written for.
     """
     state: State = {}
     for name in streams:
@@ -45,17 +45,17 @@ def capture(streams: tuple[str, ...]) -> State:
 
 
 def check_streams(names: Iterable[str]) -> None:
-    """ValueError for what is no random stream."""
+    """Raise ValueError if a name is not that of a random stream."""
     for name in names:
         if name not in ("generator", "torch", "python", "numpy") and not knows_device(name):
             raise ValueError(
-                f"rng_types: there is no random stream {name!r}; choose of generator, torch, python, numpy and the "
-                f"types of devices."
+                f"rng_types: there is no random stream {name!r}; choose from generator, torch, python, numpy and the "
+                f"device types."
             )
 
 
 def restore(state: State) -> None:
-    """Put the global streams named in `state` into their states."""
+    """Set the global streams that `state` names to the states in it."""
     for name, value in state.items():
         if name == "torch":
             torch.set_rng_state(value)

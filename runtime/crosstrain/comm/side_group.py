@@ -1,4 +1,4 @@
-"""A process group for threads that work beside the training: their collectives never meet the training's."""
+"""A process group for threads that work beside the training, so that their collectives never mix with the training's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _made: list[Any] = []  # the default group, and the one beside it
 
 
 def side_group() -> dist.ProcessGroup:
-    """A group of all processes on the host; every process calls this, from its main thread."""
+    """A gloo group of all processes. Every process calls this, from its main thread."""
     default = dist.group.WORLD
     if not _made or _made[0] is not default:
         _made[:] = [default, dist.new_group(backend="gloo")]

@@ -1,4 +1,4 @@
-"""Choosing the backend of this machine when the run starts."""
+"""Chooses the backend when the run starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def start_comm(
     timeout: timedelta | None = None,
     group_of_one: bool | None = None,
 ) -> Comm:
-    """The backend of this machine: XLA where PJRT_DEVICE or a TPU asks for it, else torch's own."""
+    """Start the backend of this machine: XLA if PJRT_DEVICE is set or there is a TPU, else torch's own.
+
+    ``group_of_one``: see `TorchComm.start`.
+    """
     if not cpu and xla_wanted(os.environ):
         from crosstrain.comm.xla.backend import XlaComm
 

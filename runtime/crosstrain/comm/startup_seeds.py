@@ -1,4 +1,4 @@
-"""Random streams when a run starts: the same on every rank, but for those that the script has set apart."""
+"""Random streams at the start of a run: the same on every rank, except for those that the script has seeded by rank."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from crosstrain.utils.messages import say
 
 NEAR = (
     2**24
-)  # how far apart the seeds of one script's ranks may be: two random ones are so once in 2**28 runs
+)  # seeds that a script chose by rank differ by less than this; two random seeds do once in 2**28 runs
 
 
 def start_streams_alike(comm: Comm) -> None:
-    """Give every rank rank 0's python, numpy and torch streams, but for those that the script has set apart.
+    """Copy rank 0's python, numpy and torch streams to every rank, except for those that the script has seeded by rank.
 
-    accelerate leaves the ranks' streams as they are: an unseeded `random_split` then gives each rank another
-    split, and training items leak into validation. So what nobody seeded is made alike.
+    accelerate leaves the ranks' streams as they are: an unseeded `random_split` then gives each rank another split, and
+    training items leak into validation. So streams that nobody seeded are made equal.
 
-    A script that calls ``torch.manual_seed(seed + rank)`` before `Accelerator` wants other noise on every rank, and
-    keeps it, as it would by the same call behind `Accelerator`: seeds that differ, by less than `NEAR`, are no
-    accident, because a generator that nobody seeded begins with a random number of 53 bits. Streams of python and
-    numpy do not tell their seed. They stay apart where they are just as the same seed makes them, which is what a
-    helper that seeds all three leaves behind; otherwise they may be unseeded, and are made alike. A line says which
-    are which. A split that is drawn from streams that stay apart differs by rank, and `prepare` refuses it. Where
-    XLA runs one program over all processes nothing stays apart.
+    A script that calls ``torch.manual_seed(seed + rank)`` before `Accelerator` wants different noise on every rank, and keeps
+    it, as it would by the same call after `Accelerator`. Seeds that differ by less than `NEAR` are no accident, because an
+    unseeded generator starts with a random number of 53 bits. The streams of python and numpy do not show their seed. They
+    stay different if they are in the state to which torch's seed would set them, as a helper that seeds all three leaves
+    them. Otherwise they may be unseeded, and are made equal. A message says which streams differ. A split that is drawn from
+    a stream that differs is different on each rank, and `prepare` refuses it. If XLA runs one program over all processes, all
+    streams are made equal.
     """
     if comm.world == 1:
         return
@@ -44,7 +44,7 @@ def start_streams_alike(comm: Comm) -> None:
 
 
 def _seeded() -> tuple[int, set[str]]:
-    """torch's seed, and the streams of this process that are known to have been given it."""
+    """torch's seed, and the streams of this process that are known to be seeded with it."""
     seed = torch.initial_seed()
     names = {"torch"}
     if random.getstate() == random.Random(seed).getstate():
@@ -68,9 +68,7 @@ def _announce(comm: Comm, seeds: list[int], apart: set[str]) -> None:
     if copied:
         line += f" They start from rank 0's {_listed(copied)}."
         if comm.averages:
-            line += (
-                " To set all streams apart, call set_seed(seed, device_specific=True) after Accelerator()."
-            )
+            line += " For different streams throughout, call set_seed(seed, device_specific=True) after Accelerator()."
     say(line)
 
 

@@ -1,7 +1,7 @@
 """The backend that uses torch.accelerator and torch.distributed.
 
-With one process every collective returns its input at once; a process group exists there only if the script was
-launched, for what the script calls of torch.distributed itself.
+With one process every collective returns its input at once. A process group then exists only if the script was launched, for
+the script's own calls of torch.distributed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from crosstrain.comm import host_links
 from crosstrain.comm.collectives import reduce_rows
-from crosstrain.comm.device_limits import SparseSum, as_bytes, carried, delivered
+from crosstrain.comm.device_limits import SparseSum, as_bytes, from_reducible, to_reducible
 from crosstrain.comm.frames import CAPACITY, Frames, describe, from_raw, raw
 from crosstrain.comm.hang_report import HangWatch, StartedCollective
 from crosstrain.comm.outbox import Outbox
@@ -46,14 +46,14 @@ from crosstrain.config import Place, read_place
 
 T = TypeVar("T")
 BRIEFLY = timedelta(seconds=10)
-# The verify server ends its ranks itself, all together: until then it must see which of them wait for another.
+# Whether a process destroys its group when it ends. The verify server ends its ranks all together, and until then it must
+# see which of them wait for another.
 ends_by_itself = True
-
 
 _AVERAGING = "the averaging of gradients"
 _SCATTER = "scatter from rank 0"
 _OPS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
-# torch 2.13 renamed the call; 2.9 to 2.12 know the old name only.
+# torch 2.13 renamed the function; 2.9 to 2.12 have only the old name.
 _gather_single = cast(
     "Callable[..., Any]",
     getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor,
@@ -61,10 +61,10 @@ _gather_single = cast(
 
 
 class TorchComm:
-    """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and what else registers there.
+    """torch.accelerator and torch.distributed: CPU, CUDA, ROCm, XPU, NPU, MPS and other devices that register with them.
 
-    Small CPU tensors, objects and barriers travel as frames (see `frames`); gradients have a group of their
-    own on the CPU, so that a rank which averages gradients never meets a rank which gathers metrics.
+    Small CPU tensors, objects and barriers are sent as frames (see `frames`). On the CPU, gradients have their own group, so
+    that averaging gradients on one rank never matches gathering metrics on another.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TorchComm:
         if self.world > 1:
             self._watch = HangWatch(self.rank, self.world, self._activity)
         if self.world > 1 and device.type == "cpu":
-            shared = self.backend is not None and ":" in self.backend  # with a device's own
+            shared = self.backend is not None and ":" in self.backend  # it also has a device's backend
             self.gradient_group = dist.new_group(backend="gloo" if shared else self.backend, timeout=timeout)
 
     @classmethod
@@ -115,12 +115,12 @@ class TorchComm:
         timeout: timedelta | None = None,
         group_of_one: bool | None = None,
     ) -> TorchComm:
-        """Find this process's device and group: an existing group is joined, else the environment decides.
+        """Choose this process's device and group: join an existing group, else follow the launcher's variables.
 
-        ``group_of_one``: whether a single process gets a group too, for the script's own collectives; None: where it
-        was launched.
+        ``group_of_one``: whether a single process gets a group, too, for the script's own collectives; None: if it was
+        launched.
 
-        Raises RuntimeError when a launcher's variables are incomplete or the device does not exist.
+        Raises RuntimeError if a launcher's variables are incomplete or the process has no device.
         """
         if dist.is_available() and dist.is_initialized():
             place = joined_place()
@@ -128,8 +128,8 @@ class TorchComm:
         launched = read_place()
         place = launched or Place(0, 1, 0, 1)
         device = _pick_device(cpu, place)
-        alone = launched is not None if group_of_one is None else group_of_one
-        if place.world == 1 and not alone:  # plain python, or nobody to talk to
+        grouped = launched is not None if group_of_one is None else group_of_one
+        if place.world == 1 and not grouped:
             return cls(device, place, owns_group=False, grouped=False)
         start_group(device, place, backend, init_method, timeout)
         return cls(device, place, owns_group=True, grouped=True, timeout=timeout)
@@ -142,7 +142,7 @@ class TorchComm:
         return self._gather_large(source) if small is None else small[0]
 
     def _gather_large(self, source: Tensor) -> Tensor:
-        """`all_gather` of what is known to be alike on all ranks."""
+        """`all_gather` of a tensor whose shape and dtype are known to be the same on all ranks."""
         reachable = self._reachable(source)
         out = reachable.new_empty((self.world, *source.shape))
         if out.numel():
@@ -156,7 +156,7 @@ class TorchComm:
             return [self.all_gather(source) for source in sources]
         if (small := self._small("all_gather", sources)) is not None:
             return small
-        parts = [_aligned(source.view(-1).view(torch.uint8)) for source in sources]
+        parts = [_aligned(as_bytes(source)) for source in sources]
         table = self._gather_large(torch.cat(parts))
         out, start = [], 0
         for source, part in zip(sources, parts, strict=True):
@@ -166,9 +166,9 @@ class TorchComm:
         return out
 
     def _small(self, operation: str, sources: list[Tensor]) -> list[Tensor] | None:
-        """All ranks' tensors, each (world, *shape); None where they do not fit into a frame, or are on a device.
+        """All ranks' tensors, each as (world, *shape); None if they do not fit into a frame, or are on a device.
 
-        What does not fit is compared over the ranks all the same, what is on a device as `_compare` says.
+        Shapes and dtypes of tensors that do not fit are still compared over the ranks; for those on a device see `_compare`.
         """
         if sources[0].device.type != "cpu":
             self._compare(operation, sources)
@@ -187,10 +187,10 @@ class TorchComm:
         return [from_raw(rows, source) for rows, source in zip(cut, sources, strict=True)]
 
     def _compare(self, operation: str, sources: list[Tensor]) -> None:
-        """Make sure that every rank is about to do this, with tensors of these shapes and dtypes.
+        """Check that every rank is about to do the same, with tensors of these shapes and dtypes.
 
-        Under `debug` always; else once for each kind of call. A kind is what ranks that do the same have in common,
-        so that all of them come here, or none.
+        Under `debug` this is checked always, else once for each kind of call. Ranks that do the same agree on the kind, so
+        either all of them check or none.
         """
         kind = (operation, *((source.dtype, source.dim()) for source in sources))
         if self.debug or kind not in self._compared:
@@ -205,10 +205,10 @@ class TorchComm:
             return source.clone()
         if (small := self._small(f"all_reduce({op})", [source])) is not None:
             return reduce_rows(small[0], op)
-        out = carried(self._reachable(source).clone(), op)
+        out = to_reducible(self._reachable(source).clone(), op)
         start = partial(dist.all_reduce, out, op=_OPS["sum" if op == "mean" else op])
         self._collective(f"all_reduce({op}) {describe([source])}", out, start)
-        out = delivered(out, source).to(source.device)
+        out = from_reducible(out, source).to(source.device)
         return out / self.world if op == "mean" else out
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
@@ -241,7 +241,7 @@ class TorchComm:
             self._waiting(_SCATTER, self._outbox.leave if leaving else self._outbox.flush)
 
     def _mail(self) -> Outbox:
-        """Made by all ranks together in their first scatter."""
+        """The outbox, which all ranks make together in their first scatter."""
         if self._outbox is None:
             links = host_links.connect(self.rank, self.all_gather_object, group_timeout())
             self._outbox = Outbox(links)
@@ -284,11 +284,11 @@ class TorchComm:
         return StartedCollective(work, partial(self._waiting, _AVERAGING))
 
     def _lacks_sparse(self, kind: str) -> bool:
-        """Whether the group's backend for this type of device only knows dense tensors, and that of the host does not."""
+        """Whether the group's backend for this device type cannot reduce sparse tensors, and the host's backend can."""
         return kind != "cpu" and "cpu" in self._device_types and group_backend(kind) != "gloo"
 
     def _collective(self, operation: str, on: Tensor, start: Callable[..., Any]) -> None:
-        """Make a collective; on a device this returns when it is its turn there, and the watch looks at it."""
+        """Run a collective. On a device this returns before it is complete; `_pending` keeps it for the watch."""
 
         def make() -> None:
             work = start(async_op=True)
@@ -302,7 +302,7 @@ class TorchComm:
             self._pending.add(operation, work)
 
     def _activity(self) -> tuple[int, str]:
-        """What this rank waits for: its main thread, or its device."""
+        """The collective that this rank's main thread waits for, or else its device."""
         frames = self._frames
         return (frames.turn, frames.operation) if frames.operation else self._pending.oldest()
 
@@ -336,7 +336,7 @@ class TorchComm:
         return data
 
     def settle_precision(self, name: str, downcast: bool) -> None:
-        pass  # autocast knows them all
+        pass  # autocast supports every precision
 
     def seed(self, seed: int) -> None:
         pass  # torch.manual_seed seeds every device
@@ -384,9 +384,9 @@ class TorchComm:
         atexit.unregister(self._exit)
 
     def _exit(self) -> None:
-        """The process ends. Threads of gloo that are still putting a collective away would want the interpreter when
-        it is gone, and abort: destroying the group waits for them. A process that failed waits for nobody, because
-        the ranks that it would wait for may be waiting for it.
+        """Called when the process ends. Destroying the group waits for gloo's threads; one that is still finishing a
+        collective would need the interpreter after its end, and abort. A process that failed does not wait, because the
+        ranks that it would wait for may be waiting for it.
         """
         failed = getattr(sys, "last_value", None) is not None
         if ends_by_itself and not failed:
@@ -396,7 +396,7 @@ class TorchComm:
 
     def _gather_bytes(self, out: Tensor, mine: Tensor) -> None:
         if "cpu" in self._device_types:
-            # torch's wrapper around it costs as much as all the rest of a small gather.
+            # torch's own function around it would take as long as the rest of a small gather.
             group: Any = dist.group.WORLD
             if group is None:  # the script's own destroy_process_group()
                 no_group(out, mine)
@@ -408,7 +408,7 @@ class TorchComm:
             out.copy_(there)
 
     def _reachable(self, tensor: Tensor) -> Tensor:
-        """The tensor where the group's backend can take it: a group with nccl alone cannot see the CPU."""
+        """The tensor on a device that the group's backend supports: a group with only NCCL does not support the CPU."""
         return tensor if tensor.device.type in self._device_types else tensor.to(self.device)
 
 
@@ -423,7 +423,7 @@ def _shares(a: Tensor, b: Tensor) -> bool:
 
 
 def _aligned(flat: Tensor) -> Tensor:
-    """Bytes, lengthened so that what follows them may be of any dtype."""
+    """Bytes, padded to a multiple of 16 so that a tensor of any dtype may follow."""
     return torch.nn.functional.pad(flat, (0, -flat.numel() % 16))
 
 

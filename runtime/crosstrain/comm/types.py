@@ -1,4 +1,4 @@
-"""Names of devices and of what runs on them, in torch's and in Accelerate's words."""
+"""Types with Accelerate's names for random streams and for kinds of runs, and the host's device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 import torch
 
-HOST = torch.device("cpu")  # where files are read into, and what every process has
+HOST = torch.device("cpu")  # the device that every process has
 
 
 class Words(str, Enum):
@@ -30,7 +30,7 @@ class RNGType(Words):
 
 
 class DistributedType(str, Enum):
-    """How a run is spread out, in Accelerate's words."""
+    """How a run is distributed, with Accelerate's names."""
 
     NO = "NO"
     MULTI_CPU = "MULTI_CPU"

@@ -1,4 +1,4 @@
-"""The devices that a launcher sees and hides, before any process of a run exists. Importing this imports no torch."""
+"""The devices that a launcher sees, and hides from processes, before a run starts. Importing this does not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from crosstrain.comm.xla.chips import xla_wanted
 
-# Which variable hides devices from a process, by the name torch gives the accelerator.
+# The variable that hides devices from a process, by torch's name of the accelerator.
 VISIBLE_DEVICES = {
     "cuda": "CUDA_VISIBLE_DEVICES",
     "xpu": "ZE_AFFINITY_MASK",
@@ -24,10 +24,10 @@ SHARE = (
 
 
 def device_index(local_rank: int, count: int, kind: str, env: Mapping[str, str]) -> int | None:
-    """Which of the ``count`` devices that it sees a process takes; None: there is none for it.
+    """The index of the device that a process uses, of the ``count`` devices it sees; None if there is none for it.
 
-    Where each process sees one device, it is its own: `srun --gpus-per-task=1`, or a wrapper that sets
-    CUDA_VISIBLE_DEVICES for each. NCCL notices if two processes mean the same one.
+    If each process sees only one device, that is its own: `srun --gpus-per-task=1`, or a wrapper that sets
+    CUDA_VISIBLE_DEVICES for each process. NCCL raises an error if two processes use the same device.
     """
     if local_rank < count:
         return local_rank
@@ -37,7 +37,7 @@ def device_index(local_rank: int, count: int, kind: str, env: Mapping[str, str])
 
 
 def _sees_its_own(kind: str, env: Mapping[str, str]) -> bool:
-    """Whether somebody has chosen the visible devices for this process alone."""
+    """Whether the visible devices were chosen for this process alone."""
     visible = env.get(VISIBLE_DEVICES.get(kind, ""), "")
     if visible and "," not in visible:
         return True
@@ -46,25 +46,25 @@ def _sees_its_own(kind: str, env: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class Devices:
-    """The accelerators this process can see: torch's name for their kind (None: no device), and how many."""
+    """The accelerators that this process can see: torch's name of their type (None: no device), and their number."""
 
     kind: str | None = None
     count: int = 0
 
     @property
     def one_process(self) -> bool:
-        """One process drives them all."""
+        """Whether one process drives all of them."""
         return self.kind == "xla"
 
 
-CHIPS = Devices("xla", 1)  # as a launcher counts
+CHIPS = Devices("xla", 1)  # a launcher counts all chips of a host as one device
 
 
 def visible_devices() -> Devices:
-    """The accelerators that torch sees, without creating a context on any of them."""
+    """The accelerators that torch sees; no context is created on any of them."""
     if xla_wanted(os.environ):
         return CHIPS
-    import torch  # the options are checked, and printed, without it
+    import torch  # late, because the launcher checks and prints its options without torch
 
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
@@ -73,9 +73,9 @@ def visible_devices() -> Devices:
 
 
 def prepare_torch_tpu(machines: int, processes: int) -> None:
-    """Where torch_tpu drives the chips, one process each: they need an environment made before they start.
+    """Set the environment that processes need if torch_tpu drives the chips, with one process for each chip.
 
-    Experimental: written to torch_tpu's documentation, never run on a TPU.
+    Experimental: written after torch_tpu's documentation, and never run on a TPU.
     """
     import torch
 
@@ -88,7 +88,7 @@ def prepare_torch_tpu(machines: int, processes: int) -> None:
 
 
 def names() -> list[tuple[str, str]]:
-    """Rows for a report: what is there, and the version of its software."""
+    """(name, value) for `crosstrain env`: the accelerators, and the versions of their software."""
     import torch
 
     accelerator = torch.accelerator.current_accelerator()

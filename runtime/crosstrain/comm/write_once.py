@@ -1,4 +1,4 @@
-"""Files that one process writes, and that are complete for every process that asks for them to be written."""
+"""Files that one process writes, and that are complete on every process that called for them to be written."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from crosstrain.utils import checks
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = timedelta(seconds=60)  # then a process that waits says what for
+PATIENCE = timedelta(seconds=60)  # after which a process that waits logs what it waits for
 CONNECT = timedelta(seconds=10)
 _KINDS = (
     OSError,
     ValueError,
     TypeError,
-)  # errors that a script may catch: they keep their type on every process
-_calls: Counter[str] = Counter()  # never reset: the store that holds the answers may outlive a run
+)  # errors that a script may catch, and that therefore keep their type on every process
+_calls: Counter[str] = Counter()  # never reset, because the store with the answers may outlive a run
 
 
 def write_once(comm: Comm, path: str | os.PathLike[str], writer: int, write: Callable[[], object]) -> None:
-    """Call ``write()`` on rank ``writer``; the other ranks that come here return when it is done.
+    """Call ``write()`` on rank ``writer``; other ranks that call this return when the file is complete.
 
-    This is no collective: the writer tells the store that it is done and waits for nobody, so it may come here
-    alone, under `if is_main_process`. The calls of one line for one path are counted, so that the others wait for
-    the call that is theirs. An error of the writer is raised on all of them.
+    This is no collective: the writer notes in the store that it is done and waits for nobody, so it may call this alone,
+    under `if is_main_process`. The calls of one line for one path are counted, so that the other ranks wait for the call that
+    corresponds to theirs. An error of the writer is raised on all ranks that wait.
     """
     grouped = comm.world > 1 and dist.is_available() and dist.is_initialized()
     key = _key(path) if grouped else ""
@@ -72,15 +72,18 @@ def _wait(comm: Comm, path: str | os.PathLike[str], writer: int, key: str) -> No
     except RuntimeError:
         if _is_reachable() or not os.path.exists(path):  # noqa: PTH110 - a path of any kind
             raise
-        return  # the process that keeps the store has ended, and left the whole file
+        return  # the process that keeps the store has ended, and has written the whole file
     if said is not None:
         name, text = said
         raise _kind(name)(f"process {writer} could not write {os.fspath(path)}: {name}: {text}")
 
 
 def _another_connection(store: Any, limit: timedelta) -> Any:
-    """Whoever waits holds the connection: this one has its own. To connect takes no time-out of the run's: where the
-    process that keeps the store has just ended, torch would go on trying."""
+    """A new connection to the store, because a wait blocks the connection that it uses.
+
+    Connecting has a short time-out: if the process that keeps the store has just ended, torch would keep trying until the
+    run's time-out.
+    """
     store.set_timeout(min(CONNECT, limit))
     try:
         patient = store.clone()
@@ -91,7 +94,7 @@ def _another_connection(store: Any, limit: timedelta) -> Any:
 
 
 def _answer(path: str | os.PathLike[str], writer: int, key: str) -> list[str] | None:
-    """What the writer says when it is done: None, or its error's name and text."""
+    """Wait for the writer. Returns None if it has written the file, or the name and text of its error."""
     store = _store()
     if not store.check([key]):
         limit: timedelta = store.timeout
@@ -102,8 +105,8 @@ def _answer(path: str | os.PathLike[str], writer: int, key: str) -> list[str] | 
             if limit <= PATIENCE:
                 raise
             logger.warning(
-                "this process has waited %d s at %s for process %d to write %s. If every process makes up a path of "
-                "its own (a time stamp, a temporary directory), make the path on one process and broadcast it.",
+                "this process has waited %d s at %s for process %d to write %s. If the path differs between processes "
+                "(a time stamp, a temporary directory), make it on one process and broadcast it.",
                 PATIENCE.total_seconds(),
                 checks.here(),
                 writer,

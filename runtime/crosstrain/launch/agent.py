@@ -21,7 +21,7 @@ from crosstrain.comm.visible_devices import prepare_torch_tpu
 from crosstrain.launch import failure, loopback, network, rendezvous, worker
 from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, Resolved, UsageError
 from crosstrain.launch.target import Target
-from crosstrain.launch.unconverted import trains_alone
+from crosstrain.launch.unconverted import is_unconverted_training
 from crosstrain.utils import run_summary
 from crosstrain.utils.messages import quiet as quiet_run
 
@@ -50,7 +50,10 @@ def launch(resolved: Resolved, target: Target) -> int:
         *target.arguments,
     ]
     try:
-        with TemporaryDirectory(prefix="crosstrain-") as scratch, _told_at_the_end(resolved, Path(scratch)):
+        with (
+            TemporaryDirectory(prefix="crosstrain-") as scratch,
+            _summary_at_the_end(resolved, Path(scratch)),
+        ):
             config = launch_config(resolved, Path(resolved.options.log_dir or scratch))
             elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
@@ -74,7 +77,7 @@ def launch(resolved: Resolved, target: Target) -> int:
 
 
 def _warn_of_plain_script(resolved: Resolved, target: Target) -> None:
-    if resolved.world_size > 1 and not resolved.options.machine_rank and trains_alone(target):
+    if resolved.world_size > 1 and not resolved.options.machine_rank and is_unconverted_training(target):
         print(
             f"crosstrain launch: {target.name} has no Accelerator and starts no process group: each of the "
             f"{resolved.world_size} processes will do the whole training for itself, and they will overwrite each "
@@ -95,7 +98,7 @@ def _no_log_dir(options: LaunchOptions) -> str | None:
 
 
 @contextmanager
-def _told_at_the_end(resolved: Resolved, scratch: Path) -> Iterator[None]:
+def _summary_at_the_end(resolved: Resolved, scratch: Path) -> Iterator[None]:
     """One line on stderr, however it ends, with what the training came to; on the main machine."""
     path = scratch / "summary.jsonl"
     os.environ[run_summary.VARIABLE] = str(path)

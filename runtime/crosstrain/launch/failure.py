@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from crosstrain.utils.messages import shortened
+
 # Exit codes of the launcher's own.
 USAGE_ERROR = 2  # the options cannot be carried out: another try is of no use
 MACHINES_APART = 75  # sysexits' EX_TEMPFAIL: machines did not meet, or one was lost; another try may succeed
@@ -59,8 +61,7 @@ class RankFailure:
     def ending(self) -> str:
         """One line without the rank: `exited with code 3`, `was killed by SIGSEGV`, or the exception."""
         if self.summary:
-            line = self.summary.splitlines()[-1]
-            return line if len(line) <= LINE_LIMIT else line[: LINE_LIMIT - 3] + "..."
+            return shortened(self.summary.splitlines()[-1], LINE_LIMIT)
         if self.exit_code >= 0:
             return f"exited with code {self.exit_code}"
         name = signal.Signals(-self.exit_code).name

@@ -32,7 +32,7 @@ from crosstrain.comm.types import HOST
 from crosstrain.comm.visible_devices import Devices, visible_devices
 from crosstrain.launch import agent, failure
 from crosstrain.launch.options import LaunchOptions, Precision, RendezvousBackend, Resolved, resolve
-from crosstrain.launch.target import starts_scripts
+from crosstrain.launch.target import hide_from_tracebacks
 from crosstrain.launch.worker import die_with_parent, record_exception
 from crosstrain.utils.nested import map_tensors
 
@@ -40,7 +40,7 @@ AGENTS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"  # which the agent sets in it
 StartMethod = Literal["fork", "spawn"]
 
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 
 class LaunchError(RuntimeError):
@@ -117,22 +117,22 @@ def _run(resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]) 
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise
-    return come_back(results[min(results)])
+    return take_over(results[min(results)])
 
 
 @dataclass(frozen=True)
-class Back:
+class RankResult:
     """What comes back from a rank: its result, and its random numbers."""
 
     result: Any
     streams: State
 
 
-def come_back(back: Back) -> Any:
+def take_over(rank: RankResult) -> Any:
     """Rank 0's result, in a notebook that goes on with its random numbers."""
-    restore(back.streams)
+    restore(rank.streams)
     # It came in memory that is shared with the next processes forked from here: an optimizer would keep it as its state.
-    return map_tensors(torch.clone, back.result)
+    return map_tensors(torch.clone, rank.result)
 
 
 def _results(
@@ -162,7 +162,7 @@ class Rank:
             record_exception(type(error), error, error.__traceback__)
             sys.exit(1)
 
-    def run(self, *args: Any) -> Back:
+    def run(self, *args: Any) -> RankResult:
         """Call the function in this process."""
         if self._forked:
             self._forget_the_notebook()
@@ -170,7 +170,7 @@ class Rank:
             restore(self._streams)
         # The memory of this rank's device ends with it: what goes home goes as host memory.
         result = map_tensors(lambda tensor: tensor.detach().cpu(), self._function(*args))
-        return Back(result, capture(COMMON))
+        return RankResult(result, capture(COMMON))
 
     def _forget_the_notebook(self) -> None:
         models = sys.modules.get("crosstrain.step.model")

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # The files of this package whose frames are above a script's own.
-_STARTERS: set[Path] = set()
+_HIDDEN: set[Path] = set()
 
 
 Compile = Callable[[bytes | str, str], types.CodeType]  # (source, the file's name)
 
 
-def plainly(source: bytes | str, filename: str) -> types.CodeType:
+def compile_source(source: bytes | str, filename: str) -> types.CodeType:
     """The code of a script, as `python` compiles it."""
     code: types.CodeType = compile(source, filename, "exec", dont_inherit=True)
     return code
@@ -48,7 +48,7 @@ class Target:
                 f"{self.name!r} is a directory: name the script in it, or use -m for a package"
             )
 
-    def run(self, compiled: Compile = plainly) -> None:
+    def run(self, compiled: Compile = compile_source) -> None:
         """Run as `__main__` in a module of its own, a script as what `compiled` makes of it. `sys.argv` and `sys.path[0]` become the target's.
 
         `sys.path[0]` is expected to be the runner's own entry and is replaced. The module stays in
@@ -77,18 +77,18 @@ class Target:
         exec(code, module.__dict__)
 
 
-def starts_scripts(file: str) -> None:
+def hide_from_tracebacks(file: str) -> None:
     """The frames of this module stand before a script's own, and are left out of its traceback."""
-    _STARTERS.add(Path(file).resolve())
+    _HIDDEN.add(Path(file).resolve())
 
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 
 def clean_traceback(error: BaseException) -> str:
     """The traceback as `python script.py` would print it: without the frames that started the script."""
     trace = error.__traceback__
-    while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() in _STARTERS:
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename).resolve() in _HIDDEN:
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace))
 

@@ -25,16 +25,16 @@ _LIBRARIES = """
 """
 HARMLESS = frozenset(_LIBRARIES.split())
 # Names with which a script finds other processes, is one of several on purpose, or runs what is not written in it.
-TELLING = re.compile(
+PROCESS_NAMES = re.compile(
     r"distributed|\w*process_group|Accelerator|\w*Trainer|\w*TrainingArguments|agent|sweep|spawn|Popen|subprocess|"
     r"import_module|__import__|run_path|run_module|exec"
 )
-TELLING_TEXT = re.compile(
+PROCESS_TEXTS = re.compile(
     r"(.*[-_])?rank|.*world[-_]?size|(SLURM|OMPI|PMI|TORCHELASTIC|MASTER)_\w*", re.IGNORECASE
 )
 
 
-def trains_alone(target: Target) -> bool:
+def is_unconverted_training(target: Target) -> bool:
     """Whether the target certainly trains, and certainly knows nothing of other processes."""
     first = _file_of(target)
     if first is None:
@@ -50,7 +50,7 @@ def trains_alone(target: Target) -> bool:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
             return False
-        if any(map(_tells, ast.walk(tree))):
+        if any(map(_mentions_processes, ast.walk(tree))):
             return False
         trains = trains or any(map(_is_backward, ast.walk(tree)))
         for name, level in _imports(tree):
@@ -69,15 +69,15 @@ def _file_of(target: Target) -> Path | None:
     return next((path for path in (place / "__main__.py", place.with_suffix(".py")) if path.is_file()), None)
 
 
-def _tells(node: ast.AST) -> bool:
+def _mentions_processes(node: ast.AST) -> bool:
     """Whether a name or a text says that the script is not alone."""
     match node:
         case ast.Constant(value=str(text)):
-            return TELLING_TEXT.fullmatch(text) is not None
+            return PROCESS_TEXTS.fullmatch(text) is not None
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
-            return any(map(TELLING.fullmatch, name.split(".")))
+            return any(map(PROCESS_NAMES.fullmatch, name.split(".")))
         case ast.ImportFrom(module=str(name)):
-            return any(map(TELLING.fullmatch, name.split(".")))
+            return any(map(PROCESS_NAMES.fullmatch, name.split(".")))
     return False
 
 

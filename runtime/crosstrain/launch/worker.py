@@ -20,13 +20,13 @@ from pathlib import Path
 from types import TracebackType
 
 from crosstrain.launch import cores
-from crosstrain.launch.target import Target, clean_traceback, starts_scripts
+from crosstrain.launch.target import Target, clean_traceback, hide_from_tracebacks
 
 BIND_CORES = "bind-cores"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 
 def main() -> None:

@@ -19,6 +19,11 @@ def say(line: str) -> None:
         print(f"crosstrain: {line}", file=sys.stderr)
 
 
+def shortened(text: str, limit: int) -> str:
+    """The text, cut to ``limit`` characters with "..." at its end where it is longer."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
 def quiet() -> bool:
     """CROSSTRAIN_QUIET=1 turns the informational lines off."""
     return os.environ.get("CROSSTRAIN_QUIET", "") not in ("", "0")

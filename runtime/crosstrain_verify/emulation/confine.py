@@ -1,8 +1,8 @@
-"""A run writes below its scratch folder and nowhere else, and opens no connection to another machine.
+"""Confines a run: it writes only below its scratch folder and opens no connection to another machine.
 
-Python's own file functions are redirected: what a script would write to `/data/ckpt.pt` arrives below the
-scratch folder, and is found there again when it is read. Behind them stands the kernel, where it can
-(`landlock`): libraries that write by themselves get "permission denied" instead.
+Python's file functions are redirected: what a script writes to `/data/ckpt.pt` is stored below the scratch folder, and is
+read from there again. In addition the kernel forbids other writes, if it can (`landlock`): libraries that do not use
+Python's functions get "permission denied".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crosstrain_verify.emulation.landlock import write_only_below
 
 DEVICES = Path("/dev")
 OUTSIDE = "outside"
-# (name in os, positions of paths that are written, positions of paths that are read)
+# (function of os, positions of the paths that it writes, positions of the paths that it reads)
 CHANGES = (
     ("mkdir", (0,), ()),
     ("rename", (0, 1), ()),
@@ -48,8 +48,10 @@ LOCAL = ("127.", "::1", "localhost", "0.0.0.0")
 
 
 class Confined:
-    """The file functions of this process, confined to `room`. `written`: files opened for writing, and
-    whether for something else than text."""
+    """Confines the file functions of this process to ``room``.
+
+    written: the files that were opened for writing, and whether as something other than text.
+    """
 
     def __init__(self, room: Path) -> None:
         self._room = room.resolve()
@@ -57,7 +59,7 @@ class Confined:
         self.written: dict[str, bool] = {}
 
     def install(self) -> None:
-        """Replace the functions, for good. Call it before the script imports anything."""
+        """Replace the functions for the rest of the process. Call it before the script imports anything."""
         temporary = self._room / "tmp"
         temporary.mkdir(exist_ok=True)
         os.environ.update(OFFLINE, TMPDIR=str(temporary))
@@ -74,7 +76,7 @@ class Confined:
         return any(Path(path).is_relative_to(root) for root in (self._room, DEVICES, Path("/proc")))
 
     def to_write(self, path: Any, binary: bool = False) -> Any:
-        """Where a script may write what it wants to write to `path`; noted as written."""
+        """The path to which a script's write to ``path`` goes; it is noted as written."""
         target = self.moved(path)
         place = _text(target)
         if place is not None:
@@ -85,7 +87,7 @@ class Confined:
         return target
 
     def moved(self, path: Any) -> Any:
-        """`path`, or its place below the scratch folder."""
+        """The path itself if it may be written, else its place below the scratch folder."""
         place = _text(path)
         if place is None:
             return path
@@ -97,7 +99,7 @@ class Confined:
         return str(target)
 
     def to_read(self, path: Any) -> Any:
-        """What it wrote there before, else the file itself."""
+        """The file that the script wrote in place of ``path``, if there is one, else ``path``."""
         place = _text(path)
         if place is None or not place.startswith("/"):
             return path
@@ -109,7 +111,7 @@ class Confined:
         return target
 
     def to_change(self, path: Any, binary: bool = False) -> Any:
-        """A copy, where the script changes a file that it did not make."""
+        """The path at which a script changes ``path``; a file that it did not make is copied there first."""
         target = self.to_write(path, binary)
         source = _text(path)
         if target is not path and source is not None and Path(source).is_file() and not Path(target).exists():
@@ -165,7 +167,7 @@ class Confined:
         return call
 
     def _wrap_torch(self) -> None:
-        """`torch.save` and `torch.load` open their files in C++."""
+        """Replace `torch.save` and `torch.load`, which open their files in C++."""
         import torch
 
         module: Any = torch
@@ -191,7 +193,7 @@ def _text(path: Any) -> str | None:
 
 
 def _make_folders(mkdir: Callable[..., None], stat: Callable[..., Any], folder: Path) -> None:
-    """`os.makedirs` with the functions as they were."""
+    """`os.makedirs` by means of the given functions, which are the original ones."""
     for one in (*reversed(folder.parents), folder):
         try:
             stat(one)
@@ -200,7 +202,7 @@ def _make_folders(mkdir: Callable[..., None], stat: Callable[..., Any], folder: 
 
 
 def _no_connections(event: str, args: tuple[Any, ...]) -> None:
-    """An audit hook: name look-ups and connections stay on this machine."""
+    """An audit hook that forbids connections to other machines, and looking up their names."""
     if event == "socket.connect":
         address = args[1]
         if isinstance(address, tuple) and not str(address[0]).startswith(LOCAL):

@@ -1,11 +1,11 @@
-"""Scripts that say `cuda`, on a machine without one: every name that leads to a device leads to the CPU.
+"""Emulates CUDA on a machine without it: whatever names a CUDA device gets the CPU.
 
-Functions and methods are replaced, not intercepted by a torch function mode: a mode belongs to one thread, and
-constructors like `torch.Generator` never ask it. Both scripts of a comparison run under the same replacement,
-so what the CPU does differently from a GPU is the same on both sides.
+Functions and methods are replaced. A torch function mode would not do: it belongs to one thread, and constructors such as
+`torch.Generator` never ask it. Both scripts of a comparison run under the same replacement, so what the CPU does
+differently from a GPU is the same on both sides.
 
-`torch.cuda.is_available()` answers what the caller of `install` says. A copy to a device that is the CPU is
-no copy: the only thing that a script can see of it is a batch that it changes in place.
+`torch.cuda.is_available()` returns what the caller of `install` says. Copying a tensor to a device that is the CPU copies
+nothing, which a script can notice only if it changes a batch in place.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ SILENT = [
 
 
 def host(device: Any) -> Any:
-    """The CPU for a CUDA device in any spelling; anything else is returned as it is."""
+    """The CPU in place of a CUDA device in any spelling; anything else as it is."""
     if isinstance(device, str) and (device == "cuda" or device.startswith("cuda:")):
         return "cpu"
     if isinstance(device, torch.device) and device.type == "cuda":
@@ -103,9 +103,9 @@ def host(device: Any) -> Any:
 
 
 def install(*, available: bool, count: int = 1) -> None:
-    """Replace every road to a CUDA device in this process, for good.
+    """Replace everything that leads to a CUDA device, for the rest of this process.
 
-    available: what torch.cuda says; count: how many devices there are in that case.
+    available: what `torch.cuda.is_available()` returns. count: how many devices there are if it is true.
     """
     _replace_types()
     for name in FACTORIES:
@@ -115,7 +115,7 @@ def install(*, available: bool, count: int = 1) -> None:
         _wrap(torch.Tensor, name, _on_host)
     _replace_tensor_methods()
     _replace_module(count if available else 0)
-    # Otherwise torch itself leaves CUDA's autocast and loss scaling off, as it does without a GPU.
+    # Otherwise torch itself switches CUDA's autocast and loss scaling off, as it does without a GPU.
     if available:
         _replace_precision()
     _replace_loading()
@@ -128,7 +128,7 @@ def _wrap(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callabl
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the CPU wherever an argument names a CUDA device, also as a bare ordinal."""
+    """The function with the CPU in place of every argument that names a CUDA device, also by its ordinal."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -146,7 +146,7 @@ _DEVICE_LIKE = (str, _real_device)
 
 
 def _stand_in(real: Any, make: Callable[..., Any]) -> Any:
-    """A class that makes instances of `real` by `make` and counts them as its own."""
+    """A class whose instances are those of `real`; calling it calls `make`."""
 
     class Meta(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -165,7 +165,7 @@ def _stand_in(real: Any, make: Callable[..., Any]) -> Any:
 
 
 def _replace_types() -> None:
-    """`torch.device` and `torch.Generator`: types that cannot be derived from."""
+    """Replace `torch.device` and `torch.Generator`, which cannot be subclassed."""
 
     def device(*args: Any, **kwargs: Any) -> torch.device:
         kind = args[0] if args else kwargs.get("type", kwargs.get("device"))
@@ -179,7 +179,7 @@ def _replace_types() -> None:
         return real_generator(host(device))
 
     torch.device = _stand_in(_real_device, device)  # type: ignore[misc]
-    # A device reduces to the type that made it, which pickle no longer finds under its name.
+    # Pickle stores the type of a device by its name, under which it no longer finds that type.
     copyreg.pickle(_real_device, lambda one: (torch.device, (str(one),)))
     torch.Generator = _stand_in(real_generator, generator)  # type: ignore[misc]
 
@@ -217,13 +217,12 @@ def _replace_tensor_methods() -> None:
         return real_module_to(self, *map(host, args), **{k: host(v) for k, v in kwargs.items()})
 
     torch.nn.Module.to = module_to  # type: ignore[method-assign]
-    for name in ("set_default_tensor_type",):
-        real: Callable[[Any], None] = getattr(torch, name)
+    real_default: Callable[[Any], None] = torch.set_default_tensor_type
 
-        def set_default(kind: Any, real: Callable[[Any], None] = real) -> None:
-            real(kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind)
+    def set_default(kind: Any) -> None:
+        real_default(kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind)
 
-        setattr(torch, name, set_default)
+    torch.set_default_tensor_type = set_default
 
 
 class Event:
@@ -236,7 +235,7 @@ class Event:
         self._time = time.perf_counter()
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds until `end`. RuntimeError where one of the two was not recorded, as on a device."""
+        """Milliseconds until `end`; RuntimeError if one of the two was not recorded, as on a device."""
         if self._time is None or end._time is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (end._time - self._time) * 1000
@@ -250,7 +249,7 @@ class Event:
 
 
 class Stream:
-    """A CUDA stream on which everything is done already. Also the context of `with torch.cuda.stream(s)`."""
+    """A CUDA stream whose work is always done. Also the context of `with torch.cuda.stream(s)`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.device = torch.device("cpu")
@@ -277,7 +276,7 @@ class Stream:
 
 
 def _replace_module(count: int) -> None:
-    """`torch.cuda`: nothing to wait for, nothing to measure, so many devices, which are all the CPU."""
+    """Replace the functions of `torch.cuda`: there is nothing to wait for or to measure, and all devices are the CPU."""
     cuda: Any = torch.cuda
     available = count > 0
     current = [0]
@@ -320,7 +319,7 @@ def _replace_module(count: int) -> None:
 
 
 def _ordinal(device: Any) -> int:
-    """The number of a device that is the CPU by now, if it is still told."""
+    """The ordinal in the name of a device; 0 if there is none."""
     if isinstance(device, str) and device.rpartition(":")[2].isdigit():
         return int(device.rpartition(":")[2])
     return device if isinstance(device, int) else 0
@@ -332,7 +331,7 @@ def _no_change(*args: Any, **kwargs: Any) -> Iterator[None]:
 
 
 def _replace_precision() -> None:
-    """Autocast and loss scaling for CUDA become the CPU's, in the dtype that CUDA would have used."""
+    """Replace autocast and loss scaling for CUDA by those for the CPU, in the dtype that CUDA would use."""
     real_autocast: Callable[..., None] = torch.autocast.__init__
     real_scaler: Callable[..., None] = torch.amp.GradScaler.__init__
 
@@ -378,14 +377,14 @@ def _replace_loading() -> None:
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(map_location, dict):
             map_location = {source: host(target) for source, target in map_location.items()}
-        # A file that was written on a device names it for every tensor.
+        # A file that was written on a device names that device for every tensor.
         return real_load(f, "cpu" if map_location is None else host(map_location), *args, **kwargs)
 
     torch.load = load
 
 
 def _replace_distribution() -> None:
-    """NCCL groups are gloo groups; what distributes a model or its statistics has no devices."""
+    """Replace NCCL by gloo, and remove the devices from DistributedDataParallel and SyncBatchNorm."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
@@ -399,13 +398,13 @@ def _replace_distribution() -> None:
         asked = "gloo" if backend and "nccl" in str(backend) else backend
         distributed_c10d.init_process_group(
             asked, *args, **kwargs
-        )  # which the runtime may have replaced by now
+        )  # looked up now, because the runtime may have replaced it
 
     @functools.wraps(real_wrapper)
     def wrap(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         for name in ("device_ids", "output_device"):
             kwargs.pop(name, None)
-        # Positional devices come first of the optional arguments.
+        # The devices are the first optional arguments.
         real_wrapper(self, module, *([None, None, *args[2:]] if len(args) > 2 else []), **kwargs)
 
     def normalise(self: Any, values: torch.Tensor) -> torch.Tensor:
@@ -424,7 +423,7 @@ def _replace_distribution() -> None:
 
     groups.new_group = new_group
     dist.init_process_group = init
-    # torch.nn.parallel.data_parallel is the function of that name.
+    # The attribute torch.nn.parallel.data_parallel is the function of that name, not the module.
     module: Any = sys.modules["torch.nn.parallel.data_parallel"]
     module._get_available_device_type = lambda: None
     parallel.DistributedDataParallel.__init__ = wrap

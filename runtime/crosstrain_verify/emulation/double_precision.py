@@ -1,9 +1,9 @@
-"""Single precision becomes double: to tell a mistake from rounding that training has amplified.
+"""Replaces single precision by double precision, to distinguish a mistake from rounding that training has amplified.
 
-Several processes add in another order, so their weights differ in the last bits. Where a unit sits on the
-kink of a ReLU, or a maximum is a tie, the next gradient may differ by far more, and no tolerance can tell that
-from a mistake. In double precision the same script is a billion times less off, and a mistake is as large as
-before: what agrees there to rounding is the same training.
+Several processes add in another order, so their weights differ in the last bits. If the input of a ReLU is near zero, or a
+maximum is a tie, the next gradient may differ by far more, and no tolerance can distinguish that from a mistake. In double
+precision the error is a billion times smaller and a mistake is as large as before, so what agrees there is the same
+training.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-# What makes tensors out of other things, in their precision.
+# Functions that make tensors from other objects, in the precision of these.
 CONVERTERS = ("as_tensor", "asarray", "from_numpy", "frombuffer", "tensor")
 
 
 def install() -> None:
-    """Replace float32 by float64 in this process, for good. Call it before the script imports anything."""
+    """Replace float32 by float64 for the rest of this process. Call it before the script imports anything."""
     module: Any = torch
     single = torch.float32
     torch.set_default_dtype(torch.float64)

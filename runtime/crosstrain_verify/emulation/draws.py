@@ -1,12 +1,12 @@
-"""The original, as several processes would run it: random draws and batch statistics taken per share of a batch.
+"""Makes one process draw random numbers and take batch statistics as several processes would, share by share.
 
-Processes that share a batch start with the same random state, and each draws a dropout mask, or noise, for
-its own rows. One process draws for all rows at once: other numbers, and no mistake. So the original is run a
-second time in which every draw with a row per sample is made share by share, each from the state that its
-process would have, and batch normalisation normalises share by share. What several processes compute must be
-equal to that, to rounding. Nothing here knows anything of how the runtime does it.
+Processes that share a batch start with the same random state, and each draws a dropout mask, or noise, for its own rows.
+One process draws for all rows at once, and gets other numbers without any mistake. So the original runs a second time in
+which every draw with a row for each sample is made share by share, from the state that the share's process would have, and
+batch normalisation normalises each share. What several processes compute must equal that, up to rounding. Nothing here
+depends on how the runtime does it.
 
-Uneven shares make the processes' states drift apart, so one state is kept for each.
+Uneven shares make the processes' states differ, so each process has its own.
 """
 
 from __future__ import annotations
@@ -23,18 +23,24 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Where an order is drawn, and where iter() draws the seed of a loader's workers.
+# The files in which an order is drawn, and in which iter() draws the seed of a loader's workers.
 SAMPLERS, LOADERS = "torch/utils/data/sampler.py", "torch/utils/data/dataloader.py"
-NEAR = 12  # frames between a draw and what asked for it
+NEAR = 12  # frames that are searched above a draw
 
 
 class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, draws that have a row per sample of the batch in hand are made for `world` shares.
+    """While this mode is active, a draw with a row for each sample of the current batch is made for ``world`` shares.
 
-    backward: whether a backward pass goes on. What draws there (`torch.utils.checkpoint`) has put back the first
-    process's state only; `redrew` tells that it happened.
+    Args:
+        world: how many processes there would be.
+        rows: returns the rows of the current batch; None if all processes draw the same.
+        opening: returns whether a loader that the processes share is about to draw its order.
+        backward: returns whether a backward pass is running. What draws in it (`torch.utils.checkpoint`) has restored only
+            the first process's state.
 
-    rows: of the batch in hand; None: all processes draw the same things. opening: whether a loader that the processes share is about to draw its order.
+    Attributes:
+        redrew: a draw was made in a backward pass.
+        drew: a draw was made inside `as_process`.
     """
 
     def __init__(
@@ -50,19 +56,19 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.world = world
         self._rows = rows
         self._opening = opening
-        self._process: int | None = None  # the one that everything is drawn for, while it reads its samples
-        # By generator (which is kept alive, because its address is its name), of all processes but the first.
+        self._process: int | None = None  # the process that is drawing, while it reads its samples
+        # By address of a generator, the generator (to keep it alive) and the states of all processes but the first.
         self._states: dict[int, tuple[torch.Generator, list[Tensor]]] = {}
-        self.drew = False  # whether `as_process` has seen a draw
+        self.drew = False
 
     def shares(self) -> list[int] | None:
-        """Rows of each process of the batch in hand, as even as possible; None where it is not shared."""
+        """How many rows of the current batch each process has, as evenly as possible; None if it is not shared."""
         rows = self._rows()
         return split(rows, self.world) if rows and self._process is None else None
 
     @contextmanager
     def as_process(self, rank: int) -> Iterator[None]:
-        """Whatever is drawn inside, this process draws alone, from its own states."""
+        """Inside, every draw is made by this process alone, from its own state."""
         generator = torch.default_generator
         others, ours = self._others(generator), generator.get_state()
         if rank:
@@ -90,7 +96,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not func._schema.is_mutable:
             before, result = generator.get_state(), func(*args, **kwargs)
             if torch.equal(before, generator.get_state()):
-                return result  # it could have drawn, as attention could with dropout
+                return result  # it drew nothing, as attention without dropout
             generator.set_state(before)
         calls = [share_of(func, args, kwargs, shares, rank) for rank in range(self.world)]
         known = [call for call in calls if call is not None]
@@ -99,7 +105,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._apart(func, args, known, generator)
 
     def watch_seeds(self) -> None:
-        """A seed is the same for all processes: have `torch.manual_seed` make their states equal again, for good."""
+        """Make `torch.manual_seed` give all processes the same state again, for the rest of this process."""
         module: Any = torch
         real = module.manual_seed
 
@@ -111,14 +117,14 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         module.manual_seed = module.random.manual_seed = manual_seed
 
     def _others(self, generator: torch.Generator) -> list[Tensor]:
-        """The states of the other processes; equal to ours until a draw of another size."""
+        """The states of the other processes. They equal the first one's until a draw has another size."""
         key = address(generator)
         if key not in self._states:
             self._states[key] = generator, [generator.get_state() for _ in range(self.world - 1)]
         return self._states[key][1]
 
     def _alone(self, rank: int, generator: torch.Generator, draw: Callable[[], Any]) -> Any:
-        """A draw of one process. The default generator is in that process's state already."""
+        """Make a draw of one process. The default generator already has that process's state."""
         self.drew = True
         others = self._others(generator)
         if rank == 0 or address(generator) == address(torch.default_generator):
@@ -131,7 +137,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _common(self, func: Any, args: Any, kwargs: Any, generator: torch.Generator) -> Any:
-        """A draw without rows: every process makes it for itself, and we see the first one's."""
+        """Make a draw without rows: every process makes it for itself, and the first one's result counts."""
         others = self._others(generator)
         before = generator.get_state()
         result = func(*args, **kwargs)
@@ -148,7 +154,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _apart(self, func: Any, args: Any, calls: list[Call], generator: torch.Generator) -> Any:
-        """A draw with rows: every process makes its own part of it."""
+        """Make a draw with rows: every process makes its own part of it."""
         others = self._others(generator)
         parts = [func(*calls[0].args, **calls[0].kwargs)]
         first = generator.get_state()
@@ -164,7 +170,7 @@ class SharedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @dataclass(frozen=True)
 class Call:
-    """One process's part of a draw. `kept`: what counts of dimension `dim` of the result."""
+    """One process's part of a draw. kept: how many entries of the result's dimension `dim` count."""
 
     args: tuple[Any, ...]
     kwargs: Any
@@ -174,20 +180,20 @@ class Call:
 
 
 def address(generator: Any) -> int:
-    """The generator's identity: each call is handed another Python object for the same one."""
+    """The generator's identity: every call gets another Python object for the same generator."""
     return int(generator._cdata)
 
 
 def split(rows: int, world: int) -> list[int]:
-    """Rows of each process, as even as possible, the first ones having more."""
+    """The rows of each process, as evenly as possible; the first ones have more."""
     small, more = divmod(rows, world)
     return [small + (rank < more) for rank in range(world)]
 
 
 def share_of(func: Any, args: Any, kwargs: Any, shares: list[int], rank: int) -> Call | None:
-    """The part of process `rank` in a draw; None where the draw has no row per sample."""
+    """The part of process ``rank`` in a draw; None if the draw has no row for each sample."""
     if any(isinstance(arg, torch.nn.Parameter) for arg in args):
-        return None  # the start of a layer that happens to be as wide as the batch
+        return None  # the initialisation of a layer, which may be as wide as the batch
     rows = sum(shares)
     in_place = func._schema.name.endswith("_") and bool(args) and isinstance(args[0], Tensor)
     shapes = [tuple(arg.shape) for arg in args if isinstance(arg, Tensor)]
@@ -197,7 +203,7 @@ def share_of(func: Any, args: Any, kwargs: Any, shares: list[int], rank: int) ->
     if dim is None:
         return None
     per_row = shape[dim] // rows
-    # A process that has no row is given one that does not count.
+    # A process without rows gets one that does not count.
     start = sum(shares[:rank]) * per_row if shares[rank] else 0
     size = max(1, shares[rank]) * per_row
 
@@ -214,7 +220,7 @@ def share_of(func: Any, args: Any, kwargs: Any, shares: list[int], rank: int) ->
 
 
 def row_dimension(shape: Sequence[int], rows: int) -> int | None:
-    """The dimension that has a row per sample: the first of that length, else the first if it is a multiple."""
+    """The dimension with a row for each sample: the first one of that size, else dimension 0 if its size is a multiple."""
     for dim, length in enumerate(shape):
         if length == rows:
             return dim
@@ -224,11 +230,12 @@ def row_dimension(shape: Sequence[int], rows: int) -> int | None:
 
 
 def _fresh(args: Any) -> Any:
-    """Arguments for a draw whose result is thrown away."""
+    """Copies of the arguments, for a draw whose result does not count."""
     return tuple(arg.clone() if isinstance(arg, Tensor) else arg for arg in args)
 
 
 def _for_an_order() -> bool:
+    """Whether the current draw is for the order of a loader, or for the seed of its workers."""
     frame: FrameType | None = sys._getframe(2)
     for _ in range(NEAR):
         if frame is None:
@@ -237,16 +244,16 @@ def _for_an_order() -> bool:
         if file.endswith(SAMPLERS):
             return True
         if file.endswith(LOADERS) and frame.f_code.co_name == "__init__":
-            # Only workers need the first process's seed; without them each process draws one, and has no use for it.
+            # Workers take the first process's seed. Without workers each process draws a seed that nothing uses.
             return bool(frame.f_locals["loader"].num_workers)
         frame = frame.f_back
     return False
 
 
 def share_statistics(shares: Callable[[], list[int] | None]) -> None:
-    """From now on batch normalisation in training normalises each share by itself.
+    """Make batch normalisation in training normalise each share by itself, for the rest of this process.
 
-    Running statistics follow the first share: several processes keep those of process 0.
+    Running statistics follow the first share, because several processes keep those of process 0.
     """
     functional: Any = torch
     real: Callable[..., Tensor] = functional.batch_norm

@@ -1,10 +1,10 @@
-"""`torch.compile` in a run: it wraps what it is given, as always, and compiles nothing.
+"""`torch.compile` in a run wraps what it gets, as always, but compiles nothing.
 
-A compiler that writes kernels to a cache and starts a C++ compiler has no place in a confined run, and what it changes
-is speed and rounding. `client.clean_environment` switches it off; this module notes that a script asked for it.
+It would write kernels to a cache and start a C++ compiler, which a confined run cannot do; it changes only speed and
+rounding. `client.clean_environment` switches it off, and this module notes that a script called it.
 
-`torch.jit.script` compiles as always. It knows torch's functions by their identity, so it is told of those that a run
-replaces.
+`torch.jit.script` compiles as always. It recognises torch's functions by their identity, so functions that a run replaces
+must be registered with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crosstrain_verify.emulation.emulated import COMPILE, asked
 
 
 def install() -> None:
-    """Watch `torch.compile` and `module.compile` of this process, for good."""
+    """Note calls of `torch.compile` and `Module.compile`, for the rest of this process."""
     module: Any = torch.nn.Module
     whole: Any = torch
     whole.compile = _noting(whole.compile)
@@ -36,7 +36,7 @@ def _noting(real: Any) -> Any:
 
 
 def scripted_as(replacement: Any, real: Any) -> Any:
-    """The replacement, which scripted code takes for the operator that it replaces."""
+    """The replacement, registered so that `torch.jit.script` compiles it as the operator that it replaces."""
     builtins: Any = torch.jit._builtins
     operator = builtins._find_builtin(real)
     if operator is not None:

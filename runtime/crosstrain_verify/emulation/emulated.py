@@ -1,4 +1,4 @@
-"""What a script asked for and a run does in another way, by name: the report has a note about each."""
+"""Features that a script uses and that work differently in a run. The report has a note for each."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ NOTES = {
     SYNC_BATCH_NORM: "SyncBatchNorm needs a GPU: in all runs each process took the statistics of its own rows",
 }
 
-# Of this process, which runs one rank of one script.
+# The features that the script of this process has used; a process runs one rank of one script.
 asked: set[str] = set()

@@ -1,8 +1,8 @@
-"""The original's data sets, read as several processes would read them: each its own rows, with its own random state.
+"""Makes one process read data sets as several processes would: share by share, each with its own random state.
 
-Augmentation, crops and pairs are drawn while samples are read. A process that shares a batch reads its rows only,
-from the state that all processes began with, so one process must do the same, share by share, to get the same
-samples (see `draws.py`). A collate function that draws, such as one that masks tokens, is called once a share, too.
+Augmentation, crops and pairs are drawn while samples are read. A process that shares a batch reads only its own rows,
+from the state that all processes began with. So one process must do the same, share by share, to get the same samples
+(see `draws.py`). A collate function that draws random numbers, such as one that masks tokens, is called for each share.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Host = tuple[Any, Any]
 
 
 def install(draws: SharedDraws, shared: Callable[[], bool | None]) -> None:
-    """From now on batches are read share by share.
+    """Read batches share by share, for the rest of this process.
 
-    shared: whether the processes share the loader in hand, or each reads all of it; None where none is in hand.
+    shared: returns whether the processes share the loader that is being read, or each reads all of it; None if no loader
+    is being read.
     """
     reader = _Reader(draws)
     fetcher: Any = _MapDatasetFetcher
@@ -46,7 +47,7 @@ def install(draws: SharedDraws, shared: Callable[[], bool | None]) -> None:
 
 @dataclass(frozen=True)
 class _Streams:
-    """The random states of every process: python's and numpy's. `drifted`: they are not all alike."""
+    """The states of Python's and NumPy's random streams in every process. drifted: they are not all equal."""
 
     host: list[Host]
     drifted: bool
@@ -58,7 +59,7 @@ class _Reader:
         self._left: _Streams | None = None  # after the last batch
 
     def share(self, fetcher: Any, index: list[int]) -> Any:
-        """The batch of these samples, each process's part read and collated from its own state."""
+        """The batch of these samples. Each process's part is read, and collated, from its own state."""
         parts = _parts(index, self._draws.world)
         host = self._host_states()
         items: list[list[Any]] = []
@@ -70,7 +71,7 @@ class _Reader:
         return collated
 
     def repeat(self, read: Callable[[], Any]) -> Any:
-        """A batch that every process reads by itself, each drawing from its own state."""
+        """A batch that every process reads as a whole, each drawing from its own state."""
         host = self._host_states()
         before = host[0]
         with self._as_process(0, host):
@@ -87,14 +88,14 @@ class _Reader:
         _set_host(host[0])
 
     def _host_states(self) -> list[Host]:
-        """What each process's streams are now: what the script drew since the last batch, all of them drew."""
+        """The current states of each process's streams. What the script drew since the last batch, all of them drew."""
         ours, left = _host(), self._left
         if left is not None and left.drifted and _same(ours, left.host[0]):
             return list(left.host)
         return [ours] * self._draws.world
 
     def _collated(self, collate: Any, items: list[list[Any]], parts: list[_Part], host: list[Host]) -> Any:
-        """One batch of all rows that count; collated share by share if collating draws random numbers."""
+        """One batch of all rows that count, collated share by share if collating draws random numbers."""
         counted = [
             sample for part, group in zip(parts, items, strict=True) for sample in group[: part.counts]
         ]
@@ -111,12 +112,12 @@ class _Reader:
                 batches.append(collate(group))
         try:
             return join_rows([batch for batch, part in zip(batches, parts, strict=True) if part.counts])
-        except NotByRow:  # padded to other lengths: no batch of one process is made of these
+        except NotByRow:  # the shares are padded to different lengths and cannot be joined
             return whole
 
     @contextmanager
     def _as_process(self, rank: int, host: list[Host]) -> Iterator[None]:
-        """Draw from the streams of process `rank`, which go on from there the next time."""
+        """Inside, draws come from the streams of process ``rank``, which continue from there the next time."""
         _set_host(host[rank])
         with self._draws.as_process(rank):
             yield
@@ -125,7 +126,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Part:
-    """The samples that a process reads. `counts`: those that are rows of the batch; one without any reads one."""
+    """The samples that a process reads. counts: how many are rows of the batch; a process without rows reads one sample."""
 
     read: list[int]
     counts: int

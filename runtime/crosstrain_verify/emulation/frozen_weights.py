@@ -1,8 +1,7 @@
-"""Training that changes nothing: each optimizer step is undone, and running statistics stay as they were.
+"""Freezes models: each optimizer step is undone, and running statistics stay as they were.
 
-The model that an evaluation sees is then the same at every moment and for every number of processes, so what
-an evaluation prints must not depend on how many processes share it. Gradients, learning rates and the
-optimizer's own state go on as usual.
+The model in an evaluation is then the same at any time and for any number of processes, so what the evaluation prints must
+not depend on how many processes share it. Gradients, learning rates and the optimizer's state develop as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from crosstrain_verify.emulation.eager_compile import scripted_as
 
 
 def install() -> None:
-    """Freeze every model of this process, for good."""
+    """Freeze every model, for the rest of this process."""
     kept: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def keep(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Linux's Landlock: a process that gives up writing anywhere but below a few folders, and cannot take it back."""
+"""Linux's Landlock: a process gives up writing anywhere but below a few folders, and cannot undo that."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
-VERSION = 1  # flag: only tell which version the kernel has
+VERSION = 1  # flag: only return the version that the kernel has
 PATH_BENEATH = 1
 PR_SET_NO_NEW_PRIVS = 38
 
 WRITE_FILE = 1 << 1
 FILE_RIGHTS = WRITE_FILE | 1 << 14  # truncating, since version 3
-# Removing folders and files, making devices, folders, files, sockets, pipes, block devices, links, moving.
+# The rights to remove folders and files, to make devices, folders, files, sockets, pipes, block devices and links, and to
+# move files.
 CHANGES = sum(1 << bit for bit in range(4, 14))
 REFER, TRUNCATE = 1 << 13, 1 << 14
 
@@ -32,7 +33,7 @@ class _Beneath(ctypes.Structure):
 
 
 def write_only_below(folders: Iterable[Path]) -> bool:
-    """Forbid this process and its children every change of files elsewhere; False where the kernel cannot."""
+    """Forbid this process and its children to change files elsewhere; False if the kernel cannot."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,9 +1,9 @@
 """What a script that distributes itself finds in a run: its launcher, and the other processes.
 
-Every rank of a run is a process that a launcher has started (`server.isolate`). A script that starts its processes
-itself, with `torch.multiprocessing.spawn`, does what it does before and after that on every rank; the call is a call of
-the function for this rank. The processes meet at the run's own address, whatever the script says: a port that was free
-on the author's machine may be taken here, and one that a script looks for is another on every rank.
+Every rank of a run is a process that a launcher has started (`server.isolate`). If a script starts its processes itself,
+by `torch.multiprocessing.spawn`, every rank does what the script does before and after that, and the call itself calls the
+function for this rank. The processes connect at the run's own address, whatever the script says: a port that was free on
+the author's machine may be in use here, and a script that searches for a free port would find another one on every rank.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from torch.distributed import distributed_c10d
 
 
 class Launcher:
-    """Place of this process among `world`, which meet at `port`; 0: it was not launched.
+    """This process's place among ``world`` processes, which connect at ``port``; 0 if it was not launched.
 
-    joined: how many processes the group had that the script made, 0 without one. spawned: how many the script wants to
-    start, where that is not as many as there are.
+    Attributes:
+        joined: how many processes the script's process group has; 0 without a group.
+        spawned: how many processes the script wants to start, if that is not ``world``; else 0.
     """
 
     def __init__(self, rank: int, world: int, port: int) -> None:
@@ -31,12 +32,12 @@ class Launcher:
         self._port = port
         self.joined = 0
         self.spawned = 0
-        # A group of gloo that a wrapper is the last to hold ends while Python's lock is held, and waits for its thread,
-        # which may be waiting for that lock. What is held here never ends: the process leaves before.
+        # If a wrapper holds the last reference to a gloo group, the group ends while Python's lock is held, and waits for
+        # its thread, which may be waiting for that lock. A group that is held here never ends: the process leaves before.
         self._groups: list[Any] = []
 
     def install(self) -> None:
-        """Replace the functions of this process, for good."""
+        """Replace the functions, for the rest of this process."""
         self._replace_spawn()
         self._replace_group()
 
@@ -77,7 +78,7 @@ class Launcher:
             if self._port and store is None:
                 init_method = "env://"
                 os.environ.update(address(self._port))
-            # The runtime may have replaced the plain function by now.
+            # Looked up now, because the runtime may have replaced the function.
             start = distributed_c10d.init_process_group if real is plain else real
             start(backend, init_method, timeout, world_size, rank, store, *rest, **kwargs)
             self.joined = max(self.joined, dist.get_world_size())
@@ -87,7 +88,7 @@ class Launcher:
 
 
 def address(port: int) -> dict[str, str]:
-    """Where the processes of a run meet."""
+    """The variables that tell the processes of a run where to connect."""
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -1,6 +1,6 @@
-"""A run is one process per rank: what a script would start beside itself happens inside it.
+"""Keeps each rank of a run to one process: loaders have no workers.
 
-Loader workers would draw their random numbers in other processes, where nothing can be traced or compared.
+Workers would draw their random numbers in other processes, where nothing can be traced or compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBER = "_verify_number"  # of a loader, by construction
 
 
 class Count:
-    """How many loaders were made: a process that a notebook starts goes on counting, and the notebook after it."""
+    """How many loaders were made. A process that a notebook starts continues its count, and the notebook continues that."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -40,18 +40,18 @@ loaders = Count()
 
 
 def install(leave_out: Mapping[int, int]) -> None:
-    """Loaders are numbered and have no workers.
+    """Number all loaders and take their workers away.
 
-    leave_out: so many samples are left out at the end of these loaders' data sets.
+    leave_out: by loader, how many samples to leave out at the end of its data set.
     """
     _replace_loader(leave_out)
     _replace_order()
 
 
 def _replace_order() -> None:
-    """A shuffling sampler of one process draws its order as a loader without one does.
+    """Make a shuffling DistributedSampler of one process draw its order as a loader without a sampler does.
 
-    Its own order comes from its seed and the epoch, and is gone when the script is no longer distributed by hand.
+    Its own order comes from its seed and the epoch. The migrated script has no such sampler, and so another order.
     """
     sampler: Any = DistributedSampler
     real: Callable[..., Iterator[Any]] = sampler.__iter__
@@ -85,7 +85,7 @@ def _replace_loader(leave_out: Mapping[int, int]) -> None:
 
 
 def _leave_out(rows: int, dataset: Any, positional: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The data set to load from; where a sampler chooses from it, the sampler is shortened instead."""
+    """The data set to load from. If a sampler chooses from it, the sampler is shortened instead, if it can be."""
     for name, position in (("sampler", SAMPLER_POSITION), ("batch_sampler", SAMPLER_POSITION + 1)):
         place: Any = kwargs if name in kwargs else positional
         key: Any = name if name in kwargs else position
@@ -100,16 +100,16 @@ def _leave_out(rows: int, dataset: Any, positional: list[Any], kwargs: dict[str,
 
 
 class Shortened(Subset[Any]):
-    """The first samples of a data set, with the attributes of all of it."""
+    """The first samples of a data set, with the attributes of the whole data set."""
 
     def __getattr__(self, name: str) -> Any:
-        if "dataset" not in self.__dict__:  # a copy that is being made
+        if "dataset" not in self.__dict__:  # the object is being copied and has no attributes yet
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
 
 def shortened(dataset: Any, rows: int) -> Any:
-    """The data set without its last `rows` samples, but with its first; unchanged where it has no length."""
+    """The data set without its last ``rows`` samples, but never without its first; unchanged if it has no length."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         return dataset
     count = max(1, len(dataset) - rows)

@@ -1,7 +1,7 @@
-"""Small deterministic stand-ins for torchvision's data sets, where their files are missing.
+"""Small deterministic stand-ins for torchvision's data sets whose files are missing.
 
-The classes stay the user's: only construction, length and items change, and only for an instance whose files
-are not there. Pictures have a pattern that depends on their class, so that there is something to learn.
+Only construction, length and items of the classes change, and only for instances whose files are missing. Pictures have a
+pattern that depends on their class, so that there is something to learn.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ KINDS = {
     "Food101": ("RGB", 64, 101),
     "LSUN": ("RGB", 64, 1),
 }
-# Neither divides by 2, nor by the usual batch sizes.
+# Neither number is divisible by 2 or by a usual batch size.
 TRAINING, TESTING = 203, 91
 MISSING = (RuntimeError, OSError, ImportError, ValueError)
 DATA = "_synthetic_data"
 
 
 def install(folder: Path) -> None:
-    """Replace what torchvision.datasets offers, if a script in `folder` could import it at all."""
+    """Replace the classes of torchvision.datasets, if a script in ``folder`` can import it."""
     sys.path.insert(0, str(folder))
     try:
         if importlib.util.find_spec("torchvision") is None:
@@ -66,7 +66,7 @@ def _replace(cls: Any, kind: tuple[str, int, int]) -> None:
 
     @functools.wraps(real_init)
     def init(self: Any, root: Any = None, *args: Any, **kwargs: Any) -> None:
-        if DATA in self.__dict__:  # a subclass calls the class that it derives from
+        if DATA in self.__dict__:  # called by the constructor of a subclass, which has filled it already
             return
         try:
             real_init(self, root, *args, **(kwargs | ({"download": False} if "download" in kwargs else {})))
@@ -85,7 +85,7 @@ def _replace(cls: Any, kind: tuple[str, int, int]) -> None:
 
 
 def _fill(self: Any, root: Any, kind: tuple[str, int, int], args: Any, kwargs: Any) -> None:
-    """Make an instance out of nothing, with the attributes that scripts read."""
+    """Give an instance synthetic data and the attributes that scripts read."""
     train = kwargs.get("train", args[0] if args and isinstance(args[0], bool) else True)
     words = (kwargs.get("split", ""), *(arg for arg in args if isinstance(arg, str)), str(root))
     if any(word.rstrip("/").endswith(("test", "val", "valid")) for word in words):
@@ -95,7 +95,7 @@ def _fill(self: Any, root: Any, kind: tuple[str, int, int], args: Any, kwargs: A
     names = [f"class {number}" for number in range(classes)]
     labels = [number % classes for number in range(count)]
     pictures = np.stack([picture(number, label, kind) for number, label in enumerate(labels)])
-    # MNIST and its kin hold tensors, the others an array and a list.
+    # MNIST and similar data sets have tensors, the others an array and a list.
     tensors = kind[0] == "L"
     values = {
         "root": root,
@@ -111,7 +111,7 @@ def _fill(self: Any, root: Any, kind: tuple[str, int, int], args: Any, kwargs: A
     }
     self.__dict__[DATA] = labels
     for name, value in values.items():
-        # What the class computes by a property it goes on computing.
+        # A property of the class stays as it is.
         if not isinstance(getattr(type(self), name, None), property):
             setattr(self, name, value)
 
@@ -131,7 +131,7 @@ def _item(self: Any, index: int, kind: tuple[str, int, int]) -> Any:
 
 
 def picture(number: int, label: int, kind: tuple[str, int, int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """uint8 of (size, size) or (size, size, 3): stripes whose direction and width tell the class, and noise."""
+    """A picture, uint8 of (size, size) or (size, size, 3): stripes whose direction and width depend on the class, and noise."""
     mode, size, _ = kind
     rows, columns = np.mgrid[0:size, 0:size]
     angle = 0.61 * label

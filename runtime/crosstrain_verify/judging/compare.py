@@ -1,28 +1,37 @@
-"""The traces of two runs, compared: the first difference, and the largest error of each quantity."""
+"""Compares the traces of two runs: the first difference, and the largest error of each quantity."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstrain_verify.judging.passes import everywhere, side_by_side, step_of, trained_on, training_loaders
+from crosstrain_verify.judging.passes import (
+    batches_with_shares,
+    each_has_whole,
+    step_of,
+    trained_on,
+    training_loaders,
+)
 from crosstrain_verify.judging.printed_lines import Volatile, printed_at, same_line
 from crosstrain_verify.judging.tolerance import Tolerance, same
 from crosstrain_verify.records.traces import Batch, Event, Parameter, RankTrace
 from crosstrain_verify.report.report import Difference
 
-NAMED = 3  # parameters in one message
+NAMED = 3  # parameters or files in one message
 
 
 @dataclass
 class Comparison:
-    """The result: `difference` is None where the runs are the same; `largest` holds relative errors."""
+    """The result of a comparison.
+
+    difference: the first one; None if the runs are the same. largest: by quantity, the largest relative error.
+    """
 
     difference: Difference | None = None
     largest: dict[str, float] = field(default_factory=dict)
@@ -42,16 +51,18 @@ def compare(
     epsilon: float | None = None,
     volatile: Volatile | None = None,
 ) -> Comparison:
-    """The original against all ranks of a run: bit-identical for one rank, to tolerance for several.
+    """Compare the original with all ranks of a run: bit for bit with one rank, within the tolerance with several.
 
-    ignore: a printed line in which one of them is found is left out on both sides. epsilon: of the tolerance, where
-    it is not to be the machine epsilon of the original's coarsest dtype. volatile: printed numbers to leave out.
+    Args:
+        ignore: printed lines that match one of these are left out on both sides.
+        epsilon: replaces the machine epsilon of the original's coarsest dtype in the tolerance.
+        volatile: printed numbers that are left out.
     """
     result = Comparison()
     tolerance = Tolerance(epsilon or (original.epsilon if len(ranks) > 1 else 0.0))
     result.difference = (
         ranks_disagree(ranks)
-        or trained_otherwise(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
+        or compare_trained_parameters(original, ranks[0], step_by_step=original.steps == ranks[0].steps)
         or compare_events(original, ranks, tolerance, result)
     )
     if result.difference is None:
@@ -62,17 +73,16 @@ def compare(
         result.difference = compare_lines(original, ranks[0], tolerance, ignore, volatile)
     if result.difference is None:
         result.difference = next(iter(files_of_several(ranks, text=False)), None)
-    # A log that every process writes is a blemish, a checkpoint is a danger.
+    # A log file that every process writes is worth a note; only other files, such as checkpoints, are a difference.
     result.notes += [str(found) for found in files_of_several(ranks, text=True)]
     return result
 
 
 def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
-    """Ranks must do the same steps and end with the same bits in every weight."""
+    """The first difference between the ranks: they must make the same steps and end with identical weights."""
     first = ranks[0]
     for number, other in enumerate(ranks[1:], start=1):
-        ours = [event for event in first.events if event.kind == "step"]
-        theirs = [event for event in other.events if event.kind == "step"]
+        ours, theirs = first.events_of("step"), other.events_of("step")
         for step, (a, b) in enumerate(zip(ours, theirs, strict=False), start=1):
             for what, mine, other_s in zip(step_quantities(a), a.values, b.values, strict=False):
                 if not same(mine, other_s, 0.0):
@@ -89,14 +99,16 @@ def ranks_disagree(ranks: Sequence[RankTrace]) -> Difference | None:
     return None
 
 
-def trained_otherwise(original: RankTrace, run: RankTrace, *, step_by_step: bool) -> Difference | None:
-    """The parameters that have a gradient in one of the runs and none in the other.
+def compare_trained_parameters(
+    original: RankTrace, run: RankTrace, *, step_by_step: bool
+) -> Difference | None:
+    """The parameters that have a gradient in one of the two runs and none in the other.
 
-    step_by_step: both make the same steps, so a parameter has one in as many of them. Otherwise (another launch, other
-    random numbers) only those can be compared that always have one and those that never do.
+    step_by_step: both runs make the same steps, so a parameter must have a gradient in equally many of them. Otherwise
+    (another launch, other random numbers) only parameters with a gradient in every step or in none are compared.
     """
     if [one.shape for one in original.parameters] != [one.shape for one in run.parameters]:
-        return None  # other optimizers: their steps or their weights differ
+        return None  # the optimizers differ, which shows in the steps or the weights
     names: dict[tuple[str, str], list[str]] = {}
     for expected, got in zip(original.parameters, run.parameters, strict=True):
         opposite = {_usually(expected), _usually(got)} == {True, False}
@@ -104,28 +116,29 @@ def trained_otherwise(original: RankTrace, run: RankTrace, *, step_by_step: bool
             ours, theirs = (f"in {one.trained} of {one.steps} steps" for one in (expected, got))
             names.setdefault((ours, theirs), []).append(expected.name)
     for (ours, theirs), affected in names.items():
-        more = f" and {len(affected) - NAMED} more" if len(affected) > NAMED else ""
-        return Difference("gradient", None, ours, theirs, ", ".join(affected[:NAMED]) + more)
+        return Difference("gradient", None, ours, theirs, listed(affected))
     return None
 
 
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
 def _usually(parameter: Parameter) -> bool | None:
-    """Whether it has a gradient in every step; None: in some."""
+    """Whether it has a gradient: True in every step, False in none, None in some."""
     return None if 0 < parameter.trained < parameter.steps else parameter.trained > 0
 
 
 def step_quantities(event: Event) -> list[str]:
-    """What the values of a step are, in order."""
+    """The names of a step event's values, in order."""
     return ["gradient norm", "weight norm", *["learning rate"] * (len(event.values) - 2)]
 
 
 def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Difference:
-    """The first parameter of rank 0 that ends with other bits on rank `number`."""
-    start = 0
-    for parameter in first.parameters:
-        end = start + math.prod(parameter.shape)
-        a, b = first.weights[start:end], other.weights[start:end]
-        start = end
+    """The first parameter of rank 0 whose final value differs on rank `number`."""
+    for parameter, a, b in _by_parameter(first, other):
         if a.tobytes() != b.tobytes() and a.shape == b.shape:
             place = int(np.argmax(np.abs(a - b)))
             what = f"final {parameter.name}, element {place}"
@@ -136,20 +149,31 @@ def _weights_disagree(first: RankTrace, other: RankTrace, number: int) -> Differ
     return Difference("ranks", None, *sizes)
 
 
+def _by_parameter(
+    first: RankTrace, other: RankTrace
+) -> Iterator[tuple[Parameter, NDArray[np.float64], NDArray[np.float64]]]:
+    """The parameters of the first trace, each with its final values in both."""
+    start = 0
+    for parameter in first.parameters:
+        end = start + math.prod(parameter.shape)
+        yield parameter, first.weights[start:end], other.weights[start:end]
+        start = end
+
+
 def _compare_batches(original: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:
-    """One process must be given the same batches; several must not all be given the whole of them."""
+    """One process must get the original's batches; several must not each get all rows of a batch to train on."""
     if len(ranks) == 1:
         return compare_batch_by_batch(original, ranks[0])
-    trained = set(map(id, trained_on(original)))  # and not only looked at, which each process may do alone
-    for expected, shares in side_by_side(original, ranks, training_loaders(original)):
-        if id(expected) in trained and (expected.rows or 0) > len(ranks) and everywhere(expected, shares):
+    trained = set(map(id, trained_on(original)))  # every process may look at other batches as a whole
+    for expected, shares in batches_with_shares(original, ranks, training_loaders(original)):
+        if id(expected) in trained and (expected.rows or 0) > len(ranks) and each_has_whole(expected, shares):
             each = f"each of {len(ranks)} processes all {expected.rows} rows"
             return Difference("batch", step_of(original, expected.at), "a share of the rows each", each)
     return None
 
 
 def compare_batch_by_batch(original: RankTrace, run: RankTrace) -> Difference | None:
-    """One process must be given the same batches."""
+    """The first batch that the run got and the original did not, or the other way round."""
     for expected, got in zip_longest(original.batches, run.batches):
         if expected is None or got is None:
             return Difference("batch", None, _batch(expected), _batch(got), "one of the two is the last")
@@ -160,7 +184,7 @@ def compare_batch_by_batch(original: RankTrace, run: RankTrace) -> Difference | 
 
 
 def _other_samples(a: Batch, b: Batch) -> bool:
-    """Whether two batches differ, as far as both are known: how many rows one of graphs has only a loader can tell."""
+    """Whether two batches differ in what is known of both. Only a loader can tell how many rows a batch of graphs has."""
     pairs = ((a.rows, b.rows), (a.digest, b.digest))
     return any(x is not None and y is not None and x != y for x, y in pairs)
 
@@ -173,9 +197,9 @@ def _batch(batch: Batch | None) -> str:
 
 
 def files_of_several(ranks: Sequence[RankTrace], *, text: bool) -> list[Difference]:
-    """Files that several processes write: whole only by luck. `text`: those written as text, or the others.
+    """Files that several processes write at once, which may damage them. text: those written as text, or all others.
 
-    What libraries keep in the user's ``.cache`` is theirs: the first run of a script makes it, in whatever process.
+    Files in the user's ``.cache`` do not count: they belong to libraries, and the first run of a script makes them.
     """
     found = []
     for name, binary in ranks[0].written.items():
@@ -188,7 +212,7 @@ def files_of_several(ranks: Sequence[RankTrace], *, text: bool) -> list[Differen
 
 
 def out_of_order(ranks: Sequence[RankTrace]) -> Difference | None:
-    """Every rank must make the same sequence of backward passes and steps."""
+    """The first place at which the ranks do not make the same sequence of backward passes and steps."""
     for events in zip_longest(*(rank.events for rank in ranks)):
         names = [_name(event) for event in events]
         for rank, name in enumerate(names):
@@ -200,7 +224,7 @@ def out_of_order(ranks: Sequence[RankTrace]) -> Difference | None:
 
 
 def global_events(ranks: Sequence[RankTrace]) -> list[Event]:
-    """The events of the whole run, whose ranks are in order: losses are means, steps those of rank 0."""
+    """The events of the run as a whole: the mean of the ranks' losses, and rank 0's steps. The ranks must be in order."""
     merged: list[Event] = []
     for events in zip(*(rank.events for rank in ranks), strict=True):
         head = events[0]
@@ -213,6 +237,7 @@ def global_events(ranks: Sequence[RankTrace]) -> list[Event]:
 def compare_events(
     original: RankTrace, ranks: Sequence[RankTrace], tolerance: Tolerance, result: Comparison
 ) -> Difference | None:
+    """The first loss or step that differs; ``result`` keeps the largest errors."""
     disorder = out_of_order(ranks)
     if disorder:
         return disorder
@@ -264,17 +289,14 @@ def _compare_value(
 def compare_weights(
     original: RankTrace, run: RankTrace, tolerance: Tolerance, result: Comparison
 ) -> Difference | None:
+    """The first parameter whose final value differs; ``result`` keeps the largest error and what was left out."""
     shapes = [parameter.shape for parameter in original.parameters]
     if shapes != [parameter.shape for parameter in run.parameters]:
         return Difference(
             "weights", None, f"{len(shapes)} parameters", f"{len(run.parameters)} parameters, or other shapes"
         )
     noise: list[str] = []
-    start = 0
-    for parameter in original.parameters:
-        end = start + math.prod(parameter.shape)
-        a, b = original.weights[start:end], run.weights[start:end]
-        start = end
+    for parameter, a, b in _by_parameter(original, run):
         if a.tobytes() == b.tobytes():
             result.saw("weights", 0.0, 1.0)
             continue
@@ -304,6 +326,8 @@ def compare_lines(
     ignore: Sequence[re.Pattern[str]],
     volatile: Volatile | None,
 ) -> Difference | None:
+    """The first printed line that differs."""
+
     def kept(lines: Sequence[str]) -> list[str]:
         return [line for line in lines if not any(pattern.search(line) for pattern in ignore)]
 

@@ -1,11 +1,12 @@
 """The frozen comparison: what an evaluation prints must not depend on how many processes share it.
 
-The model never changes in a frozen run (`frozen.py`), so what a script prints about its evaluation depends on
-the evaluation data alone. Which printed numbers are those of an evaluation is found out by running the original
-twice, the second time with fewer training data: what stays the same is not about training.
+The model never changes in a frozen run (`frozen_weights.py`), so what a script prints about its evaluation depends on
+the evaluation data alone. To find these numbers, the original runs twice, the second time with less training data: a
+number that stays the same is not about training.
 
-The migrated script runs with several processes and the default launch, whose global batch is larger and which
-completes uneven batches with samples from the start: what is not gathered, or gathered with those, shows here.
+The migrated script runs on several processes in the default launch. Its global batch is larger, and uneven batches are
+completed with samples from the start of the pass, so results that are not gathered, or are gathered with these samples,
+differ here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from crosstrain_verify.judging.compare import Comparison, ranks_disagree, trained_otherwise
+from crosstrain_verify.judging.compare import Comparison, compare_trained_parameters, ranks_disagree
 from crosstrain_verify.judging.passes import (
     batches_of,
     evaluation_loaders,
@@ -25,15 +26,15 @@ from crosstrain_verify.judging.passes import (
 )
 from crosstrain_verify.judging.printed_lines import Volatile, aligned, numbers, same_number, words
 from crosstrain_verify.judging.tolerance import Tolerance
-from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.records.traces import RankTrace, source_line
 from crosstrain_verify.report.report import Difference
 
-NEAR = 0.15  # of a pass
+NEAR = 0.15  # how far a schedule that is computed by hand may be off, as a share of a pass
 
 
 @dataclass(frozen=True)
 class Line:
-    """A printed line about an evaluation. `fixed`: which of its numbers do not depend on training data."""
+    """A printed line about an evaluation. number: among all lines. fixed: which of its numbers do not depend on training."""
 
     number: int
     text: str
@@ -41,7 +42,7 @@ class Line:
 
 
 def after_evaluation(trace: RankTrace, ignore: Sequence[re.Pattern[str]] = ()) -> list[int]:
-    """The printed lines whose last batch before was one of an evaluation."""
+    """The numbers of the lines that were printed when the last batch was one of an evaluation."""
     loaders = evaluation_loaders(trace)
     if len(trace.printed) != len(trace.lines):
         return []
@@ -60,9 +61,10 @@ def evaluation_lines(
     ignore: Sequence[re.Pattern[str]] = (),
     volatile: Volatile | None = None,
 ) -> list[Line]:
-    """The lines of `full` about an evaluation, by comparison with a run that had less to train on.
+    """The lines of `full` that are about an evaluation: they have numbers that stay the same with less training data.
 
-    Numbers that are volatile are not fixed. None, if that run had the same: a stream of data cannot be shortened.
+    full, less: traces of runs with all training data and with less. volatile: numbers that do not count as fixed. Empty
+    if both runs had the same training data, because a stream cannot be shortened.
     """
     loaders = training_loaders(full)
     if loaders and len(batches_of(full, loaders)) == len(batches_of(less, loaders)):
@@ -88,8 +90,10 @@ def compare_frozen(
     ignore: Sequence[re.Pattern[str]] = (),
     volatile: Volatile | None = None,
 ) -> Comparison:
-    """Frozen runs of the original, with all its training data and with less, against a default launch."""
-    result = Comparison(ranks_disagree(ranks) or trained_otherwise(full, ranks[0], step_by_step=False))
+    """Compare frozen runs of the original, with all its training data and with less, with a frozen default launch."""
+    result = Comparison(
+        ranks_disagree(ranks) or compare_trained_parameters(full, ranks[0], step_by_step=False)
+    )
     if result.difference is None:
         lines = evaluation_lines(full, less, ignore, volatile)
         result.difference = _compare_lines(full, lines, ranks, ignore, result)
@@ -122,9 +126,10 @@ def _compare_lines(
 def _side_by_side(
     full: RankTrace, lines: Sequence[Line], rank: RankTrace, ignore: Sequence[re.Pattern[str]]
 ) -> list[tuple[Line, int]]:
-    """The lines about an evaluation, each with the line that stands at its place in another run.
+    """The lines about an evaluation, each with the number of the corresponding line of another run.
 
-    All lines help to find the place: "saved" may be printed only where a result is the best so far.
+    Lines are aligned with all those printed after evaluations: some, such as "saved", may appear only if a result is the
+    best so far.
     """
     about = {line.number: line for line in lines}
     ours, theirs = after_evaluation(full, ignore), after_evaluation(rank, ignore)
@@ -133,17 +138,17 @@ def _side_by_side(
 
 
 def _by(trace: RankTrace, line: int) -> str:
-    place = trace.printed[line].place
-    return f", printed at {place.rpartition(':')[0]}" if place else ""
+    place = source_line(trace.printed[line].place)
+    return f", printed at {place}" if place else ""
 
 
 def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | None:
-    """Each pass over the training data must begin with the learning rate it has in the original.
+    """The first pass over the training data that begins with another learning rate than in the original.
 
-    Several processes make fewer, larger steps. A schedule by steps is stepped more often for each, and may be
-    ahead by less than one of them in every pass; one that is computed by hand, from numbers of steps that are fixed
-    (a warm-up), is off by a small part of a pass. A loop that counts steps, and not passes, makes as many as the
-    original, with the same rates.
+    Several processes make fewer, larger steps. A schedule that counts steps advances several times in each, so in every
+    pass it may be ahead by less than one larger step. A schedule that is computed by hand from fixed numbers of steps,
+    such as a warm-up, may be off by a small part of a pass. A loop that counts steps instead of passes makes as many as
+    the original, with the same rates.
     """
     ours, theirs = learning_rates(full), learning_rates(ranks[0])
     if len(ours) == len(theirs) and all(map(_close, ours, theirs)):
@@ -163,7 +168,7 @@ def compare_rates(full: RankTrace, ranks: Sequence[RankTrace]) -> Difference | N
 
 
 def _passed(rates: Sequence[float], around: Sequence[Sequence[float]]) -> bool:
-    """Whether a schedule that changes in every one of these steps passes by these rates."""
+    """Whether the rates lie between those of a schedule that changes in every one of these steps."""
     if len(around) < 3 or any(list(a) == list(b) for a, b in pairwise(around)):
         return False
     columns = list(zip(*around, strict=False))

@@ -1,4 +1,4 @@
-"""How far the original is from itself when only its random numbers are others."""
+"""How much the original's own runs differ if only their random numbers differ."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crosstrain_verify.judging.compare import global_events, out_of_order, trained_otherwise
+from crosstrain_verify.judging.compare import compare_trained_parameters, global_events, out_of_order
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Difference
 
-# Two or three runs underestimate a spread: a normal value is beyond three times the range of three others
-# once in two hundred, and both losses and weights would have to be.
+# Two or three runs underestimate a spread. A normally distributed value lies beyond three times the range of three others
+# once in two hundred cases, and both losses and weights would have to.
 FACTOR = 3.0
 
 
 def beyond_noise(members: Sequence[RankTrace], ranks: Sequence[RankTrace]) -> Difference | None:
-    """None if a run is no further from the middle of the original's runs than FACTOR times their spread.
+    """The first difference that is larger than the spread of the original's own runs explains, else None.
 
-    Compared are the losses, one by one against the largest spread so far, and the final weights. Runs that do
-    not make the same steps are different, whatever the noise.
+    Every loss, and the final weights, may differ from the mean of the original's runs by FACTOR times their spread; for a
+    loss that is the largest spread so far. Runs that do not make the same steps are different, whatever the noise.
+
+    Args:
+        members: the original's runs.
+        ranks: the run that is judged.
     """
-    disorder = out_of_order(ranks) or trained_otherwise(members[0], ranks[0], step_by_step=False)
+    disorder = out_of_order(ranks) or compare_trained_parameters(members[0], ranks[0], step_by_step=False)
     if disorder:
         return disorder
-    losses = [[event.values[0] for event in member.events if event.kind == "loss"] for member in members]
+    losses = [[event.values[0] for event in member.events_of("loss")] for member in members]
     got = [event.values[0] for event in global_events(ranks) if event.kind == "loss"]
     if any(len(member) != len(got) for member in losses):
         return Difference("order", None, f"{len(losses[0])} backward passes", f"{len(got)}")

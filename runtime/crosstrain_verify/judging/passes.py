@@ -1,4 +1,4 @@
-"""What a trace's batches tell: which loaders train and which evaluate, who got which rows."""
+"""What the batches of a trace show: which loaders train and which evaluate, and which process got which rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from crosstrain_verify.records.traces import Batch, RankTrace
 
 
 def trained_on(trace: RankTrace) -> Iterator[Batch]:
-    """The batches from which a loss was made: a backward pass came before the next batch of any loader."""
+    """The batches that were trained on: a backward pass came before the next batch of any loader."""
     ends = [batch.at for batch in trace.batches[1:]] + [len(trace.events)]
     for batch, end in zip(trace.batches, ends, strict=False):
         if any(event.kind == "loss" for event in trace.events[batch.at : end]):
@@ -32,34 +32,34 @@ def batches_of(trace: RankTrace, loaders: set[int]) -> list[Batch]:
 
 
 def step_of(trace: RankTrace, at: int) -> int:
-    """The optimizer step, from 1, that is being worked on after `at` events."""
+    """The number (from 1) of the optimizer step that comes next after `at` events."""
     return 1 + sum(event.kind == "step" for event in trace.events[:at])
 
 
-def everywhere(original: Batch, shares: Sequence[Batch]) -> bool:
-    """Whether every process was given all the rows of a batch."""
+def each_has_whole(original: Batch, shares: Sequence[Batch]) -> bool:
+    """Whether every process got all rows of a batch."""
     return original.digest is not None and all(share.digest == original.digest for share in shares)
 
 
-def together(original: Batch, shares: Sequence[Batch]) -> bool:
-    """Whether the processes' rows are those of the batch, each once."""
+def shares_add_up(original: Batch, shares: Sequence[Batch]) -> bool:
+    """Whether the processes' rows are together those of the batch, each once."""
     digests = [share.digest for share in shares]
     if original.digest is None or None in digests:
         return False
     return sum(digest for digest in digests if digest is not None) % (1 << 64) == original.digest
 
 
-def apart(original: Batch, shares: Sequence[Batch]) -> bool:
-    """Whether the processes certainly have other rows than those of the batch."""
+def shares_differ(original: Batch, shares: Sequence[Batch]) -> bool:
+    """Whether the processes certainly got other rows than those of the batch."""
     known = original.digest is not None and all(share.digest is not None for share in shares)
     alike = all(share.width == original.width for share in shares if share.rows)
-    return known and alike and not together(original, shares)
+    return known and alike and not shares_add_up(original, shares)
 
 
-def side_by_side(
+def batches_with_shares(
     original: RankTrace, ranks: Sequence[RankTrace], loaders: set[int]
 ) -> Iterator[tuple[Batch, tuple[Batch, ...]]]:
-    """The original's batches of these loaders, each with the batches that the processes had for it."""
+    """The original's batches of these loaders, each with the batches that the processes got for it."""
     return zip(
         batches_of(original, loaders),
         zip(*(batches_of(rank, loaders) for rank in ranks), strict=False),
@@ -68,13 +68,13 @@ def side_by_side(
 
 
 def whole_loaders(original: RankTrace, ranks: Sequence[RankTrace]) -> tuple[int, ...]:
-    """The loaders of which every process reads everything: those that were not prepared.
+    """The loaders that were not prepared, so that every process reads all of them.
 
-    Each process may read them in another order, so rows are counted: a share has fewer than the original's batch.
+    Each process may read them in another order, so rows are counted: a share has fewer rows than the original's batch.
     """
     whole = {batch.loader for batch in original.batches}
     for loader in tuple(whole):
-        for batch, shares in side_by_side(original, ranks, {loader}):
+        for batch, shares in batches_with_shares(original, ranks, {loader}):
             if any(share.rows != batch.rows for share in shares):
                 whole.discard(loader)
                 break
@@ -82,7 +82,7 @@ def whole_loaders(original: RankTrace, ranks: Sequence[RankTrace]) -> tuple[int,
 
 
 def first_steps(trace: RankTrace) -> list[int]:
-    """The first optimizer step, from 1, of each pass over the loader that trains most."""
+    """The number (from 1) of the first optimizer step of each pass over the loader that gives most training batches."""
     loaders = training_loaders(trace)
     found = batches_of(trace, loaders)
     if not found:
@@ -94,5 +94,4 @@ def first_steps(trace: RankTrace) -> list[int]:
 
 def learning_rates(trace: RankTrace) -> list[tuple[float, ...]]:
     """The learning rates of the first optimizer, step by step."""
-    steps = [event for event in trace.events if event.kind == "step" and event.index == 0]
-    return [event.values[2:] for event in steps]
+    return [event.values[2:] for event in trace.events_of("step") if event.index == 0]

@@ -1,7 +1,8 @@
-"""Printed lines: when two of them say the same, and which of their numbers are other ones in every run.
+"""Printed lines: whether two of them say the same, and which of their numbers differ in every run.
 
-Scripts print how long things took. A number that differs between two runs of the original, which compute the same,
-bit for bit, is no result of training: it is volatile, and so is the same place in every line of the same words.
+Scripts print how long things took. Two runs of the original compute the same, bit for bit, so a number that differs
+between them is no result of training. It is called volatile, and so is the number at the same place in every line with
+the same words.
 """
 
 from __future__ import annotations
@@ -10,34 +11,36 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 
+from crosstrain.utils.messages import shortened
+
 from crosstrain_verify.judging.tolerance import Tolerance, same
-from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.records.traces import RankTrace, source_line
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
-# Minutes may change between one pair of runs and not between another, so a date, a time of day or what a clock measured
-# (`0h 2m 13s`) goes as a whole.
+# Minutes may differ between one pair of runs and be equal in another, so dates, times of day and durations (`0h 2m 13s`)
+# are left out as a whole.
 CLOCK = re.compile(
     r"\d{4}-\d{2}-\d{2}|\d+:\d{2}:\d{2}(?:[.,]\d+)?|(?:\b\d+ ?h ?)?\b\d+ ?m(?:in)? ?\d+(?:\.\d+)? ?s\b"
     r"|\bat 0x[0-9a-fA-F]+"
 )
-SHOWN = 60  # characters of an example
+SHOWN = 60  # characters of the line that a note shows as an example
 
 Volatile = Mapping[str, frozenset[int]]
-"""By the words of a line: the places, from 0, of numbers that are other ones in every run."""
+"""By the words of a line, the places (from 0) of the numbers that differ in every run."""
 
 
 def words(line: str) -> str:
-    """A line without its numbers; runs of blanks count as one, because a column's padding follows its digits."""
+    """A line with "#" for each number. Several blanks count as one, because the padding of a column depends on its digits."""
     return " ".join(NUMBER.sub(" # ", _without_clocks(line)).split())
 
 
 def numbers(line: str) -> list[str]:
-    """The numbers of a line, in order, but for dates and times of day."""
+    """The numbers of a line, in order, without dates, times of day and durations."""
     return NUMBER.findall(_without_clocks(line))
 
 
 def volatile(ours: Sequence[str], theirs: Sequence[str]) -> Volatile:
-    """What differs between two runs of one script."""
+    """The printed numbers that differ between two runs of one script."""
     found: dict[str, frozenset[int]] = {}
     for a, b in aligned(ours, theirs):
         pairs = enumerate(zip(numbers(ours[a]), numbers(theirs[b]), strict=True))
@@ -48,20 +51,21 @@ def volatile(ours: Sequence[str], theirs: Sequence[str]) -> Volatile:
 
 
 def about(places: Volatile) -> str:
-    """A note for whoever reads the report, with an example; "" where nothing is volatile."""
+    """A note for the report, with an example; "" if nothing is volatile."""
     if not places:
         return ""
-    example = next(iter(places))
-    shown = example if len(example) <= SHOWN else example[: SHOWN - 3] + "..."
-    return f"not compared: numbers that differ between two runs of the original, such as times (in {shown!r})"
+    example = shortened(next(iter(places)), SHOWN)
+    return (
+        f"not compared: numbers that differ between two runs of the original, such as times (in {example!r})"
+    )
 
 
 def same_line(
     a: str, b: str, tolerance: Tolerance, steps: int, volatile_places: Volatile | None = None
 ) -> bool:
-    """Whether two lines say the same: the same words, and numbers to tolerance (integers exactly).
+    """Whether two lines have the same words, and the same numbers within the tolerance (integers exactly).
 
-    volatile_places: what to leave out.
+    steps: optimizer steps of the run. volatile_places: numbers that are left out.
     """
     if _without_clocks(a) == _without_clocks(b):
         return True
@@ -76,7 +80,7 @@ def same_line(
 
 
 def same_number(a: str, b: str, tolerance: Tolerance, steps: int) -> bool:
-    """Whether two printed numbers are the same to tolerance."""
+    """Whether two printed numbers are equal within the tolerance; two integers must be the same text."""
     if _unit(a) == 0 and _unit(b) == 0:
         return a == b
     return same(float(a), float(b), tolerance.printed(steps, float(a), max(_unit(a), _unit(b))))
@@ -92,11 +96,11 @@ def aligned(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]
 
 
 def printed_at(run: RankTrace, text: str) -> str:
-    """Which line of the script printed a text, as far as that is known."""
+    """The source line that printed a text, as "printed at FILE:LINE"; "" if it is unknown."""
     if len(run.printed) != len(run.lines) or text not in run.lines:
         return ""
-    where = run.printed[run.lines.index(text)]
-    return f"printed at {where.place.rpartition(':')[0]}" if where.place else ""
+    place = source_line(run.printed[run.lines.index(text)].place)
+    return f"printed at {place}" if place else ""
 
 
 def _without_clocks(line: str) -> str:
@@ -104,7 +108,7 @@ def _without_clocks(line: str) -> str:
 
 
 def _unit(number: str) -> float:
-    """What one in the last digit counts; 0.0 for an integer."""
+    """The value of one unit in the last digit; 0.0 for an integer."""
     mantissa, _, exponent = number.lower().partition("e")
     _, point, digits = mantissa.partition(".")
     if not point and not exponent:

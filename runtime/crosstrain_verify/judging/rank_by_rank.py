@@ -1,8 +1,8 @@
-"""A script that distributes itself, compared with itself: the original on several processes, rank by rank.
+"""Compares a script that distributes itself with itself: the original and the result on several processes, rank by rank.
 
-Its author has said what each process does: which rows it reads, how the batch and the learning rate follow the number
-of processes, what is summed over them and who prints. So each rank of the result is compared with the same rank of the
-original, started by `torchrun` (or `torch.distributed.launch`, or by itself), over gloo.
+Its author has decided what each process does: which rows it reads, how batch size and learning rate depend on the number
+of processes, what is summed over them and which one prints. So each rank of the result is compared with the same rank of
+the original, which is started as `torchrun` or `torch.distributed.launch` does, or starts its processes itself, over gloo.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.compare import (
@@ -20,28 +19,30 @@ from crosstrain_verify.judging.compare import (
     compare_batch_by_batch,
     compare_events,
     compare_lines,
+    compare_trained_parameters,
     compare_weights,
     files_of_several,
-    trained_otherwise,
+    listed,
 )
-from crosstrain_verify.judging.comparing import by_noise, losses_of
-from crosstrain_verify.judging.originals import SINGLE
+from crosstrain_verify.judging.migrated_runs import judge_by_noise, losses_of
+from crosstrain_verify.judging.original_runs import SINGLE
 from crosstrain_verify.judging.passes import batches_of, training_loaders
 from crosstrain_verify.judging.printed_lines import Volatile, about, same_line, volatile
 from crosstrain_verify.judging.tolerance import Tolerance
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Difference, Run, Verdict
-from crosstrain_verify.running.runs import Devices, Finished, Runner, Variant, rank_option
+from crosstrain_verify.running.client import Alteration, Devices
+from crosstrain_verify.running.runs import Finished, Runner, Variant, rank_option
 
-MOST = 8  # processes that a script may start by itself
-SHOWN = 3  # names in one message
+MOST = 8  # processes that a script may start itself
+
 ROUNDED = ("loss", "gradient norm", "weight norm", "weights", "printed line")
 ORDER = ("gradient", "batch", "loss")  # what comes first in a step
 
 
 @dataclass(frozen=True)
 class Started:
-    """The original as it runs with `world` processes: how it was started, and what the run left."""
+    """The original's run on `world` processes: how it was started, and its traces."""
 
     variant: Variant
     done: Finished
@@ -55,10 +56,11 @@ class Started:
         return self.done.ranks
 
 
-def start(runner: Runner, script: Path, world: int, observed: Literal["", "seen"] = "") -> Started | None:
-    """The original with several processes, in the first way in which it makes a group of them all and trains.
+def start(runner: Runner, script: Path, world: int, observed: Alteration = "") -> Started | None:
+    """Run the original on several processes, in the first way in which it forms a group of all of them and trains.
 
-    None where there is no such way: it does not distribute itself, or not on this machine.
+    None if there is no such way: it does not distribute itself, or cannot on this machine. Where the script starts its
+    processes itself, their number is the script's. observed: see `client.Conditions`.
     """
     ways = list(_ways(runner, script))
     while ways:
@@ -83,7 +85,7 @@ def start(runner: Runner, script: Path, world: int, observed: Literal["", "seen"
 
 
 def _ways(runner: Runner, script: Path) -> Iterator[tuple[Devices, bool]]:
-    """(devices, whether the launcher tells the local rank as an option), the likeliest first."""
+    """(devices, whether the launcher passes the local rank as an option), the likeliest way first."""
     chosen = runner.request.devices
     kinds: list[Devices] = [chosen, "present"] if chosen == "absent" else [chosen]
     for devices in kinds:
@@ -93,7 +95,7 @@ def _ways(runner: Runner, script: Path) -> Iterator[tuple[Devices, bool]]:
 
 
 class RankByRank:
-    """Runs the migrated script with as many processes as the original, and judges each rank by the original's."""
+    """Runs the migrated script on as many processes as the original and compares each rank with the original's."""
 
     def __init__(
         self, runner: Runner, started: Started, script: Path, after: Path, ignore: Sequence[re.Pattern[str]]
@@ -105,8 +107,8 @@ class RankByRank:
         self._ignore = ignore
         self._again: Finished | None = None
 
-    def judged(self) -> Run:
-        """The run, and the verdict on it."""
+    def judge(self) -> Run:
+        """Run the script; the run with its verdict."""
         world = self._started.world
         name = f"{world} processes, as the original's"
         variant = replace(self._started.variant, name=name, migrated=True, launcher_option=False)
@@ -118,7 +120,7 @@ class RankByRank:
         return replace(self._verdict(run, done), losses=losses, compared=compared)
 
     def _verdict(self, run: Run, done: Finished) -> Run:
-        """The first rank that differs decides; a run that failed by itself says so."""
+        """The run with its verdict, which the first rank that differs decides; a run that failed keeps the one it has."""
         if not run.verdict.ok:
             evidence = Evidence(self._started.ranks[0], done.ranks, run, None)
             return replace(run, cause=likely_cause(evidence))
@@ -138,7 +140,10 @@ class RankByRank:
         return replace(run, verdict=Verdict.DIFFERENT, difference=difference) if difference else run
 
     def _compared(self, done: Finished, *, exactly: bool, but_volatile: bool = False) -> list[Comparison]:
-        """Every rank. exactly: to the bit. but_volatile: without numbers that differ in each run of the original."""
+        """Compare every rank.
+
+        exactly: bit for bit. but_volatile: without printed numbers that differ in each run of the original.
+        """
         found = []
         for rank, (ours, theirs) in enumerate(zip(self._started.ranks, done.ranks, strict=True)):
             places = volatile(ours.lines, self._second().ranks[rank].lines) if but_volatile else None
@@ -147,7 +152,7 @@ class RankByRank:
         return found
 
     def _differs(self, run: Run, found: Sequence[Comparison], done: Finished) -> Run:
-        """Ranks differ: perhaps the original's differ from themselves."""
+        """Judge ranks that differ: those of a second run of the original may differ from the first, too."""
         rank, difference = earliest(found)
         ours, theirs = self._started.ranks[rank], done.ranks[rank]
         named = replace(difference, detail=", ".join(filter(None, [difference.detail, f"rank {rank}"])))
@@ -156,10 +161,12 @@ class RankByRank:
         again = self._second().ranks[rank]
         if compare_rank(ours, again, self._ignore, 0.0, None, first=not rank).difference is None:
             return self._in_double(run, difference) or run
-        return by_noise(run, [ours, again], replace(done, ranks=(theirs,)), "another run of the original")
+        return judge_by_noise(
+            run, [ours, again], replace(done, ranks=(theirs,)), "another run of the original"
+        )
 
     def _in_double(self, run: Run, difference: Difference) -> Run | None:
-        """EQUAL, if all ranks agree in double precision; see `Comparing._in_double`."""
+        """The run as EQUAL if all ranks agree in double precision, else None; see `MigratedRuns._in_double`."""
         if difference.quantity not in ROUNDED:
             return None
         variant = replace(self._started.variant, name="original, float64", double=True)
@@ -178,17 +185,18 @@ class RankByRank:
         return replace(run, verdict=Verdict.EQUAL, difference=None, cause=None, notes=(*run.notes, note))
 
     def _second(self) -> Finished:
-        """Another run of the original, in which nothing is changed."""
+        """A second run of the original under the same conditions."""
         if self._again is None:
             self._again = self._runner.run(self._script, self._started.variant)
         return self._again
 
     def _other_files(self, done: Finished) -> Difference | None:
-        """Files that only one of the two writes, or that only the result writes from several processes."""
+        """Files that only one of the two scripts writes, or that several processes write only in the result."""
         ours, theirs = self._started.done.files, done.files
         if ours != theirs and self._second().files == ours:
             missing, added = sorted(ours - theirs), sorted(theirs - ours)
-            return Difference("files", None, _listed(missing, "written"), _listed(added, "written instead"))
+            before = f"{listed(missing) or 'nothing'} written"
+            return Difference("files", None, before, f"{listed(added) or 'nothing'} written instead")
         known = {str(found) for found in files_of_several(self._started.ranks, text=False)}
         found = (one for one in files_of_several(done.ranks, text=False) if str(one) not in known)
         return next(found, None)
@@ -200,7 +208,7 @@ def agree(found: Sequence[Comparison]) -> bool:
 
 
 def earliest(found: Sequence[Comparison]) -> tuple[int, Difference]:
-    """The rank whose difference comes first: a gradient differs on all ranks after the loss of one does."""
+    """The rank whose difference comes first. One rank's wrong loss makes the gradients of all ranks differ later."""
     differences = [(rank, one.difference) for rank, one in enumerate(found) if one.difference]
 
     def place(one: tuple[int, Difference]) -> tuple[float, int]:
@@ -221,11 +229,15 @@ def compare_rank(
     *,
     first: bool,
 ) -> Comparison:
-    """One rank of both scripts. epsilon: 0.0 asks for the same bits. first: rank 0, whose lines must all be there."""
+    """Compare one rank of both scripts.
+
+    epsilon: of the tolerance; 0.0 asks for identical bits. places: printed numbers to leave out. first: this is rank 0,
+    which must print every line of the original's; another rank may print fewer.
+    """
     result = Comparison()
     tolerance = Tolerance(epsilon)
     result.difference = (
-        trained_otherwise(original, run, step_by_step=original.steps == run.steps)
+        compare_trained_parameters(original, run, step_by_step=original.steps == run.steps)
         or _training_batches(original, run)
         or compare_events(original, (run,), tolerance, result)
         or compare_weights(original, run, tolerance, result)
@@ -240,7 +252,7 @@ def compare_rank(
 
 
 def _training_batches(original: RankTrace, run: RankTrace) -> Difference | None:
-    """The batches that feed a loss; evaluations may be shared in another way, and show in what is printed."""
+    """Compare the batches of the loaders that train. Evaluation may be shared differently; what it prints is compared."""
     ours = replace(original, batches=tuple(batches_of(original, training_loaders(original))))
     theirs = replace(run, batches=tuple(batches_of(run, training_loaders(run))))
     return compare_batch_by_batch(ours, theirs)
@@ -253,7 +265,7 @@ def _lines_of_its_own(
     ignore: Sequence[re.Pattern[str]],
     places: Volatile | None,
 ) -> Difference | None:
-    """Another rank may print less than it did, and nothing else."""
+    """The first line that a rank other than 0 prints and the original's does not; it may print fewer lines."""
     lines = iter(original.lines)
     for got in run.lines:
         if any(pattern.search(got) for pattern in ignore):
@@ -261,10 +273,3 @@ def _lines_of_its_own(
         if not any(same_line(line, got, tolerance, original.steps, places) for line in lines):
             return Difference("printed line", None, "'nothing'", repr(got))
     return None
-
-
-def _listed(names: Sequence[str], what: str) -> str:
-    if not names:
-        return f"nothing {what}"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more} {what}"

@@ -1,33 +1,35 @@
-"""The permutation test: where the rows of a batch are permuted, the rows that are gathered must move with them.
+"""The permutation test: if the rows of a batch are permuted, the rows that are gathered must move with them.
 
-A tensor of shape [k, B] passes for one of k rows where a process has k rows of the batch. One process of the converted
-script, its steps undone, runs twice, the second time with the first batch of every pass permuted. What
-`gather_for_metrics` is given for that batch must be permuted along dimension 0; what is permuted along another one
-has its rows there. Where neither is so (random numbers, numbers of pairs of rows), nothing is said.
+If a process has k rows of a batch of B, the runtime takes a tensor of shape [k, B] for one of k rows. So one process of
+the migrated script runs twice with its steps undone, the second time with the first batch of every pass permuted. What
+`gather_for_metrics` gets for that batch must be permuted along dimension 0. A tensor that is permuted along another
+dimension has its rows there, which is a mistake. A tensor that is permuted along none (random numbers, values for pairs
+of rows) proves nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal
 
 from crosstrain_verify.records.journal import Check
 from crosstrain_verify.records.operands import Operand, misplaced
 from crosstrain_verify.report.report import Cause, Difference, Run, Verdict
+from crosstrain_verify.running.client import Rows
 from crosstrain_verify.running.runs import Finished, Runner, Variant
 
 
-def judged(runner: Runner, after: Path, runs: Sequence[Run], training: Collection[int]) -> Run | None:
-    """A run that fails, if something is gathered whose rows are not in dimension 0; None where nothing speaks for it.
+def judge(runner: Runner, after: Path, runs: Sequence[Run], training: Collection[int]) -> Run | None:
+    """A failed run if a tensor is gathered whose rows are not in dimension 0; None if none was found.
 
-    runs: those of several processes. training: the loaders that train, whose passes end after one step.
+    runs: those made so far, whose checks say whether anything is gathered. training: the loaders that train; their
+    passes end after one step.
     """
     if not any(check.kind == "rows" for run in runs for check in run.checks):
         return None
     plain = _run(runner, after, training, "kept")
     if not plain.ranks[0].gathered:
-        return None  # no tensor that could have its rows elsewhere
+        return None  # no tensor can have its rows in another dimension
     done = _run(runner, after, training, "permuted")
     pairs = zip(plain.ranks[0].gathered, done.ranks[0].gathered, strict=False)
     for a, b in pairs:
@@ -37,10 +39,8 @@ def judged(runner: Runner, after: Path, runs: Sequence[Run], training: Collectio
     return None
 
 
-def _run(
-    runner: Runner, after: Path, training: Collection[int], rows: Literal["kept", "permuted"]
-) -> Finished:
-    """One step, and the evaluation that follows."""
+def _run(runner: Runner, after: Path, training: Collection[int], rows: Rows) -> Finished:
+    """Run one step and the evaluation that follows."""
     name = f"1 process, rows {rows}"
     return runner.run(
         after, Variant(name, True, steps=1, frozen=True, cut_short=tuple(sorted(training)), rows=rows)

@@ -1,8 +1,8 @@
-"""The migrated script on XLA's CPU client: whether it trains the same, and what a TPU would choke on.
+"""Runs the migrated script on XLA's CPU client: whether it trains the same, and what would be slow on a TPU.
 
-Values are compared with the original's on the CPU. XLA computes in another order and with approximations of its own,
-so the tolerance is wider than between processes, and random numbers are others: where training draws them, the
-original's own spread decides.
+Its values are compared with the original's on the CPU. XLA computes in another order and with its own approximations, so
+the tolerance is wider than between processes. It also draws other random numbers; where training uses them, the spread of
+the original's own runs decides.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from crosstrain.requirements import install
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
-from crosstrain_verify.judging.comparing import Comparing, by_noise, concluded, losses_of
-from crosstrain_verify.judging.originals import SINGLE, Originals
+from crosstrain_verify.judging.migrated_runs import MigratedRuns, judge_by_noise, losses_of, with_verdict
+from crosstrain_verify.judging.original_runs import SINGLE, OriginalRuns
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running.runs import Runner, Variant, VerifyInputError
 
 EPSILON = 16 * SINGLE
-SETTLED = 3  # steps in which a training may compile: the first ones make gradients and optimizer state
+SETTLED = 3  # steps that may compile: the first ones make gradients and optimizer state
 AGAIN = re.compile(r"step \d+ of .* was compiled again, .*")
 
 
 def check_installed() -> None:
-    """VerifyInputError where torch_xla is missing."""
+    """Raise VerifyInputError if torch_xla is not installed."""
     if find_spec("torch_xla") is None:
         raise VerifyInputError(
             "the backend xla needs torch_xla in this environment, and the torch that it was built for: "
@@ -35,17 +35,17 @@ def check_installed() -> None:
         )
 
 
-def judged(runner: Runner, originals: Originals, comparing: Comparing, after: Path) -> Run:
-    """Run the migrated script on four virtual chips; the verdict, and what was compiled in which step."""
+def judge(runner: Runner, originals: OriginalRuns, migrated_runs: MigratedRuns, after: Path) -> Run:
+    """Run the migrated script on four virtual chips; the run with its verdict and the graphs compiled in each step."""
     done = runner.run(after, Variant("XLA, 4 chips", True, xla=True))
     launch = f"PJRT_DEVICE=CPU CPU_NUM_DEVICES=4 crosstrain launch --tpu --split-batches {after.name}"
     run, rank = replace(done.run, launch=launch), done.ranks[0]
     if run.verdict.ok:
-        run = concluded(run, comparing.compare(originals.trace, done.ranks, EPSILON), Verdict.EQUAL)
+        run = with_verdict(run, migrated_runs.compare(originals.trace, done.ranks, EPSILON), Verdict.EQUAL)
     if run.verdict is Verdict.DIFFERENT and originals.trace.draws:
         others = [originals.drawing_as(number, ()) for number in (2, 3)]
         members = [originals.trace, *(other for other in others if other is not None)]
-        run = by_noise(run, members, done, "other random numbers")
+        run = judge_by_noise(run, members, done, "other random numbers")
     cause = likely_cause(Evidence(originals.trace, done.ranks, run, run.difference))
     compiled = rank.xla.compiled if rank.xla else ()
     notes = (*run.notes, *_advice(rank))
@@ -53,7 +53,7 @@ def judged(runner: Runner, originals: Originals, comparing: Comparing, after: Pa
 
 
 def _advice(rank: RankTrace) -> tuple[str, ...]:
-    """What a TPU would wait for."""
+    """Notes on what would make a TPU wait."""
     if rank.xla is None:
         return ("nothing was trained on an XLA device",) if rank.steps else ()
     late = [step for step, count in enumerate(rank.xla.compiled, start=1) if count and step > SETTLED]
@@ -69,7 +69,9 @@ def _advice(rank: RankTrace) -> tuple[str, ...]:
             f"{rank.xla.between} graphs were compiled between steps: evaluations, accumulated batches"
         )
     if rank.xla.reads:
-        notes.append(f"{rank.xla.reads} values were read one by one in {rank.steps} steps; each read waits")
+        notes.append(
+            f"{rank.xla.reads} values were read one by one in {rank.steps} steps; each read waits for the device"
+        )
     for name, count in sorted(rank.xla.fallbacks.items()):
         notes.append(f"XLA leaves {name} to the CPU ({count} times)")
     return tuple(notes)

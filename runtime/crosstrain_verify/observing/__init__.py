@@ -1,6 +1,6 @@
-"""Observing: the original trains for a few steps, and what each place of its source stood for is written down.
+"""Observing: the original trains for a few steps, and the values of its source's expressions are recorded.
 
-`observe` runs it four times: as it is, with permuted batches, with doubled ones, and with ones of which half the rows are
-others; `tensors` compares what they saw; `document` makes the facts file of it, which `migrate` reads. Nothing outside of the runs' scratch folders is written,
-and nothing leaves the machine.
+`observe` runs it four times: as it is, with permuted batches, with doubled batches, and with batches in which copies of the
+first half of the rows replace the second. `tensors` compares what these runs recorded, and `document` makes the facts file
+that `migrate` reads. Nothing is written outside of the runs' scratch folders, and nothing leaves the machine.
 """

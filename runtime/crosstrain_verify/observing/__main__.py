@@ -1,7 +1,7 @@
 """`python -m crosstrain_verify.observing SCRIPT --output FACTS -- ARGS`: what `migrate --observe` starts.
 
-Exit codes: 0 the facts were written; 1 the script did not train; 2 it could not be run. Standard output says why,
-standard error shows how far the runs are.
+Exit codes: 0 the facts were written; 1 the script did not train; 2 it could not be run. Standard output says why, and
+standard error shows the progress of the runs.
 """
 
 from __future__ import annotations

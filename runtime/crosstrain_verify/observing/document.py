@@ -1,4 +1,4 @@
-"""The facts file: JSON, one place a line, so that a change of it can be reviewed."""
+"""The facts file: JSON with one object, place or file on each line, so that a change can be reviewed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from crosstrain_verify.observing.tensors import TensorFact
-from crosstrain_verify.records.sightings import Defined, Place, Sightings
+from crosstrain_verify.records.observations import Defined, Observations, Place
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Run:
-    """What was run, for the reader: how, how far, and what that leaves open."""
+    """What was run, for the reader of the file.
+
+    processes: how many ran the script. steps: optimizer steps that were made. data: "real" or "synthetic". notes: what the
+    run did differently from an ordinary one.
+    """
 
     arguments: tuple[str, ...]
     processes: int
@@ -30,12 +34,15 @@ class Run:
 def document(
     script: Path,
     run: Run,
-    seen: Sightings,
+    seen: Observations,
     tensors: Mapping[int, TensorFact],
     losses: Sequence[str],
-    other: Sightings | None = None,
+    other: Observations | None = None,
 ) -> dict[str, Any]:
-    """What `migrate --facts` reads. losses: what went backward, as "file:line:function". other: what rank 1 has seen."""
+    """The contents of the facts file, which `migrate --facts` reads.
+
+    losses: the places of backward passes, as "file:line:function". other: what rank 1 has observed.
+    """
     files = sorted({place.file for place in seen.places})
     told = _Told(script, seen, tensors)
     return {
@@ -59,7 +66,7 @@ def document(
 
 
 def text(facts: Mapping[str, Any]) -> str:
-    """The facts as they are written: every object, place and file on a line of its own."""
+    """The text of the facts file: every object, place and file has its own line."""
     parts = []
     for name, value in facts.items():
         if name in {"objects", "places"}:
@@ -74,9 +81,9 @@ def text(facts: Mapping[str, Any]) -> str:
 
 
 class _Told:
-    """Sightings in the words of the file."""
+    """Observations in the form of the facts file."""
 
-    def __init__(self, script: Path, seen: Sightings, tensors: Mapping[int, TensorFact]) -> None:
+    def __init__(self, script: Path, seen: Observations, tensors: Mapping[int, TensorFact]) -> None:
         self._script = script
         self._seen = seen
         self._tensors = tensors
@@ -88,8 +95,8 @@ class _Told:
         return {"role": one.role, "class": _defined(one.kind), **made, **more}
 
     def places(self) -> list[dict[str, Any]]:
-        """Those at which something stood that is worth knowing, by file and position."""
-        numbers = {*self._seen.stood, *self._seen.code, *self._seen.methods, *self._tensors}
+        """The places about which something is known, by file and position."""
+        numbers = {*self._seen.objects_at, *self._seen.code, *self._seen.methods, *self._tensors}
         listed = sorted(
             numbers, key=lambda number: (self._seen.places[number].file, self._seen.places[number].at)
         )
@@ -98,7 +105,7 @@ class _Told:
 
     def _what(self, number: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if stood := self._seen.stood.get(number):
+        if stood := self._seen.objects_at.get(number):
             found["objects"] = stood
         if code := self._seen.code.get(number):
             found["code"] = [_defined(one) for one in code]
@@ -113,9 +120,11 @@ class _Told:
         return found
 
     @staticmethod
-    def lines(seen: Sightings, other: Sightings | None = None) -> dict[str, list[list[int]]]:
-        """By file, the ranges of lines at which something ran; what lies between two of them is no code, or did not.
-        other: without those at which something ran there, too."""
+    def lines(seen: Observations, other: Observations | None = None) -> dict[str, list[list[int]]]:
+        """By file, the ranges of lines at which something ran. Lines between two ranges are no code, or did not run.
+
+        other: leave out the lines at which something ran there, too.
+        """
         elsewhere = {_line(other, number) for number in other.ran} if other is not None else set()
         by_file: dict[str, set[int]] = {}
         for file, line in {_line(seen, number) for number in seen.ran} - elsewhere:
@@ -127,7 +136,7 @@ class _Told:
         return [place.file, *place.at]
 
 
-def _line(seen: Sightings, number: int) -> tuple[str, int]:
+def _line(seen: Observations, number: int) -> tuple[str, int]:
     place = seen.places[number]
     return place.file, place.at[0]
 
@@ -148,7 +157,7 @@ def _ranges(lines: Sequence[int]) -> list[list[int]]:
 
 
 def _whole(names: Sequence[str]) -> list[str]:
-    """The files: a notebook's cells are one."""
+    """The files of these names; the cells of a notebook are one file."""
     return sorted({_file(name) for name in names})
 
 

@@ -1,4 +1,4 @@
-"""Run a script as it is, and with altered batches, for what its source stood for."""
+"""Runs a script as it is and with altered batches, and records the values of its expressions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from crosstrain_verify.engine import devices_for
 from crosstrain_verify.judging.rank_by_rank import start
 from crosstrain_verify.observing.document import Run, document
 from crosstrain_verify.observing.tensors import compared
-from crosstrain_verify.records.sightings import Sightings
+from crosstrain_verify.records.observations import Observations
 from crosstrain_verify.report.report import Verdict
-from crosstrain_verify.running.client import Server, shared_server
+from crosstrain_verify.running.client import Alteration, Data, Server, shared_server
 from crosstrain_verify.running.runs import (
-    Data,
     Finished,
     Progress,
     Request,
@@ -48,13 +47,16 @@ def observe(
     server: Server | None = None,
     progress: Progress | None = None,
 ) -> Observed:
-    """Let a script train for at most so many optimizer steps, and say what was seen of it.
+    """Let a script train for a few optimizer steps and return what was observed.
 
-    Every pass over a loader ends after a few batches; a script that does not stand that runs with whole passes. One that
-    distributes itself runs on two processes over gloo, and its first rank is looked at. timeout: seconds of each run;
-    what was seen until shortly before its end counts. The other arguments are those of `verify`.
+    Every pass over a loader ends after a few batches; a script that fails because of that runs with whole passes. A script
+    that distributes itself runs on two processes over gloo, and its first rank is observed.
 
-    Raises VerifyInputError for what cannot be run, ServerError where torch cannot be loaded.
+    Args:
+        steps: optimizer steps after which a run ends.
+        timeout: seconds for each run; what was observed until shortly before the end counts.
+
+    The other arguments, and the errors that are raised, are those of `verify`.
     """
     path = Path(script).resolve()
     if not path.is_file():
@@ -79,7 +81,7 @@ class _Observing:
 
     def observed(self) -> Observed:
         variant, done = self._first()
-        seen = done.ranks[0].sightings
+        seen = done.ranks[0].observations
         if done.run.verdict is not Verdict.RAN or seen is None:
             return Observed(None, done.run.error.strip() or "it makes no optimizer step")
         permuted = self._again(variant, "permuted", "rows permuted")
@@ -87,28 +89,26 @@ class _Observing:
         halved = self._again(variant, "halved", "half of the rows")
         tensors = compared(seen, permuted, doubled, halved)
         losses = [event.place for event in done.ranks[0].events if event.kind == "loss"]
-        other = done.ranks[1].sightings if len(done.ranks) > 1 else None
+        other = done.ranks[1].observations if len(done.ranks) > 1 else None
         return Observed(document(self._script, self._about(variant, done), seen, tensors, losses, other))
 
     def _first(self) -> tuple[Variant, Finished]:
-        """A run that trains, if there is one, and how it was started: the simplest way first."""
-        tried: list[tuple[Variant, Finished]] = []
+        """The first run that trains, or the last one that was tried, and how it was started; the simplest way is first."""
         if b"init_process_group" in self._script.read_bytes():
             started = start(self._runner, self._script, SEVERAL, observed="seen")
             if started is not None:
                 return started.variant, started.done
-        for few in (True, False):
-            variant = Variant("observed", observed="seen", few=few)
+        variant = Variant("observed", observed="seen", few=True)
+        done = self._runner.original(self._script, variant)
+        if done.run.verdict is not Verdict.RAN:
+            variant = replace(variant, few=False)
             done = self._runner.original(self._script, variant)
-            tried.append((variant, done))
-            if done.run.verdict is Verdict.RAN:
-                break
-        return tried[-1]
+        return variant, done
 
-    def _again(self, variant: Variant, altered: Any, name: str) -> Sightings | None:
-        """What a run with altered batches saw, however far it came."""
+    def _again(self, variant: Variant, altered: Alteration, name: str) -> Observations | None:
+        """What a run with altered batches observed, however far it got."""
         done = self._runner.run(self._script, replace(variant, name=f"observed, {name}", observed=altered))
-        return done.ranks[0].sightings
+        return done.ranks[0].observations
 
     def _about(self, variant: Variant, done: Finished) -> Run:
         request = self._runner.request

@@ -1,4 +1,4 @@
-"""What a tensor has to do with the batch: found by comparing runs in which only the batches' rows differ."""
+"""How a tensor depends on the batch, found by comparing runs in which only the batches' rows differ."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from crosstrain_verify.records.observations import Observations, Values, half
 from crosstrain_verify.records.operands import permutation
-from crosstrain_verify.records.sightings import Sightings, Values, half
 
 Key = tuple[int, tuple[int, int]]
 CLOSE = 1e-3
-# Rows that differ by less than this share of their size say nothing: rounding may be all that differs.
+# Rows that differ by less than this share of their size prove nothing: the difference may be rounding.
 ALIKE = 1e-4
 
 
 @dataclass(frozen=True)
 class TensorFact:
-    """What stood at a place while a batch of the loader (an object's number) was in hand.
+    """How the tensors of an expression depend on the batches of a loader.
 
-    kind: "rows": `each` entries of the first dimension for each row of the batch, in its order, and the same ones when
-    every row is there twice; `alone`: and when the other rows are other ones. "mean": a number that stays
-    the same when every row is there twice, "sum": one that doubles. "fixed": its entries stay when the rows of the batch
-    are permuted. "misplaced": they move, and otherwise. "no rows": the first dimension has no number of entries that the rows divide. "": not told.
+    Args:
+        loader: the loader's number among the objects.
+        kind: "rows" if the first dimension has `each` entries for each row of the batch, in its order, which stay the
+            same when every row is there twice. "mean" for a number that stays the same when every row is there twice,
+            "sum" for one that doubles. "fixed" if the entries stay when the batch's rows are permuted, "misplaced" if they
+            move in another way. "no rows" if the batch's rows do not divide the size of the first dimension. "" if the
+            runs do not show it.
+        shape: of the tensor in the unaltered run.
+        alone: each row stays the same when the other rows of the batch change.
     """
 
     loader: int
@@ -36,9 +41,15 @@ class TensorFact:
 
 
 def compared(
-    seen: Sightings, permuted: Sightings | None, doubled: Sightings | None, halved: Sightings | None = None
+    seen: Observations,
+    permuted: Observations | None,
+    doubled: Observations | None,
+    halved: Observations | None = None,
 ) -> dict[int, TensorFact]:
-    """By place, what every value there agrees with. A place at which they disagree has a kind of ""."""
+    """By place, what all its values have in common; the kind is "" if they disagree.
+
+    seen, permuted, doubled, halved: the observations of the unaltered run and of those with altered batches.
+    """
     others, twice, halves = _by_key(permuted), _by_key(doubled), _by_key(halved)
     found: dict[int, list[TensorFact]] = defaultdict(list)
     for one in seen.values:
@@ -47,7 +58,7 @@ def compared(
     return {place: _agreed(facts) for place, facts in found.items()}
 
 
-def _by_key(seen: Sightings | None) -> Mapping[Key, Values]:
+def _by_key(seen: Observations | None) -> Mapping[Key, Values]:
     return {(one.place, one.turn): one for one in seen.values} if seen is not None else {}
 
 
@@ -89,7 +100,7 @@ def _rows(one: Values, permuted: Values | None, doubled: Values | None, each: in
 
 
 def _is_alone(one: Values, halved: Values | None, each: int) -> bool:
-    """Whether the rows of the first half stay when those of the second are copies of them."""
+    """Whether the rows of the first half stay the same when copies of them replace the second half."""
     if halved is None or halved.shape != one.shape:
         return False
     kept = half(one.rows) * each
@@ -97,7 +108,7 @@ def _is_alone(one: Values, halved: Values | None, each: int) -> bool:
 
 
 def _stays(one: Values, doubled: Values | None, spread: float) -> bool:
-    """Whether each row is the same when every row is there twice: none is measured by all of them."""
+    """Whether each row stays the same when every row is there twice, so that it does not depend on their number."""
     if doubled is None or len(doubled.numbers) != 2 * len(one.numbers):
         return False
     return _close(np.tile(one.numbers, 2), doubled.numbers, spread)
@@ -108,7 +119,7 @@ def _close(a: NDArray[np.float64], b: NDArray[np.float64], spread: float) -> boo
 
 
 def _agreed(facts: Iterable[TensorFact]) -> TensorFact:
-    """What values of several batches say together; those that tell nothing do not speak against the others."""
+    """What the values of several batches show together; a value that shows nothing does not count."""
     listed = list(facts)
     told = {(fact.loader, fact.kind, fact.each) for fact in listed if fact.kind}
     first = listed[0]

@@ -1,4 +1,4 @@
-"""What came of the checks that the runtime made at lines of the converted script (`crosstrain.utils.checks`), over all ranks."""
+"""The results of the checks that the runtime makes at lines of the converted script (`crosstrain.utils.checks`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 Status = Literal["held", "not reached", "failed"]
-RISING: tuple[Status, ...] = ("held", "not reached", "failed")  # the worst of several counts
+RISING: tuple[Status, ...] = ("held", "not reached", "failed")  # of several results the last of these counts
 
-
-# What holds where a check of a kind held.
+# By the kind of a check, what is true if it held.
 CLAIMS = {
     "rows": "what is gathered has one row for each row of the batch",
     "loader": "the loop goes over a prepared loader",
@@ -27,9 +26,9 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Check:
-    """A kind of check ("rows", "mean", ...) at a line of the script, and what came of it.
+    """A check of one kind ("rows", "mean", ...) at a line of the script, and its result.
 
-    not reached: the line ran, but never with anything that could be checked. message: why it failed.
+    status: "not reached" if the line ran, but never with anything that could be checked. message: why it failed.
     """
 
     kind: str
@@ -40,7 +39,7 @@ class Check:
 
     @property
     def claim(self) -> str:
-        """What holds where it held."""
+        """What is true if the check held."""
         return CLAIMS.get(self.kind, self.kind)
 
     def __str__(self) -> str:
@@ -48,7 +47,7 @@ class Check:
 
 
 def read(file: Path) -> tuple[Check, ...]:
-    """One rank's journal. Of several entries about a place the last counts, except that a failure stays."""
+    """One rank's journal. Of several entries for a place the last one counts, but a failure stays."""
     found: dict[tuple[str, str, int], Check] = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         entry = json.loads(line)
@@ -60,7 +59,7 @@ def read(file: Path) -> tuple[Check, ...]:
 
 
 def merged(journals: Iterable[Iterable[Check]]) -> tuple[Check, ...]:
-    """The journals of several ranks or runs as one, by kind and line: the worst that was said about a place."""
+    """The journals of several ranks or runs as one, sorted by kind and line, with the worst result for each place."""
     worst: dict[tuple[str, str, int], Check] = {}
     for check in (check for journal in journals for check in journal):
         key = (check.kind, check.file, check.line)
@@ -70,6 +69,6 @@ def merged(journals: Iterable[Iterable[Check]]) -> tuple[Check, ...]:
 
 
 def summary(checks: Iterable[Check]) -> str:
-    """ "3 held, 1 not reached"."""
+    """The number of checks by result, such as "3 held, 1 not reached"."""
     counts = Counter(check.status for check in checks)
     return ", ".join(f"{counts[status]} {status}" for status in RISING if counts[status])

@@ -1,4 +1,4 @@
-"""What was gathered for a batch, with and without its rows permuted (see `rows`); without torch."""
+"""The tensors that were gathered for a batch, with and without its rows permuted (see `judging.rows`); without torch."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Operand:
 
 @cache
 def permutation(rows: int) -> tuple[int, ...]:
-    """The same for the same number of rows, and not the identity."""
+    """A permutation that depends only on the number of rows and is not the identity."""
     order = np.random.default_rng(rows).permutation(rows)
     return tuple(np.roll(order, 1) if (order == np.arange(rows)).all() else order)
 
 
 def write(file: Path, operands: Sequence[Operand]) -> None:
-    """Keep what a rank gathered, for `read`."""
+    """Write what a rank gathered to a file that `read` understands."""
     about = json.dumps([(operand.file, operand.line, operand.rows) for operand in operands])
     arrays: dict[str, Any] = {str(number): one.values for number, one in enumerate(operands)}
     np.savez(file, about=np.array(about), **arrays)
 
 
 def read(file: Path) -> tuple[Operand, ...]:
-    """What a rank gathered; empty where nothing was looked at."""
+    """What a rank gathered; empty if the file does not exist."""
     if not file.exists():
         return ()
     with np.load(file) as kept:
@@ -47,7 +47,7 @@ def read(file: Path) -> tuple[Operand, ...]:
 
 
 def misplaced(plain: Operand, permuted: Operand) -> int | None:
-    """The dimension that has the rows, where it is another one than 0."""
+    """The dimension that has the rows, if it is not dimension 0; None if it is, or if that cannot be told."""
     values, other, order = plain.values, permuted.values, list(permutation(plain.rows))
     if values.shape != other.shape or _close(values, other):
         return None

@@ -1,4 +1,4 @@
-"""What a traced run leaves behind: one folder per rank, read and written without torch."""
+"""The trace of a run: one folder for each rank, written and read without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from crosstrain_verify.records import journal, operands, sightings
+from crosstrain_verify.records import journal, observations, operands
 
 TRACE_FILE = "trace.json"
 WEIGHTS_FILE = "weights.npy"
@@ -21,24 +21,26 @@ STACK_FILE = "stack.txt"
 ROWS_FILE = "rows.npz"
 SEEN_FILE = "seen.npz"
 CHECKS_FILE = "checks.jsonl"  # the runtime's journal
-# Some versions of torch greet on standard output when processes meet.
+# Some versions of torch print this line to standard output when processes connect.
 OF_GLOO = re.compile(r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks")
-HUNG_FILE = "hung.json"  # beside the ranks' folders, where a notebook's own process saw them hang
-STEPS_FILE = "steps"  # optimizer steps so far, 8 bytes, while the run goes on
+HUNG_FILE = "hung.json"  # beside the ranks' folders; a notebook's process writes it when its ranks hang
+STEPS_FILE = "steps"  # optimizer steps so far, 8 bytes, updated during the run
 
-# finished: the script ended by itself; stopped: ended after the steps asked for; crashed: an exception or an
-# exit code; unfinished: nothing was written, the process was ended from outside.
+# finished: the script ended by itself. stopped: it was ended after the requested steps. crashed: it ended with an
+# exception or an exit code. unfinished: it wrote no trace, because its process was ended from outside.
 Ending = Literal["finished", "stopped", "crashed", "unfinished"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that training did, in order.
+    """One backward pass or optimizer step.
 
-    kind "loss": `values` is (the sum of what was handed to backward,); `index` is 0.
-    kind "step": `values` is (gradient norm, norm of the weights before the step, learning rate of group 0,
-    1, ...); `index` is the optimizer's, counted by first step.
-    place: the script's line, as "file:line:function".
+    Args:
+        kind: "loss" for a backward pass, "step" for an optimizer step.
+        index: 0 for a loss; the optimizer's number, in the order of first steps.
+        values: of a loss, (the sum of the tensors that backward got,). Of a step, (gradient norm, norm of the weights
+            before the step, learning rates of the parameter groups...).
+        place: the script's line, as "file:line:function".
     """
 
     kind: Literal["loss", "step"]
@@ -49,12 +51,18 @@ class Event:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch that a loader gave. `loader`: its number, counted by first use; `at`: events before it.
+    """One batch that a loader gave.
 
-    rows: those that belong to the pass (not completion or filler); digest: a checksum of these rows that
-    does not depend on their order, so that the checksums of shares add up (mod 2**64); None: unknown. first:
-    whether a pass over the loader begins with it. width: bytes of a row, 0 if unknown; batches that are
-    padded to their longest sample have rows of other widths when they are shared.
+    Args:
+        loader: its number, see `tracing.batches.LoaderWatch.number`.
+        at: how many events came before.
+        rows: how many rows belong to the pass, without those that complete or fill the batch; None if unknown.
+        digest: a checksum of these rows that does not depend on their order, so that the checksums of shares add up to
+            that of the batch (mod 2**64); None if unknown.
+        first: whether it is the first batch of a pass over the loader.
+        place: the script's line, as "file:line:function".
+        width: bytes of a row, 0 if unknown. Batches that are padded to their longest sample have other widths when they
+            are shared.
     """
 
     loader: int
@@ -68,7 +76,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Printed:
-    """Where in the run a line was printed: after `events` events and `batches` batches, by `place`."""
+    """Where in the run a line was printed: after how many events and batches, and by which line of the script."""
 
     events: int
     batches: int
@@ -79,9 +87,12 @@ class Printed:
 class Parameter:
     """One parameter of one optimizer at the end of the run.
 
-    moved: the 2-norm of final minus first value. signal: the largest share, over the steps, that its gradient
-    had in the norm of all gradients (0.0: it never had one). epsilon: the machine epsilon of its dtype. steps: those
-    of its optimizer, and trained: in how many of them it had a gradient, be it zero.
+    Args:
+        epsilon: the machine epsilon of its dtype.
+        moved: the 2-norm of its final value minus its first.
+        signal: the largest share that its gradient had in the norm of all gradients in any step; 0.0 without a gradient.
+        trained: the number of steps in which it had a gradient, even if that was zero.
+        steps: the number of its optimizer's steps.
     """
 
     name: str
@@ -95,8 +106,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class XlaCounts:
-    """What XLA did: graphs compiled by each optimizer step and in between (evaluation), values read one by one,
-    operations left to the CPU.
+    """What XLA did in a run.
+
+    compiled: graphs compiled in each optimizer step. between: graphs compiled outside of steps, such as in evaluations.
+    reads: values read from the device one by one. fallbacks: operations that ran on the CPU, and how often.
     """
 
     compiled: tuple[int, ...]
@@ -107,14 +120,23 @@ class XlaCounts:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank of one run. `weights`: all parameters in order, flat, float64 (exact up to fp64).
+    """One rank of one run.
 
-    printed: one entry per line of `lines`, as far as the script printed them itself. written: files that
-    it opened for writing, and whether as something else than text. draws: training drew random numbers. statistics: it used batch statistics.
-    redrew: a run that draws share by share drew again in a backward pass, where it cannot.
-    scale: the largest loss scale of mixed precision, 0.0 without. checks: those that the runtime made.
-    gathered: where a run is looked at for its rows, the tensors that may have them elsewhere. sightings: of a run that is observed. xla: None where it trained without.
-    asked: see `emulated`. joined, spawned: see `launcher`.
+    Args:
+        loss_epsilon: machine epsilon of the coarsest dtype in which a loss was computed.
+        time_ns: when the script failed.
+        weights: all parameters in order, flattened to one float64 array, which is exact for every floating dtype.
+        lines: what the rank printed. printed: one entry for each of these lines, as far as the script printed them itself.
+        stack: where the rank was when it hung.
+        written: the files that it opened for writing, and whether as something other than text.
+        draws: training drew random numbers. statistics: training used batch statistics.
+        redrew: a run that draws share by share also drew in a backward pass, where it cannot do so.
+        scale: the largest loss scale of mixed precision, 0.0 without one.
+        checks: the checks that the runtime made.
+        gathered: in a permutation test, the gathered tensors that may have their rows in another dimension.
+        observations: of an observed run.
+        xla: None if nothing was trained on an XLA device.
+        asked: see `emulated`. joined, spawned: see `launcher`.
     """
 
     ending: Ending
@@ -136,32 +158,36 @@ class RankTrace:
     scale: float = 0.0
     checks: tuple[journal.Check, ...] = ()
     gathered: tuple[operands.Operand, ...] = ()
-    sightings: sightings.Sightings | None = None
+    observations: observations.Observations | None = None
     xla: XlaCounts | None = None
     asked: tuple[str, ...] = ()
     joined: int = 0
     spawned: int = 0
 
+    def events_of(self, kind: Literal["loss", "step"]) -> list[Event]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if event.kind == kind]
+
     @property
     def steps(self) -> int:
         """Optimizer steps that were executed and recorded."""
-        return sum(event.kind == "step" for event in self.events)
+        return len(self.events_of("step"))
 
     @property
     def epsilon(self) -> float:
-        """Machine epsilon of the coarsest dtype that took part; 0.0 where nothing was recorded."""
+        """Machine epsilon of the coarsest dtype that took part; 0.0 if nothing was recorded."""
         return max([self.loss_epsilon, *(parameter.epsilon for parameter in self.parameters)])
 
 
 def write(folder: Path, trace: RankTrace) -> None:
-    """Write a rank's trace; the file `trace.json` appears last and whole."""
+    """Write a rank's trace. `trace.json` appears last, and only when it is complete."""
     np.save(folder / WEIGHTS_FILE, trace.weights)
     if trace.gathered:
         operands.write(folder / ROWS_FILE, trace.gathered)
-    if trace.sightings is not None:
-        sightings.write(folder / SEEN_FILE, trace.sightings)
-    data = asdict(replace(trace, gathered=(), sightings=None))
-    for name in ("weights", "lines", "stderr", "stack", "checks", "gathered", "sightings"):
+    if trace.observations is not None:
+        observations.write(folder / SEEN_FILE, trace.observations)
+    data = asdict(replace(trace, gathered=(), observations=None))
+    for name in ("weights", "lines", "stderr", "stack", "checks", "gathered", "observations"):
         del data[name]
     partial = folder / (TRACE_FILE + ".part")
     partial.write_text(json.dumps(data), encoding="utf-8")
@@ -169,14 +195,14 @@ def write(folder: Path, trace: RankTrace) -> None:
 
 
 def read(folder: Path) -> RankTrace:
-    """Read a rank's folder, also one whose rank was ended before it wrote its trace."""
+    """Read a rank's folder, even if the rank was ended before it wrote its trace."""
     printed: dict[str, Any] = {
         "lines": tuple(line for line in _text(folder / STDOUT_FILE).splitlines() if not OF_GLOO.match(line)),
         "stderr": _text(folder / STDERR_FILE),
         "stack": _text(folder / STACK_FILE),
         "checks": journal.read(folder / CHECKS_FILE),
         "gathered": operands.read(folder / ROWS_FILE),
-        "sightings": sightings.read(folder / SEEN_FILE),
+        "observations": observations.read(folder / SEEN_FILE),
     }
     if not (folder / TRACE_FILE).exists():
         return RankTrace("unfinished", **printed)
@@ -200,11 +226,16 @@ def read(folder: Path) -> RankTrace:
 
 
 def steps_so_far(folder: Path) -> int:
-    """Optimizer steps of a rank that is still running."""
+    """The optimizer steps that a running rank has made."""
     try:
         return int.from_bytes((folder / STEPS_FILE).read_bytes(), "little")
     except OSError:
         return 0
+
+
+def source_line(place: str) -> str:
+    """The "file:line" of a place, which is "file:line:function"; "" if it is unknown."""
+    return place.rpartition(":")[0]
 
 
 def _text(path: Path) -> str:

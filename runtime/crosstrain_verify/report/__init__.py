@@ -1,5 +1,5 @@
-"""What the caller gets: a verdict for each number of processes, the first difference, and the loss curves.
+"""The result for the caller: a verdict for each run, the first difference, and the loss curves.
 
-In: the verdicts of `judging`. Out: `Report`, its JSON, an SVG figure. Imports `records`; every room but `emulation` and
-`tracing` may import it.
+In: the verdicts of `judging`. Out: a `Report`, its JSON, and an SVG figure. Imports `records`; every room but `emulation`
+and `tracing` may import it.
 """

@@ -1,4 +1,4 @@
-"""Loss curves: in the terminal with block characters, and as one SVG figure that needs nothing else."""
+"""Loss curves: block characters for the terminal, and one self-contained SVG figure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH, PLOT = 720, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 44
 ROW, COLUMNS = 20, 3  # of the legend
-# One for each run, distinct also without colour. What a run must follow lies under it as a broad band.
+# (colour, dashes) of each run; the dashes tell them apart without colour. The curve that a run must follow lies under it
+# as a broad band.
 STYLES = (("#d98200", "7 4"), ("#1a86d0", "2 3"), ("#009e73", "1 4"), ("#c05a9e", "9 3 2 3"))
 BAND, LINE = 6, 2
 
 
 class Run(Protocol):
-    """What a curve shows of a run: see `report.Run`."""
+    """The part of a `report.Run` that a curve shows."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +36,7 @@ class Run(Protocol):
 
 
 class Runs(Protocol):
-    """What is drawn of a report: see `report.Report`."""
+    """The part of a `report.Report` that the figure shows."""
 
     @property
     def original(self) -> Run: ...
@@ -45,7 +46,10 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Curve:
-    """The global losses of one run. style: of `STYLES`; None: the original's. reference: a run is compared with it."""
+    """The global losses of one run.
+
+    style: a place in `STYLES`; None for the original. reference: another run is compared with this one.
+    """
 
     name: str
     losses: tuple[float, ...]
@@ -54,7 +58,10 @@ class Curve:
 
 
 def curves(report: Runs) -> list[Curve]:
-    """Every run that trained the same way, after what it is compared with; the default launch takes other steps."""
+    """The original's curve and that of every run, each after the one it is compared with.
+
+    Frozen runs have no curve: they belong to the default launch, which makes other steps.
+    """
     found = [Curve("original", report.original.losses, None, True)]
     for number, run in enumerate(run for run in report.runs if run.losses and not run.frozen):
         style = number % len(STYLES)
@@ -66,7 +73,7 @@ def curves(report: Runs) -> list[Curve]:
 
 
 def sparkline(losses: Sequence[float], width: int, low: float, high: float) -> str:
-    """A row of blocks, `width` at most: the mean of each stretch between `low` and `high`."""
+    """At most ``width`` block characters. Each is the mean of a stretch of losses, scaled from ``low`` to ``high``."""
     size = max(1, math.ceil(len(losses) / width))
     out = []
     for start in range(0, len(losses), size):
@@ -80,15 +87,16 @@ def sparkline(losses: Sequence[float], width: int, low: float, high: float) -> s
 
 
 def bounds(losses: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The smallest and largest finite loss; (0, 1) where there is none."""
+    """The smallest and largest finite loss; (0, 1) if there is none."""
     finite = [value for run in losses for value in run if math.isfinite(value)]
     return (min(finite), max(finite)) if finite else (0.0, 1.0)
 
 
 def svg(report: Runs) -> str:
-    """The figure, or "" where nothing trained. Only presentation attributes: it stands any content policy.
+    """The figure as an SVG document; "" if nothing trained.
 
-    Text and axes have the colour of the text around the figure, so it is at home on dark pages, too.
+    It uses only presentation attributes, which every content security policy allows. Text and axes have the colour of the
+    surrounding text, so the figure also suits dark pages.
     """
     found = curves(report)
     if not found:

@@ -1,4 +1,4 @@
-"""What `verify` returns: one verdict per number of processes, with the first difference."""
+"""What `verify` returns: a verdict for each run, with the first difference."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from crosstrain_verify.report.curves import svg
 
 
 class Verdict(str, Enum):
-    """What a run turned out to be."""
+    """The result of a run, or of its comparison with the original."""
 
-    RAN = "ran"  # the original, with which nothing is compared
-    IDENTICAL = "identical"  # every bit of every value
-    EQUAL = "equal"  # to the tolerance of `tolerance.py`
-    NOISE = "within noise"  # no further from the original than the original is from itself
-    UNDECIDED = "undecided"  # it differs, and nothing tells whether it may
-    AGREE = "agree"  # only asked to finish with ranks that agree, and it did
+    RAN = "ran"  # the run trained, and is not compared
+    IDENTICAL = "identical"  # bit for bit
+    EQUAL = "equal"  # within the tolerance of `tolerance.py`
+    NOISE = "within noise"  # no further from the original than the original's own runs are from each other
+    UNDECIDED = "undecided"  # it differs, and whether it may cannot be told
+    AGREE = "agree"  # it finished and its ranks agree, which was all that was asked
     DIFFERENT = "different"
     FAILED = "failed"  # an exception or an exit code
-    HUNG = "hung"  # did not end in time
-    NO_STEPS = "no steps"  # never stepped an optimizer: nothing to compare
+    HUNG = "hung"  # it did not end in time
+    NO_STEPS = "no steps"  # it never stepped an optimizer, so there is nothing to compare
 
     @property
     def ok(self) -> bool:
@@ -47,12 +47,16 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that differs.
+    """The first difference between two runs.
 
-    quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
-    "order" (of backward passes and steps), "batch" (what a loader gave), "files" (written by several ranks),
-    "gradient" (which parameters have one), "rows" (which dimension has them) or "ranks" (they disagree among
-    themselves). step: the optimizer step it belongs to, from 1; None for weights and lines. original, migrated: the two values, as text.
+    Args:
+        quantity: "loss", "gradient norm", "weight norm", "learning rate", "weights" (at the end), "printed line",
+            "evaluation" (a printed line about one), "order" (of backward passes and steps), "batch" (what a loader gave),
+            "files" (written by several ranks), "gradient" (which parameters have one), "rows" (which dimension has them)
+            or "ranks" (they disagree with each other).
+        step: the optimizer step, from 1; None for weights, lines and files.
+        original, migrated: the two values, as text.
+        detail: where or how much they differ.
     """
 
     quantity: str
@@ -80,7 +84,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why it probably differs. `rule`: a fixed name; `lines`: source lines of the migrated script."""
+    """The likely cause of a difference. rule: a fixed name. lines: source lines of the migrated script."""
 
     rule: str
     text: str
@@ -92,15 +96,24 @@ class Cause:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the migrated script (or, in `Report.original`, of the original).
+    """One run of the migrated script or, in `Report.original`, of the original.
 
-    name: which run; launch: the command line that it stands for. against: what it was compared with, where
-    that is not simply the original, and compared: the losses of that. frozen: every step was undone. by_rank: each rank
-    was compared with the original's. losses: the
-    global loss of every backward pass. largest: for "loss", "gradient norm" and "weights" the largest relative
-    error seen (weights: relative to the way they moved). error: the traceback, or where each rank hung. seconds:
-    wall time of the run. compiled: graphs that XLA compiled in each optimizer step. checks: those that the runtime
-    made at lines of the script, with several processes.
+    Args:
+        steps: optimizer steps that were made.
+        difference: the first one; None if there is none.
+        largest: the largest relative error by quantity ("loss", "gradient norm", "weights"); that of weights is relative
+            to the distance they moved.
+        error: the traceback, or where each rank hung.
+        seconds: wall time.
+        name: the name that the report shows.
+        launch: the command line that the run stands for.
+        against: what the run was compared with, if that is not simply the original.
+        frozen: every optimizer step was undone.
+        by_rank: each rank was compared with the original's.
+        losses: the global loss of every backward pass.
+        compared: the losses of the run that `against` names.
+        compiled: graphs that XLA compiled in each optimizer step.
+        checks: the checks that the runtime made at lines of the script, with several processes.
     """
 
     processes: int
@@ -130,7 +143,7 @@ FROZEN = (
 
 
 def meaning_of(run: Run) -> str:
-    """What the verdict on a run says, in words."""
+    """The verdict on a run, in words; "" for one that is only a run."""
     if run.frozen and run.verdict is Verdict.AGREE:
         return FROZEN
     return MEANINGS.get(run.verdict, "")
@@ -138,9 +151,10 @@ def meaning_of(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole answer. `original` is how the original itself went; without steps there are no `runs`.
+    """The result of `verify`.
 
-    notes: what holds for all runs (how the original was started, what another launch changes).
+    original: the original's own run. runs: those of the migrated script; empty if the original does not train. notes: what
+    concerns all runs, such as how the original was started.
     """
 
     original_path: Path
@@ -151,21 +165,21 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Every run is what was asked for."""
+        """Whether every run has the verdict that was asked for."""
         return self.original.verdict.ok and bool(self.runs) and all(run.verdict.ok for run in self.runs)
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """Those that the runtime made in any run."""
+        """The checks that the runtime made in any run."""
         return merged(run.checks for run in self.runs)
 
     @property
     def exit_code(self) -> int:
-        """0 where `ok`, else 1."""
+        """0 if `ok`, else 1."""
         return 0 if self.ok else 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, strings and numbers, for `json.dumps`. "figure" is an SVG document."""
+        """The report as dictionaries, lists, strings and numbers, for `json.dumps`. "figure" is an SVG document."""
         return {
             "ok": self.ok,
             "original_script": str(self.original_path),

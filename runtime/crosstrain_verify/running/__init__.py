@@ -1,5 +1,5 @@
-"""Running a script: a server with torch loaded, from which every run is forked, and its other end.
+"""Runs scripts: a server that has torch loaded and forks every run, and the client that gives it jobs.
 
-In: a script, its arguments, the number of processes. Out: how the run went, and the folders with its `records`. Only
-the server's own process imports torch. Imports `records`, `report`, `emulation` and `tracing`. Imported by `judging`.
+In: a script, its arguments, the number of processes. Out: the result of the run, and the folders with its `records`. Only
+the server's process imports torch. Imports `records`, `report`, `emulation` and `tracing`. Imported by `judging`.
 """

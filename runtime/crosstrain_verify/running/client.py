@@ -1,4 +1,4 @@
-"""The other end of the server: start it once, hand it jobs."""
+"""The client of the server: it starts the server once and gives it jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from crosstrain.requirements import install
 
-# torch._dynamo: the first optimizer of a process imports it, which costs a second.
+# torch._dynamo is here because the first optimizer of a process imports it, which takes a second.
 PRELOAD = (
     "torch",
     "torch.distributed",
@@ -26,7 +26,7 @@ PRELOAD = (
     "crosstrain.accelerator",
 )
 LOOK_SECONDS = 0.1
-# Launchers' variables around us must not make a single process believe that it is a rank.
+# Variables that a launcher around this process has set. A run must not take itself for a rank because of them.
 FOREIGN_PREFIXES = ("ACCELERATE_", "CROSSTRAIN_", "TORCHELASTIC_", "SLURM_", "PMI_", "OMPI_")
 FOREIGN = (
     "RANK",
@@ -40,24 +40,62 @@ FOREIGN = (
 )
 
 
+Devices = Literal["real", "absent", "present"]
+Data = Literal["real", "synthetic"]
+Rows = Literal["", "kept", "permuted"]
+Alteration = Literal["", "seen", "permuted", "doubled", "halved"]
+
+
 class ServerError(RuntimeError):
-    """The server could not start or went away; the message has what it said last."""
+    """The server could not start, or has ended; the message says with what exit code."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run. `out` holds a folder for each rank; `timeout` in seconds; `steps` None: to its end.
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a run changes around its script. Loaders are named by the order in which they were made, from 0.
 
-    devices: "real", or what torch.cuda.is_available() says where CUDA is emulated ("absent", "present").
-    launched: a launcher's variables also for one process. per_rank: each rank is compared by itself, and all start with
-    the same random numbers and with a device each. rank_option: a launcher's option for the local rank. ranks_env: variables of each rank. shares: draw random numbers as so many processes
-    would, of which each reads the loaders `whole` by itself. frozen: undo every step; after `steps`,
-    end the passes over the loaders `cut_short` and go on until another one begins. rows: keep what is gathered for the first batch of each pass, and permute that batch
-    (`rows.py`). observed: note what each expression stands for (`tracing.observation`), with batches as they are,
-    permuted, doubled, or with the first half of the rows in the place of the second; few: and end each pass after some batches. double: float64 for float32. leave_out: samples to leave out, by loader. confined: write below the
-    parent of `out` only. imports: modules that the server may load first, once for all runs.
-    data: whether torchvision's data sets are replaced by small synthetic ones where their files are missing.
-    launches: of a notebook, whose own process is the only one at first: the processes that each launch starts.
+    Args:
+        per_rank: each rank is compared by itself; all ranks start with the same random numbers and have a device each.
+        shares: draw random numbers as this many processes would, which share each batch.
+        whole: loaders of which each of these processes reads everything.
+        frozen: undo every optimizer step.
+        cut_short: after the last step, end the passes over these loaders and continue until the next one begins.
+        leave_out: (loader, samples): how many samples to leave out at the end of a loader's data set.
+        rows: record what is gathered for the first batch of each pass, with that batch as it is or permuted (`rows.py`).
+        observed: record what each expression stands for (`tracing.observation`) while batches are as they are,
+            permuted, doubled, or have copies of their first half in place of the second.
+        few: end each pass of an observed run after a few batches.
+        double: compute in float64 instead of float32.
+    """
+
+    per_rank: bool = False
+    shares: int = 0
+    whole: tuple[int, ...] = ()
+    frozen: bool = False
+    cut_short: tuple[int, ...] = ()
+    leave_out: tuple[tuple[int, int], ...] = ()
+    rows: Rows = ""
+    observed: Alteration = ""
+    few: bool = False
+    double: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Conditions):
+    """One run, as the server is told of it.
+
+    Args:
+        out: has a folder for each rank.
+        steps: optimizer steps; None runs the script to its end.
+        timeout: seconds.
+        devices: what torch.cuda.is_available() says; "real" does not emulate CUDA.
+        launched: set a launcher's variables for a single process, too.
+        rank_option: the option in which a launcher tells the script its local rank.
+        ranks_env: environment variables of each rank.
+        confined: the run can write only below the parent of `out`.
+        imports: modules that the server may load once, for all runs.
+        data: "synthetic" replaces torchvision's data sets by small synthetic ones where their files are missing.
+        launches: how many processes each launch of a notebook starts; the notebook itself runs in one.
     """
 
     script: str
@@ -69,37 +107,30 @@ class Job:
     steps: int | None = None
     timeout: float = 300.0
     env: dict[str, str] = field(default_factory=dict)
-    devices: Literal["real", "absent", "present"] = "real"
+    devices: Devices = "real"
     launched: bool = False
-    per_rank: bool = False
     rank_option: str = ""
     ranks_env: list[dict[str, str]] = field(default_factory=list)
-    shares: int = 0
-    whole: tuple[int, ...] = ()
-    frozen: bool = False
-    cut_short: tuple[int, ...] = ()
-    rows: Literal["", "kept", "permuted"] = ""
-    observed: Literal["", "seen", "permuted", "doubled", "halved"] = ""
-    few: bool = False
-    double: bool = False
-    leave_out: dict[int, int] = field(default_factory=dict)
     confined: bool = True
     imports: tuple[str, ...] = ()
-    data: Literal["real", "synthetic"] = "real"
+    data: Data = "real"
     launches: int = 0
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """How the job went as seen from outside; everything else is in the ranks' folders."""
+    """How a job ended, as seen from outside; everything else is in the ranks' folders.
+
+    stalled: every rank waited for another one.
+    """
 
     timed_out: bool
-    stalled: bool  # every rank waited for another
+    stalled: bool
     seconds: float
 
 
 class Server:
-    """A running server process; `run` blocks until a job's last process is gone."""
+    """A server process. preload: modules to import in addition to PRELOAD, before any run is forked."""
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="crosstrain-server-")
@@ -107,7 +138,7 @@ class Server:
             [sys.executable, "-m", "crosstrain_verify.running.server", *PRELOAD, *preload],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # An empty directory: `-m` puts it first on the path, where nothing of the user's may be found.
+            # `-m` puts the working directory first on the module path, where no file of the user's may be found.
             cwd=self._directory.name,
             env=clean_environment(os.environ),
             text=True,
@@ -120,7 +151,7 @@ class Server:
         return self._process.poll() is None
 
     def run(self, job: Job, waiting: Callable[[], None] | None = None) -> JobResult:
-        """Run a job to its end; `waiting` is called from time to time until then."""
+        """Run a job and return when its last process has ended; `waiting` is called from time to time until then."""
         if not self._ready:
             self._answer()
             self._ready = True
@@ -147,7 +178,7 @@ class Server:
 
     def close(self) -> None:
         """End the server and whatever it runs."""
-        if not self._ready:  # still importing: it would not look at its stdin for seconds
+        if not self._ready:  # it is still importing, and would not read its stdin for seconds
             self._process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -162,7 +193,10 @@ class Server:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """One thread, one hash seed, no devices, no compiler, no traces of a launcher; module paths made absolute."""
+    """The environment for runs: one thread, a fixed hash seed, no devices, no compiler and no launcher's variables.
+
+    The entries of PYTHONPATH become absolute.
+    """
     kept = {
         name: value
         for name, value in environ.items()
@@ -187,7 +221,7 @@ _shared: dict[tuple[str, ...], Server] = {}
 
 
 def shared_server(preload: Sequence[str] = ()) -> Server:
-    """This process's server for these preloaded modules, started on first use and ended at exit."""
+    """This process's server for these preloaded modules. It is started on first use and ended at exit."""
     key = tuple(preload)
     server = _shared.get(key)
     if server is None or not server.alive:

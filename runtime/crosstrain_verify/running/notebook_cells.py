@@ -1,8 +1,8 @@
-"""A notebook as a program: its code cells one after the other, each under its own name, without what only IPython runs.
+"""Runs a notebook as a program: its code cells in order, each under its own file name, without IPython's own commands.
 
-Magics and shell commands are left out, and what they would give is an empty list; `%time` leaves the statement that it
-times. `display` and `get_ipython` are there and do nothing. A cell that raised when its author ran it may raise. Lines stay where they are in their cell, so that a traceback
-and every message say `train.ipynb:cell 5`, line 3.
+Magics and shell commands are left out, and their value is an empty list; `%time` keeps the statement that it times.
+`display` and `get_ipython` exist and do nothing. A cell that raised when its author ran it may raise. Lines keep their
+numbers in the cell, so a traceback and every message say `train.ipynb:cell 5`, line 3.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstrain.launch.target import Compile, Target, clean_traceback, plainly, starts_scripts
+from crosstrain.launch.target import Compile, Target, clean_traceback, compile_source, hide_from_tracebacks
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 SUFFIX = ".ipynb"
-# Cell magics whose body is the notebook's own Python; under any other the cell is another program.
+# Cell magics whose body is Python of the notebook itself. Under any other magic the cell is a program of its own.
 OVER_PYTHON = ("%%time", "%%capture", "%%prun")
 COMMAND = re.compile(r"(?P<space>\s*)[%!?].*")
 TIMED = re.compile(r"(?P<space>\s*)%time\s+(?P<statement>\S.*)")
@@ -36,18 +36,18 @@ LAUNCH = re.compile(r"\b(notebook|debug)_launcher\s*\(")
 
 
 def is_notebook(path: str | Path) -> bool:
-    """Whether a file is a notebook, by its name."""
+    """Whether a file's name is that of a notebook."""
     return Path(path).suffix == SUFFIX
 
 
 def launches(path: Path) -> bool:
-    """Whether a notebook starts processes."""
+    """Whether a notebook calls `notebook_launcher` or `debug_launcher`."""
     return any(LAUNCH.search(cell.source) for cell in cells(path))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell with Python, as it can be compiled. number: among all cells, from 1. raises: whether it is meant to."""
+    """A cell with Python that can be compiled. number: among all cells, from 1. raises: it is meant to raise."""
 
     number: int
     source: str
@@ -55,7 +55,7 @@ class Cell:
 
 
 def cells(path: Path) -> Iterator[Cell]:
-    """The cells of a notebook that run in its own process."""
+    """The code cells of a notebook that run in its own process."""
     for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8-sig"))["cells"], 1):
         source = "".join(cell["source"])
         first = source.split(None, 1)[0] if source.strip() else ""
@@ -64,12 +64,12 @@ def cells(path: Path) -> Iterator[Cell]:
 
 
 def _is_meant_to_raise(cell: Mapping[str, Any]) -> bool:
-    """Whether its author says so, or has seen it raise and gone on below."""
+    """Whether its author tagged it so, or left an error in its output."""
     tagged = "raises-exception" in cell.get("metadata", {}).get("tags", ())
     return tagged or any(output.get("output_type") == "error" for output in cell.get("outputs", ()))
 
 
-def run(target: Target, compiled: Compile = plainly) -> None:
+def run(target: Target, compiled: Compile = compile_source) -> None:
     """Run a notebook's cells as `__main__`, as `Target.run` runs a script."""
     path = Path(target.name)
     sys.path[0] = str(path.resolve().parent)
@@ -92,14 +92,16 @@ def run(target: Target, compiled: Compile = plainly) -> None:
 
 
 def plain(source: str) -> str:
-    """A cell's source without IPython's own lines; whatever else is no Python stays as it is."""
+    """A cell's source without IPython's commands. Anything else that is no Python stays as it is."""
     lines = source.replace("\r\n", "\n").split("\n")
     opening = next((index for index, line in enumerate(lines) if line.strip()), 0)
     if lines[opening].lstrip().startswith("%%"):
         lines[opening] = ""
     while (wrong := _wrong_line(lines)) is not None and _leave_out(lines, wrong):
         pass
-    if wrong is not None:  # the parser blames another line: every line that begins as a command is one
+    if (
+        wrong is not None
+    ):  # the parser names another line, so every line that looks like a command is taken for one
         for index, line in enumerate(lines):
             if COMMAND.fullmatch(line):
                 _leave_out(lines, index)
@@ -107,7 +109,7 @@ def plain(source: str) -> str:
 
 
 class Shell:
-    """What `get_ipython()` gives: whatever is asked of it, nothing happens."""
+    """What `get_ipython()` returns: every method exists and does nothing."""
 
     def getoutput(self, *args: Any, **kwargs: Any) -> list[str]:
         """The lines that a shell command would have printed."""
@@ -122,7 +124,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _plain_progress() -> None:
-    """A progress bar made of widgets needs a notebook around it."""
+    """Replace tqdm's notebook bars by plain ones: widgets need a running notebook."""
     try:
         tqdm: Any = importlib.import_module("tqdm")
     except ImportError:
@@ -144,7 +146,7 @@ def _wrong_line(lines: list[str]) -> int | None:
 
 
 def _leave_out(lines: list[str], index: int) -> bool:
-    """Replace a line, and those it continues on, if it is IPython's own."""
+    """Replace a line that is a command of IPython's, and its continuation lines. Returns whether it was one."""
     line = lines[index]
     if found := TIMED.fullmatch(line):
         lines[index] = found["space"] + found["statement"]

@@ -1,8 +1,8 @@
-"""A notebook's launches: the processes that `notebook_launcher` starts, each of them traced.
+"""Traces the processes that a notebook starts by `notebook_launcher`.
 
-They are forked from the notebook's own process, as they are outside of `verify`, and what comes back is all that comes
-back there: the result of rank 0, and its random numbers. Beside that they leave what they have recorded, so that the trace
-of each rank is the notebook's own with that rank's parts where the launches were.
+They are forked from the notebook's process, as they are outside of `verify`, and the notebook gets back what it gets there:
+the result of rank 0, and its random numbers. They also write what they have recorded to files. The trace of each rank
+consists of what the notebook recorded and, for the launches, of what this rank recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crosstrain import launchers
 from crosstrain.comm.visible_devices import Devices
 from crosstrain.launch import notebook
 from crosstrain.launch.options import Resolved
-from crosstrain.launch.target import starts_scripts
+from crosstrain.launch.target import hide_from_tracebacks
 from crosstrain.utils import checks
 
 from crosstrain_verify.emulation import single_process
@@ -32,31 +32,41 @@ from crosstrain_verify.records import traces
 from crosstrain_verify.records.traces import Printed
 from crosstrain_verify.tracing.printing import Output
 from crosstrain_verify.tracing.tracer import Recorded, Tracer
-from crosstrain_verify.tracing.trained import living
+from crosstrain_verify.tracing.tracked_optimizers import living
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
-LEFT = "launched.pt"  # what a rank leaves when its function has returned
-MARGIN = 2.0  # seconds before the time of the whole run is up, in which ranks say where they are
-_open = open  # before anything is confined
+STATE_FILE = "launched.pt"  # a rank writes it when its function has returned
+MARGIN = 2.0  # seconds before the end of the run's time, which hanging ranks need to write where they are
+_open = open  # the real function: a run that is confined replaces it
 
 Wait = Callable[[Sequence[int], float, Path], Mapping[str, Any]]
 
 
 @dataclass
-class Left:
-    """What a rank leaves. loaders: how many it has made, with those of the notebook."""
+class RankState:
+    """What a rank writes when its function has returned.
+
+    loaders: how many loaders it has made, including the notebook's. result: of the function, on rank 0.
+    """
 
     recorded: Recorded
     printed: list[Printed]
     written: dict[str, bool]
     loaders: int
-    back: Any = None
+    result: Any = None
 
 
 @dataclass
-class Ranks:
-    """How the notebook's process starts ranks, and becomes one. `become` is told a rank and the store's port."""
+class RankStarter:
+    """How the notebook's process starts ranks.
+
+    Args:
+        become: (rank, the store's port): makes this forked process a rank.
+        crashed: ends this rank with an error.
+        store: starts a store and returns its process id and port.
+        wait: (process ids, seconds, the run's folder): waits for the ranks.
+    """
 
     become: Callable[[int, int], None]
     crashed: Callable[[BaseException], NoReturn]
@@ -65,26 +75,35 @@ class Ranks:
 
 
 class Launches:
-    """The launches of one notebook on `world` processes; one process is the notebook's own.
+    """The launches of one notebook on ``world`` processes; with one, functions run in the notebook's process.
 
-    out: the run's folder. deadline: when its time is up. written: the files that this process opened for writing.
+    Args:
+        out: the run's folder.
+        deadline: when its time is up, on the monotonic clock.
+        written: the files that this process opened for writing.
     """
 
     def __init__(
-        self, world: int, out: Path, deadline: float, tracer: Tracer, written: dict[str, bool], ranks: Ranks
+        self,
+        world: int,
+        out: Path,
+        deadline: float,
+        tracer: Tracer,
+        written: dict[str, bool],
+        starter: RankStarter,
     ) -> None:
         self._world = world
         self._out = out
         self._deadline = deadline
         self._tracer = tracer
         self._written = written
-        self._ranks = ranks
-        self._others: dict[int, Left] = {}  # of all ranks but the first, since the last launch
-        self._known = (0, 0)  # events and batches until then
-        self._kept: list[Any] = []
+        self._starter = starter
+        self._others: dict[int, RankState] = {}  # by rank, without rank 0, after the last launch
+        self._known = (0, 0)  # events and batches after the last launch
+        self._kept_alive: list[Any] = []
 
     def install(self) -> None:
-        """Have every launch start as many processes as this run is for."""
+        """Make every launch of the notebook start ``world`` processes."""
         module: Any = notebook
         real = module.notebook_launcher
 
@@ -110,92 +129,94 @@ class Launches:
         sys.stdout.flush()
         sys.stderr.flush()
         for rank in range(self._world):
-            (self._out / str(rank) / LEFT).unlink(missing_ok=True)
-        store, port = self._ranks.store()
+            (self._out / str(rank) / STATE_FILE).unlink(missing_ok=True)
+        store, port = self._starter.store()
         pids = []
         for rank in range(self._world):
             pid = os.fork()
             if pid == 0:
-                self._be(rank, port, resolved, function, args)
+                self._run_rank(rank, port, resolved, function, args)
             pids.append(pid)
-        ended = self._ranks.wait(pids, self._deadline - time.monotonic() - MARGIN, self._out)
+        ended = self._starter.wait(pids, self._deadline - time.monotonic() - MARGIN, self._out)
         os.kill(store, signal.SIGKILL)
         os.waitpid(store, 0)
-        return self._go_on(ended)
+        return self._resume(ended)
 
-    def _go_on(self, ended: Mapping[str, Any]) -> Any:
-        """Go on in the notebook; not where a rank has failed, hangs, or has made enough steps."""
+    def _resume(self, ended: Mapping[str, Any]) -> Any:
+        """Continue the notebook, or end it if a rank has failed, hangs, or has made enough steps."""
         folders = [self._out / str(rank) for rank in range(self._world)]
-        if not all((folder / LEFT).exists() for folder in folders):
+        if not all((folder / STATE_FILE).exists() for folder in folders):
             if ended["timed_out"] or ended["stalled"]:
                 _write(self._out / traces.HUNG_FILE, json.dumps(dict(ended)).encode())
             os._exit(0 if all((folder / traces.TRACE_FILE).exists() for folder in folders) else 1)
-        first, *others = [_left(folder / LEFT) for folder in folders]
+        first, *others = [_read_state(folder / STATE_FILE) for folder in folders]
         self._others = dict(enumerate(others, 1))
         self._tracer.go_on_with(first.recorded)
         self._known = len(first.recorded.events), len(first.recorded.batches)
         _output().printed[:] = first.printed
         self._written.update(first.written)
         single_process.loaders.made = first.loaders
-        return notebook.come_back(first.back)
+        return notebook.take_over(first.result)
 
     # -- a rank ----------------------------------------------------------------------------------------------
 
-    def _be(
+    def _run_rank(
         self, rank: int, port: int, resolved: Resolved, function: Callable[..., Any], args: Sequence[Any]
     ) -> NoReturn:
         try:
-            self._kept = living()  # so that nothing else is made at their addresses
-            self._ranks.become(rank, port)
+            self._kept_alive = living()  # so that no other object gets one of their addresses
+            self._starter.become(rank, port)
             os.environ.update(resolved.environment)
             if rank:
                 self._become_other(rank)
-            back = notebook.Rank(function, forked=True).run(*args)
-            self._leave(rank, back)
+            result = notebook.Rank(function, forked=True).run(*args)
+            self._end_rank(rank, result)
         except BaseException as error:
-            self._ranks.crashed(error)
+            self._starter.crashed(error)
 
     def _become_other(self, rank: int) -> None:
-        """What this rank did in earlier launches, and what the notebook has done since."""
-        left = self._others.get(rank)
+        """Take over what this rank recorded in earlier launches, and what the notebook recorded since then."""
+        state = self._others.get(rank)
         more = self._tracer.since(*self._known)
-        if left is not None:
-            self._tracer.go_on_with(left.recorded)
+        if state is not None:
+            self._tracer.go_on_with(state.recorded)
             self._tracer.add(*more)
-        _output().printed[:] = left.printed if left is not None else []
+        _output().printed[:] = state.printed if state is not None else []
         self._written.clear()
-        self._written.update(left.written if left is not None else {})
+        self._written.update(state.written if state is not None else {})
 
-    def _leave(self, rank: int, back: Any) -> NoReturn:
+    def _end_rank(self, rank: int, result: Any) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
-        checks.reset()  # which writes what was not reached
+        checks.reset()  # writes the checks that were not reached
         recorded, made = self._tracer.recorded(), single_process.loaders.made
-        left = Left(recorded, list(_output().printed), dict(self._written), made, None if rank else back)
+        state = RankState(
+            recorded, list(_output().printed), dict(self._written), made, None if rank else result
+        )
         buffer = io.BytesIO()
-        torch.save(left, buffer)
-        _write(self._out / str(rank) / LEFT, buffer.getvalue())
+        torch.save(state, buffer)
+        _write(self._out / str(rank) / STATE_FILE, buffer.getvalue())
         folders = [self._out / str(number) for number in range(self._world)]
-        while not all((f / LEFT).exists() or (f / traces.TRACE_FILE).exists() for f in folders):
+        while not all((f / STATE_FILE).exists() or (f / traces.TRACE_FILE).exists() for f in folders):
             time.sleep(0.005)
         os._exit(0)
 
     # -- the end of the notebook -----------------------------------------------------------------------------
 
     def write_others(self, first: traces.RankTrace) -> None:
-        """The traces of all ranks but the first, whose trace is given."""
+        """Write the traces of all ranks but rank 0. first: rank 0's trace."""
         more = self._tracer.since(*self._known)
         trains = any(event.kind == "step" for event in more[0])
         for rank in range(1, self._world):
-            left, trace = self._others.get(rank), first
-            if left is not None:
-                self._tracer.go_on_with(left.recorded)
+            state, trace = self._others.get(rank), first
+            if state is not None:
+                self._tracer.go_on_with(state.recorded)
                 self._tracer.add(*more)
                 trace = self._tracer.trace(first.ending, first.error, first.time_ns)
             if trains:
                 trace = replace(trace, parameters=first.parameters, weights=first.weights)
-            printed = tuple(left.printed) if left is not None else ()
-            written = left.written if left is not None else {}
+            printed = tuple(state.printed) if state is not None else ()
+            written = state.written if state is not None else {}
             traces.write(self._out / str(rank), replace(trace, printed=printed, written=written))
 
 
@@ -205,15 +226,15 @@ def _output() -> Output:
     return output
 
 
-def _left(path: Path) -> Left:
+def _read_state(path: Path) -> RankState:
     with _open(path, "rb") as file:
-        left = torch.load(file, weights_only=False)
-    assert isinstance(left, Left)
-    return left
+        state = torch.load(file, weights_only=False)
+    assert isinstance(state, RankState)
+    return state
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole."""
+    """Write a file that appears only when it is complete."""
     partial = path.with_name(path.name + ".part")
     with _open(partial, "wb") as file:
         file.write(data)

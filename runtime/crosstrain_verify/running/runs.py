@@ -1,4 +1,4 @@
-"""One run of one script: its scratch copy, its job, and how it went as long as nothing is compared."""
+"""One run of one script: its scratch copy, its job, and its result before anything is compared."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
+
+from crosstrain.utils.messages import shortened
 
 from crosstrain_verify.emulation.confine import OUTSIDE
 from crosstrain_verify.records import journal, traces
-from crosstrain_verify.records.sightings import Defined, Sightings
+from crosstrain_verify.records.observations import Defined, Observations
 from crosstrain_verify.records.traces import RankTrace
 from crosstrain_verify.report.report import Run, Verdict
 from crosstrain_verify.running import notebook_cells
-from crosstrain_verify.running.client import Job, JobResult, Server
+from crosstrain_verify.running.client import Conditions, Data, Devices, Job, JobResult, Server
 from crosstrain_verify.running.scratch import TooLargeError, copy_project, large_folders
 
-Devices = Literal["real", "absent", "present"]
-Data = Literal["real", "synthetic"]
-Progress = Callable[[str, int], None]  # (what runs, optimizer steps so far)
+Progress = Callable[[str, int], None]  # (name of the run, optimizer steps so far)
 
-# Several processes share each batch of the script, uneven ones too: the mathematics of one process.
+# Several processes share each batch of the script, even one that does not divide, so they compute what one process does.
 SHARED_BATCHES: Mapping[str, object] = {"cpu": True, "split_batches": True, "even_batches": "weighted"}
 OWN_BATCHES: Mapping[str, object] = {"cpu": True}
 # Four virtual chips of XLA's CPU client.
@@ -34,26 +34,27 @@ ON_XLA = {
     "CROSSTRAIN_CONFIG": json.dumps({"split_batches": True, "even_batches": "weighted"}),
 }
 SHOWN = 80  # characters of a line that another rank printed
-STACK_LINES = 30  # of each rank that hangs
-# Slow to import, and the same whatever a run replaces in torch: loaded once, if a script names them.
+STACK_LINES = 30  # that are shown of each rank that hangs
+# Modules that are slow to import and do not depend on what a run replaces in torch. The server loads them once if a script
+# names them.
 SLOW_IMPORTS = ("sklearn.datasets", "pandas", "scipy")
-# What a script says, or the error it dies of, when it was made for a launcher or for a GPU.
+# Texts in the output or error of a script that needs a launcher.
 NEEDS_LAUNCHER = re.compile(
     r"\b(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|OMPI_\w+|SLURM_\w+)\b|--local[-_]rank\b"
 )
-# The same, of torch.distributed.launch, which tells the rank as an option.
+# The option in which torch.distributed.launch tells a script its rank.
 RANK_OPTION = re.compile(r"""["'](--local[-_]rank)["']""")
-SAID = 2000  # characters
+SAID = 2000  # characters at the end of a rank's standard error that are searched
 NEEDS_CUDA = re.compile(r"cuda|gpu", re.IGNORECASE)
 
 
 class VerifyInputError(Exception):
-    """What was asked for cannot be run: a script that does not exist, a folder too large, a bad number."""
+    """The request cannot be run: a script does not exist, a folder is too large, or an argument is wrong."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is the same for every run of one comparison."""
+    """What all runs of one comparison have in common; see `engine.verify` and `client.Job` for the fields."""
 
     args: tuple[str, ...] = ()
     steps: int | None = None
@@ -69,31 +70,25 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """What is particular about one run. `shares`, `whole`, `frozen`, `rows`, `observed`, `few`, `double`, `leave_out`, `per_rank`: see
-    `client.Job`.
+class Variant(Conditions):
+    """What is particular about one run, besides the conditions in which its script runs.
 
-    devices: others than the request's. launcher_option: the original is given the option in which its launcher tells
-    the local rank. steps: fewer than the request's. migrated: the request's overlay lies over its working directory. leave_out: (loader, samples). xla: on XLA's
-    CPU client.
+    Args:
+        name: what the report calls the run.
+        migrated: lay the request's overlay over the working directory.
+        own_batches: each process takes batches of the script's size instead of sharing them.
+        steps: fewer optimizer steps than the request's.
+        xla: run on XLA's CPU client.
+        devices: overrides the request's.
+        launcher_option: give the original the option in which its launcher tells it the local rank.
     """
 
     name: str
     migrated: bool = False
     world: int = 1
     own_batches: bool = False
-    shares: int = 0
-    whole: tuple[int, ...] = ()
-    frozen: bool = False
-    cut_short: tuple[int, ...] = ()
-    rows: Literal["", "kept", "permuted"] = ""
-    observed: Literal["", "seen", "permuted", "doubled", "halved"] = ""
-    few: bool = False
     steps: int | None = None
-    double: bool = False
-    leave_out: tuple[tuple[int, int], ...] = ()
     xla: bool = False
-    per_rank: bool = False
     devices: Devices | None = None
     launcher_option: bool = False
 
@@ -103,9 +98,9 @@ ORIGINAL = Variant("original")
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is over: what each rank left, and how it went as long as nothing is compared.
+    """A run that has ended: its result before anything is compared, and the ranks' traces.
 
-    files: those that it made or changed, of a run that is compared rank by rank.
+    files: the files that it made or changed, if it is compared rank by rank.
     """
 
     run: Run
@@ -114,7 +109,7 @@ class Finished:
 
 
 class Runner:
-    """Runs scripts below `room`, each in a folder of its own that is gone afterwards."""
+    """Runs scripts, each in its own folder below ``room``, which is removed afterwards."""
 
     def __init__(
         self, server: Server, request: Request, room: Path, progress: Progress | None = None
@@ -124,18 +119,19 @@ class Runner:
         self._room = room
         self._progress = progress
         self._count = 0
-        # Of an original that starts its processes by itself, one is a group, and one of the result is launched.
+        # The original starts its processes itself, so even a single process forms a group: start the migrated script by a
+        # launcher on one process, too.
         self.starts_processes = False
 
     def original(self, script: Path, variant: Variant = ORIGINAL) -> Finished:
-        """The first run of the original, as its author would start it: plain, else as on one GPU, else launched.
+        """The first run of the original, as its author would start it: plainly, as on one GPU, or by a launcher.
 
-        Later runs are started in the way that worked.
+        Later runs are started in the first of these ways that works.
         """
         plain = self.request
         ways = [plain]
         first: Finished | None = None
-        for way in ways:  # which grows
+        for way in ways:  # the list grows in the loop
             self.request = way
             done = self.run(script, variant)
             if done.run.verdict is Verdict.RAN:
@@ -177,11 +173,11 @@ class Runner:
         ):
             run = replace(
                 run, verdict=Verdict.RAN
-            )  # a scaler that found infinities: there was something to see
+            )  # a loss scaler found infinities: no step was made, but there is something to observe
         return Finished(replace(run, name=variant.name, seconds=result.seconds), ranks, files)
 
     def _scratch(self, script: Path, cwd: Path, overlay: Path | None) -> Path:
-        """Make the working directory; the script's path in it, if it is in the folder that is copied."""
+        """Make the working directory, and return the script's path: in the copy, if it is in the copied folder."""
         folder = self.request.folder
         if folder is None:
             cwd.mkdir()
@@ -196,23 +192,24 @@ class Runner:
         return cwd / script.relative_to(folder) if script.is_relative_to(folder) else script
 
     def _tells_rank(self, variant: Variant) -> bool:
-        """Whether the launcher tells the script its local rank as an option."""
+        """Whether the launcher passes the local rank to the script as an option."""
         return not variant.migrated and (
             variant.launcher_option or (self.request.launched and variant.world == 1)
         )
 
     def _job(self, script: Path, variant: Variant, cwd: Path, out: Path) -> Job:
-        request = self.request
-        shared = variant.world > 1 and not variant.own_batches
+        request, world = self.request, variant.world
+        shared = world > 1 and not variant.own_batches
         of_notebook = notebook_cells.is_notebook(script)
         original = not variant.migrated and (variant.per_rank or request.launched)
-        world = variant.world
+        conditions: dict[str, Any] = {one.name: getattr(variant, one.name) for one in fields(Conditions)}
         return Job(
+            **conditions,
             script=str(script),
             args=request.args,
             cwd=str(cwd),
             out=str(out),
-            world=1 if of_notebook else variant.world,
+            world=1 if of_notebook else world,
             seed=request.seed,
             steps=variant.steps or request.steps,
             timeout=request.timeout,
@@ -221,30 +218,20 @@ class Runner:
             else {"CROSSTRAIN_CONFIG": json.dumps(SHARED_BATCHES if shared else OWN_BATCHES)},
             devices=variant.devices or request.devices,
             launched=request.launched or (self.starts_processes and variant.migrated),
-            per_rank=variant.per_rank,
             ranks_env=[other_launchers(script, rank, world) for rank in range(world)] if original else [],
             rank_option=rank_option(script) if self._tells_rank(variant) else "",
-            shares=variant.shares,
-            whole=variant.whole,
-            frozen=variant.frozen,
-            cut_short=variant.cut_short,
-            rows=variant.rows,
-            observed=variant.observed,
-            few=variant.few,
-            double=variant.double,
-            leave_out=dict(variant.leave_out),
             confined=request.confined,
             imports=slow_imports(script),
             data=request.data,
-            launches=variant.world if of_notebook else 0,
+            launches=world if of_notebook else 0,
         )
 
 
 def other_ways(way: Request, failed: Finished) -> Iterator[Request]:
-    """How a script may want to be started that failed when it was started in this way."""
+    """Other ways of starting a script that failed in this one, as its output suggests."""
     said = "\n".join([failed.run.error, *(line for rank in failed.ranks for line in rank.lines[-3:])])
-    caught = "".join(rank.stderr[-SAID:] for rank in failed.ranks)  # by the script, or by what runs it
-    idle = failed.run.verdict is Verdict.NO_STEPS  # it starts as many processes as there are GPUs
+    caught = "".join(rank.stderr[-SAID:] for rank in failed.ranks)  # errors that somebody caught and printed
+    idle = failed.run.verdict is Verdict.NO_STEPS  # it may start as many processes as there are GPUs
     if way.devices == "absent" and (idle or NEEDS_CUDA.search(said + caught)):
         yield replace(way, devices="present")
     if not way.launched and NEEDS_LAUNCHER.search(said + caught):
@@ -252,11 +239,11 @@ def other_ways(way: Request, failed: Finished) -> Iterator[Request]:
 
 
 def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
-    """What mpirun and srun would say, for a script that asks for it.
+    """The variables of mpirun and srun that a script mentions.
 
-    One that starts its processes by itself is told of machines, of which there is one.
+    For a script that starts its processes itself, they count machines, of which there is one.
     """
-    text = script.read_text(encoding="utf-8", errors="replace")
+    text = _text(script)
     if "OMPI_COMM_WORLD" not in text and "SLURM_PROCID" not in text:
         return {}
     place, size = ("0", "1") if "spawn(" in text else (str(rank), str(world))
@@ -266,21 +253,21 @@ def other_launchers(script: Path, rank: int, world: int) -> dict[str, str]:
 
 
 def rank_option(script: Path) -> str:
-    """The option in which a script wants to be told its local rank, as torch.distributed.launch does; "" if none."""
-    found = RANK_OPTION.search(script.read_text(encoding="utf-8", errors="replace"))
+    """The option by which a script takes its local rank from torch.distributed.launch; "" if there is none."""
+    found = RANK_OPTION.search(_text(script))
     return found[1] if found else ""
 
 
 def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Every file below a folder, with what tells whether it was changed."""
+    """Every file below a folder, with its time of change and size."""
     files = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return {file: (file.lstat().st_mtime_ns, file.lstat().st_size) for file in files}
 
 
 def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozenset[str]:
-    """The files below a run's room that are new or changed, without what libraries keep in the user's ``.cache``.
+    """The files below a run's folder that are new or changed, without those in the user's ``.cache``.
 
-    Numbers in a name are left out: times, and ids of processes.
+    "#" stands for the numbers in a name, which may be times or process ids.
     """
     folders = ((room / "work", ""), (room / OUTSIDE, "/"))
     changed = (
@@ -293,7 +280,7 @@ def written_since(before: Mapping[Path, tuple[int, int]], room: Path) -> frozens
 
 
 def launch_line(script: Path, world: int, *, shared: bool) -> str:
-    """How a user starts as many processes, which share each batch or have their own."""
+    """The command or call by which a user starts this many processes. shared: they share each batch."""
     if not notebook_cells.is_notebook(script):
         split = " --split-batches" if shared else ""
         return f"crosstrain launch --num-processes {world}{split} {script.name}"
@@ -302,15 +289,15 @@ def launch_line(script: Path, world: int, *, shared: bool) -> str:
 
 
 def slow_imports(script: Path) -> tuple[str, ...]:
-    """The modules worth loading before a script is forked."""
-    text = script.read_text(encoding="utf-8", errors="replace")
+    """The modules of SLOW_IMPORTS that a script mentions."""
+    text = _text(script)
     return tuple(name for name in SLOW_IMPORTS if re.search(rf"\b{name.partition('.')[0]}\b", text))
 
 
 def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
-    """Every run has another working directory: in what it printed, that directory is `.`.
+    """The trace without the path of the run's working directory, which differs from run to run.
 
-    Source lines are named by the path below it, or below the script's own folder.
+    In printed text the directory becomes `.`. Source lines are named by their path in it, or in the script's folder.
     """
 
     def short(place: str) -> str:
@@ -322,7 +309,7 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
         error=short(trace.error).replace(str(cwd), "."),
         stack=short(trace.stack).replace(str(cwd), "."),
         gathered=tuple(replace(operand, file=short(operand.file)) for operand in trace.gathered),
-        sightings=_below(trace.sightings, cwd, script) if trace.sightings is not None else None,
+        observations=_below(trace.observations, cwd, script) if trace.observations is not None else None,
         checks=tuple(
             replace(check, file=short(check.file), message=short(check.message)) for check in trace.checks
         ),
@@ -332,8 +319,8 @@ def without_place(trace: RankTrace, cwd: Path, script: Path) -> RankTrace:
     )
 
 
-def _below(seen: Sightings, cwd: Path, script: Path) -> Sightings:
-    """Files by their paths from the script's folder."""
+def _below(seen: Observations, cwd: Path, script: Path) -> Observations:
+    """The observations with files named by their path from the script's folder."""
 
     def short(file: str) -> str:
         return os.path.relpath(file, script.parent) if file else ""
@@ -353,7 +340,7 @@ def _below(seen: Sightings, cwd: Path, script: Path) -> Sightings:
 
 
 def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Run:
-    """How a run went by itself, before anything is compared."""
+    """The result of a run before anything is compared."""
     world, steps = len(ranks), ranks[0].steps
     crashed = [number for number, trace in enumerate(ranks) if trace.ending == "crashed"]
     ended = [number for number, trace in enumerate(ranks) if trace.ending == "unfinished"]
@@ -371,7 +358,7 @@ def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Ru
     if not steps:
         return Run(world, Verdict.NO_STEPS)
     notes = tuple(
-        f"rank {number} printed {_lines(len(trace.lines))} of its own: {_short(trace.lines[0])!r}"
+        f"rank {number} printed {_lines(len(trace.lines))} of its own: {shortened(trace.lines[0], SHOWN)!r}"
         for number, trace in enumerate(ranks)
         if number and trace.lines
     )
@@ -379,7 +366,7 @@ def outcome(ranks: Sequence[RankTrace], result: JobResult, timeout: float) -> Ru
 
 
 def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
-    """The run with what the runtime checked. A check that failed fails the run, even if the script went on."""
+    """The run with the runtime's checks. A check that failed makes the run fail, even if the script continued."""
     checks = journal.merged(rank.checks for rank in ranks)
     failed = [check for check in checks if check.status == "failed"]
     if failed and run.verdict.ok:
@@ -387,8 +374,8 @@ def checked(run: Run, ranks: Sequence[RankTrace]) -> Run:
     return replace(run, checks=checks)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+def _text(script: Path) -> str:
+    return script.read_text(encoding="utf-8", errors="replace")
 
 
 def _lines(number: int) -> str:

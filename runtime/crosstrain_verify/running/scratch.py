@@ -1,4 +1,4 @@
-"""Where runs may write: a copy of the project for each, or an empty folder."""
+"""The folders that runs write to: each run gets a copy of the project, or an empty folder."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# Nothing a training script reads, and often larger than all the rest.
+# Folders that no training script reads, and which are often larger than everything else.
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "env", "node_modules", "__pycache__"}
     | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"}
 )
 SIZE_LIMIT = 1 << 30  # bytes
-LINK_ABOVE = 1 << 26  # bytes
+LINK_ABOVE = 1 << 26  # bytes from which on a folder without Python files is linked
 
 
 class TooLargeError(Exception):
-    """The folder is larger than may be copied for every run; the message names what takes the space."""
+    """The folder is too large to be copied for every run; the message names its largest entries."""
 
 
 def copy_project(source: Path, target: Path, links: Iterable[str] = (), limit: int = SIZE_LIMIT) -> None:
-    """Copy a project's files to `target`, which must not exist.
+    """Copy a project's files to ``target``, which must not exist.
 
-    Version control, environments and caches are left out. The top-level names in `links` become symbolic
-    links: for data that is only read. Raises TooLargeError above `limit` bytes, before anything is copied.
+    Version control, environments and caches are left out. The top-level names in ``links``, which are only read, become
+    symbolic links. Raises TooLargeError above ``limit`` bytes, before anything is copied.
     """
     linked = frozenset(links)
     sizes = {entry: _size(entry) for entry in source.iterdir() if entry.name not in SKIPPED | linked}
@@ -47,7 +47,7 @@ def copy_project(source: Path, target: Path, links: Iterable[str] = (), limit: i
 
 
 def large_folders(source: Path) -> list[str]:
-    """Top-level folders that need not be copied for runs which cannot write through a link."""
+    """Top-level folders of data that can be linked, for runs that cannot write through a link."""
     return [
         entry.name
         for entry in source.iterdir()

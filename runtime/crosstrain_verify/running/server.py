@@ -1,8 +1,8 @@
-"""A process with torch loaded, from which runs are forked: each starts in milliseconds, in fresh state.
+"""A process that has torch loaded and forks runs, so that each run starts in milliseconds and in a fresh state.
 
-It reads one job per line (JSON, see `client.Job`) and answers one line when every rank of it has ended.
-Ranks are session leaders, so that whatever they start dies with them. When the client goes away, the server
-ends the ranks and itself.
+It reads a job from each line of standard input (JSON, see `client.Job`) and answers with one line when all ranks of the
+job have ended. Ranks are session leaders, so everything that they start ends with them. When the client is gone, the
+server ends the ranks and itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from crosstrain.launch.target import Compile, Target, clean_traceback, plainly, starts_scripts
+from crosstrain.launch.target import Compile, Target, clean_traceback, compile_source, hide_from_tracebacks
 from crosstrain.launch.worker import die_with_parent
 
 from crosstrain_verify.emulation.emulated import asked
@@ -35,11 +35,11 @@ from crosstrain_verify.tracing.printing import Output
 if TYPE_CHECKING:
     from crosstrain_verify.running.notebook_launches import Launches
 
-starts_scripts(__file__)
+hide_from_tracebacks(__file__)
 
 POLL_SECONDS = 0.005
-OBSERVED = 0.8  # of the time that an observed run may take, until it is ended
-_open = os.open  # before anything is confined
+OBSERVED = 0.8  # share of an observed run's time after which it is ended
+_open = os.open  # the real function: a run that is confined replaces it
 
 
 def main(preload: Sequence[str]) -> None:
@@ -57,14 +57,14 @@ def main(preload: Sequence[str]) -> None:
         load(job["imports"])
         started = time.monotonic()
         reply = serve(job)
-        if reply is None:  # in a rank, whose script is done
+        if reply is None:  # this is a forked rank, and its script has ended
             return
         reply["seconds"] = time.monotonic() - started
         print(json.dumps(reply), file=replies, flush=True)
 
 
 def load(names: Sequence[str]) -> None:
-    """Import modules before forking. A script that needs one which is missing or broken says so itself."""
+    """Import modules before forking. A missing or broken one is no error here: a script that needs it reports it."""
     for name in names:
         if name not in sys.modules:
             with contextlib.suppress(ImportError):
@@ -72,7 +72,7 @@ def load(names: Sequence[str]) -> None:
 
 
 def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Fork the job's ranks and wait for them; None in a forked rank when its script has ended."""
+    """Fork the job's ranks and wait for them. Returns None in a forked rank when its script has ended."""
     world = job["world"]
     store: int | None = None
     port = 0
@@ -96,7 +96,7 @@ def serve(job: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def fork_store() -> tuple[int, int]:
-    """The rendezvous of one run in a process of its own: (pid, port). The port is bound before it is told."""
+    """Start the store of one run in its own process; returns (pid, port). The port is bound already."""
     from crosstrain.launch import loopback
 
     listener, port = loopback.listen()
@@ -113,9 +113,13 @@ def fork_store() -> tuple[int, int]:
 def wait(
     pids: Sequence[int], timeout: float, out: Path, gone: Callable[[], bool] | None = None
 ) -> dict[str, Any]:
-    """Until all ranks ended, one failed, they stall or time is up; afterwards none, nor a child, is left.
+    """Wait until all ranks have ended, one has failed, they stall, or the time is up. Then end all of them and their children.
 
-    gone: whether whoever waits for them is gone; None: the client.
+    Args:
+        pids: the ranks' processes.
+        timeout: seconds.
+        out: the run's folder.
+        gone: returns whether nobody waits for the ranks any more; None asks whether the client is gone.
     """
     deadline = time.monotonic() + timeout
     folders = [out / str(rank) for rank in range(len(pids))]
@@ -142,7 +146,7 @@ def wait(
     for pid in pids:
         kill_session(pid)
     for pid in running:
-        os.kill(pid, signal.SIGKILL)  # it may not have had the time to start its session
+        os.kill(pid, signal.SIGKILL)  # it may not have started its session yet
         os.waitpid(pid, 0)
     return {"timed_out": timed_out and bool(running), "stalled": stalled}
 
@@ -154,7 +158,7 @@ def kill_session(pid: int) -> None:
 
 
 def client_is_gone() -> bool:
-    """Nothing is sent while a job runs: a readable stdin is a closed one."""
+    """Whether standard input is closed. The client sends nothing while a job runs, so it is readable only if it is closed."""
     readable, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(readable)
 
@@ -162,8 +166,8 @@ def client_is_gone() -> bool:
 def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     """Become one rank of the job and run its script. The trace is written at interpreter exit.
 
-    Returns normally also when the script raised: the caller must return to the interpreter, which then waits
-    for threads and runs the script's own exit handlers as it does under `python script.py`.
+    The caller must then return to the interpreter, which waits for threads and runs the script's exit handlers as it does
+    under `python script.py`.
     """
     from crosstrain.comm import torch_backend
 
@@ -175,29 +179,29 @@ def run_rank(job: Mapping[str, Any], rank: int, port: int) -> None:
     atexit.register(recorder.leave)
     option = [f"{job['rank_option']}={rank}"] if job["rank_option"] else []
     target = Target(job["script"], is_module=False, arguments=(*option, *job["args"]))
-    # Only Accelerator() makes ranks alike; what is drawn before it differs, as it does in a real launch. Where an
-    # original with several processes is compared, nothing makes its ranks alike, and nobody can tell unseeded ones apart.
+    # Only Accelerator() gives the ranks equal random streams; what is drawn before it differs, as in a real launch. In an
+    # original that distributes itself nothing does, so the ranks of both scripts start with the same streams.
     seed(job["seed"], 0 if job["per_rank"] else rank)
-    stage = Stage(job, recorder.tracer, rank, port)
-    recorder.stage = stage
+    environment = RunEnvironment(job, recorder.tracer, rank, port)
+    recorder.environment = environment
     try:
-        with stage.set():
+        with environment.applied():
             if job["launches"]:
-                recorder.launches = _launches(job, recorder, stage)
+                recorder.launches = _launches(job, recorder, environment)
                 recorder.launches.install()
             if notebook_cells.is_notebook(target.name):
-                notebook_cells.run(target, stage.compiled)
+                notebook_cells.run(target, environment.compiled)
             else:
-                target.run(stage.compiled)
+                target.run(environment.compiled)
     except SystemExit as end:
         recorder.exited(end)
     except BaseException as error:
         recorder.crashed(clean_traceback(error))
 
 
-def _launches(job: Mapping[str, Any], recorder: Recorder, stage: Stage) -> Launches:
-    """What a notebook's process needs to start ranks of its own."""
-    from crosstrain_verify.running.notebook_launches import Launches, Ranks
+def _launches(job: Mapping[str, Any], recorder: Recorder, environment: RunEnvironment) -> Launches:
+    """The launches of a notebook, with what its process needs to start ranks."""
+    from crosstrain_verify.running.notebook_launches import Launches, RankStarter
 
     out, world = Path(job["out"]), job["launches"]
 
@@ -211,18 +215,18 @@ def _launches(job: Mapping[str, Any], recorder: Recorder, stage: Stage) -> Launc
         stacks_to(folder)
         recorder.become(folder, world)
 
-    ranks = Ranks(
+    starter = RankStarter(
         become,
         lambda error: recorder.crashed(clean_traceback(error)),
         fork_store,
         lambda pids, timeout, place: wait(pids, timeout, place, gone=lambda: False),
     )
     deadline = time.monotonic() + job["timeout"]
-    return Launches(world, out, deadline, recorder.tracer, stage.written, ranks)
+    return Launches(world, out, deadline, recorder.tracer, environment.written, starter)
 
 
 def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
-    """Own session, own working directory, own output files, the environment of this rank."""
+    """Give this rank its own session, working directory, output files and environment."""
     os.setsid()
     die_with_parent()
     os.chdir(job["cwd"])
@@ -242,7 +246,7 @@ def isolate(job: Mapping[str, Any], rank: int, port: int, folder: Path) -> None:
 
 
 def rank_variables(rank: int, world: int, port: int, folder: Path) -> dict[str, str]:
-    """What a launcher tells a rank, and where the runtime keeps its journal if there are several."""
+    """The variables that a launcher sets for a rank; with several ranks also the path of the runtime's journal."""
     from crosstrain.utils import checks
 
     from crosstrain_verify.emulation.launcher import address
@@ -258,7 +262,7 @@ def rank_variables(rank: int, world: int, port: int, folder: Path) -> dict[str, 
 
 
 def write_to(folder: Path) -> None:
-    """Standard output and error go to this rank's files."""
+    """Redirect standard output and error to this rank's files."""
     for descriptor, name in ((1, traces.STDOUT_FILE), (2, traces.STDERR_FILE)):
         file = _open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)
@@ -266,16 +270,16 @@ def write_to(folder: Path) -> None:
 
 
 def stacks_to(folder: Path) -> None:
-    """Where this rank writes down where it is, when it is asked."""
+    """Make this rank write its stacks to a file of the folder when it gets SIGUSR1."""
     stack = _open(folder / traces.STACK_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
 
 
 def seed(value: int, rank: int) -> None:
-    """The same start for every run, and another for every rank, also for scripts that seed nothing.
+    """Seed the random streams: every run starts alike and every rank differently, even if the script seeds nothing.
 
-    torch's seeds are as far apart as random ones: nearer ones would pass for the script's own choice. They differ in
-    their lower 32 bits, too, which are all that its generator on the CPU looks at.
+    The ranks' seeds for torch are as far apart as random ones, because the runtime takes closer ones for the script's own
+    choice. They differ in their lower 32 bits, too, which are all that torch's generator on the CPU uses.
     """
     import numpy
     import torch
@@ -285,8 +289,8 @@ def seed(value: int, rank: int) -> None:
     torch.manual_seed(value + rank * ((1 << 40) + 1000))
 
 
-class Stage:
-    """What a job changes around its script: devices, workers, where it writes, whether it learns."""
+class RunEnvironment:
+    """What a job changes around its script: devices, loader workers, where it writes, whether its steps count."""
 
     def __init__(self, job: Mapping[str, Any], tracer: Any, rank: int, port: int) -> None:
         from crosstrain_verify.emulation.confine import Confined
@@ -300,11 +304,11 @@ class Stage:
         self.redrew: Callable[[], bool] = lambda: False
         self.permuting: Any = None
         self.observation: Any = None
-        self.compiled: Compile = plainly  # the script and, of a notebook, each cell
+        self.compiled: Compile = compile_source  # compiles the script, or each cell of a notebook
 
     @contextlib.contextmanager
-    def set(self) -> Iterator[None]:
-        """Everything in place, the hooks last: they see what the script would compute without them."""
+    def applied(self) -> Iterator[None]:
+        """Install everything, the hooks last, so that they record what the script would compute without them."""
         from crosstrain_verify.emulation import (
             devices,
             double_precision,
@@ -319,7 +323,7 @@ class Stage:
 
         job = self._job
         eager_compile.install()
-        single_process.install({int(number): rows for number, rows in job["leave_out"].items()})
+        single_process.install(dict(job["leave_out"]))
         if job["devices"] != "real":
             count = job["world"] if job["per_rank"] else 1
             devices.install(available=job["devices"] == "present", count=count)
@@ -361,7 +365,7 @@ class Stage:
         from crosstrain_verify.tracing.observation import Observation
 
         job = self._job
-        # What is left of the time is for the way out.
+        # The rest of the time is for the script's end and for writing the trace.
         seconds = OBSERVED * job["timeout"]
         folder = (
             Path(job["script"]).parent
@@ -374,7 +378,7 @@ class Stage:
 
 
 class Recorder:
-    """Ends a rank: writes its trace, waits for the others, leaves without the interpreter's slow shutdown."""
+    """Ends a rank: writes its trace, waits for the other ranks, and leaves without the interpreter's slow shutdown."""
 
     def __init__(self, job: Mapping[str, Any], folder: Path) -> None:
         from crosstrain_verify.tracing.tracer import Tracer
@@ -384,10 +388,10 @@ class Recorder:
         self._ending: traces.Ending = "finished"
         self._error = ""
         self._time = 0
-        self.stage: Stage | None = None
+        self.environment: RunEnvironment | None = None
         self.launches: Launches | None = None  # of a notebook
         self.tracer = Tracer(job["steps"], self.stop)
-        # Open already: the script is about to be confined.
+        # Opened now, because the script will be confined.
         self._steps = os.open(folder / traces.STEPS_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
         self.tracer.steps_done = lambda steps: os.pwrite(self._steps, steps.to_bytes(8, "little"), 0)
         output = sys.stdout
@@ -396,47 +400,48 @@ class Recorder:
         output.now = self.tracer.now
 
     def become(self, folder: Path, world: int) -> None:
-        """This process is now a rank that a notebook has started."""
+        """Called in a process that a notebook has started as a rank."""
         self._folder, self._world, self.launches = folder, world, None
         self.tracer.several = world > 1
         if folder.name != "0":
             self.tracer.steps_done = lambda steps: None
 
     def exited(self, end: SystemExit) -> None:
-        """`sys.exit()` with 0 or nothing is a normal end."""
+        """Called when the script calls `sys.exit`; an exit code of 0 or None is a normal end."""
         if end.code not in (None, 0):
             self.crashed(f"SystemExit: {end.code}\n")
 
     def crashed(self, error: str) -> NoReturn:
-        """Leave at once: threads and exit handlers of a failed script may never end."""
+        """Leave at once, because threads and exit handlers of a failed script may never end."""
         self._ending, self._error, self._time = "crashed", error, time.time_ns()
         self.leave()
 
     def stop(self) -> NoReturn:
-        """Enough steps: leave from within the optimizer, where no `except` of the script is in the way."""
+        """Leave after the last step, from within the optimizer, so that no `except` of the script can prevent it."""
         self._ending = "stopped"
         self.leave()
 
     def leave(self) -> NoReturn:
+        """Write the trace, wait for the other ranks, and end the process."""
         from crosstrain.utils import checks
 
         sys.stdout.flush()
         sys.stderr.flush()
-        checks.reset()  # which writes what was not reached: nothing runs after this
+        checks.reset()  # writes the checks that were not reached; nothing of the script runs after this
         trace = self.tracer.trace(self._ending, self._error, self._time)
         printed = tuple(self._output.printed)
-        written = dict(self.stage.written) if self.stage else {}
-        redrew = self.stage is not None and self.stage.redrew()
+        written = dict(self.environment.written) if self.environment else {}
+        redrew = self.environment is not None and self.environment.redrew()
         trace = dataclasses.replace(
             trace, printed=printed, written=written, redrew=redrew, asked=tuple(sorted(asked))
         )
-        if self.stage is not None:
-            launcher = self.stage.launcher
+        if self.environment is not None:
+            launcher = self.environment.launcher
             trace = dataclasses.replace(trace, joined=launcher.joined, spawned=launcher.spawned)
-        if self.stage is not None and self.stage.observation is not None:
-            trace = dataclasses.replace(trace, sightings=self.stage.observation.sightings())
-        if self.stage is not None and self.stage.permuting is not None:
-            trace = dataclasses.replace(trace, gathered=tuple(self.stage.permuting.kept))
+        if self.environment is not None and self.environment.observation is not None:
+            trace = dataclasses.replace(trace, observations=self.environment.observation.observations())
+        if self.environment is not None and self.environment.permuting is not None:
+            trace = dataclasses.replace(trace, gathered=tuple(self.environment.permuting.kept))
         traces.write(self._folder, trace)
         if self.launches is not None:
             self.launches.write_others(trace)
@@ -446,7 +451,7 @@ class Recorder:
         os._exit(0)
 
     def _wait_for_others(self) -> None:
-        """A rank that leaves early tears down connections that the others may still be reading from."""
+        """Wait until all ranks have written their traces: the end of a rank closes connections that others may still use."""
         others = [self._folder.parent / str(rank) / traces.TRACE_FILE for rank in range(self._world)]
         while not all(file.exists() for file in others):
             time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Ranks that wait for each other for ever, found out long before the time is up."""
+"""Detects ranks that wait for each other for ever, long before the time is up."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOK_SECONDS = 1.0
-STALL_SECONDS = 12.0  # a loaded machine may leave a rank without CPU for some
-IDLE_TICKS = 10  # of CPU time between two looks, a tenth of a core: what waiting may cost
-STACK_SECONDS = 0.3  # for a rank to write down where it is
-# Frames of a rank that waits for the others.
+STALL_SECONDS = 12.0  # without CPU use; on a loaded machine a rank may get no CPU for some seconds
+IDLE_TICKS = 10  # of CPU time between two looks (a tenth of a core), which waiting may use
+STACK_SECONDS = 0.3  # that a rank has to write its stack
+# Files in the stack of a rank that waits for the others.
 WAITS = ("distributed_c10d.py", "crosstrain/comm.py", "crosstrain/buckets.py", "crosstrain/gradients.py")
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank as the server sees it. `trace` exists when its script is over; `stack`: see `traces`."""
+    """One rank as the server sees it. trace: this file exists when the script has ended. stack: the file of its stacks."""
 
     pid: int
     trace: Path
@@ -27,9 +27,9 @@ class Rank:
 
 
 class StallWatch:
-    """Looks at ranks once a second. Stalled: none used the CPU for a while, and each waits for another.
+    """Looks at the ranks once a second. They are stalled if none has used the CPU for a while and each waits for another.
 
-    What a rank uses whose script is over does not count: it polls for the others' traces.
+    The CPU use of a rank whose script has ended does not count: it polls for the other ranks' traces.
     """
 
     def __init__(self, ranks: Sequence[Rank]) -> None:
@@ -39,7 +39,7 @@ class StallWatch:
         self._used: dict[int, int] = {}
 
     def stalled(self) -> bool:
-        """Call it often; it looks when it is time to."""
+        """Whether the ranks are stalled. Call it often: it looks at them only once a second."""
         now = time.monotonic()
         if len(self._ranks) < 2 or now < self._next:
             return False
@@ -65,7 +65,7 @@ class StallWatch:
 
 
 def ask_for_stacks(pids: Sequence[int], ranks: Sequence[Rank]) -> None:
-    """Have these ranks write down where they are, in place of what they wrote before."""
+    """Make these ranks write their stacks, in place of what they wrote before."""
     for rank in ranks:
         if rank.pid in pids:
             if rank.stack.exists():
@@ -80,7 +80,7 @@ def _waits(stack: Path) -> bool:
 
 
 def _cpu(pid: int) -> tuple[str, int]:
-    """(state, CPU ticks used) of a process; a running one that uses everything where that cannot be told."""
+    """(state, CPU ticks used) of a process; ("R", 0) if that cannot be told, so that it counts as running."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Hooks inside a run, which read and never change a value: steps, batches, weights, printed lines.
+"""Hooks inside a run, which read values and never change them: steps, batches, weights, printed lines.
 
-In: the script's own calls. Out: `records`. Imports `records` and `emulation`. Imported by `running`.
+In: the calls that the script makes. Out: `records`. Imports `records` and `emulation`. Imported by `running`.
 """

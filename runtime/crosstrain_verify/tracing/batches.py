@@ -1,7 +1,7 @@
-"""What loaders give: rows and a checksum of each batch, whoever iterates over it.
+"""Records the batches that loaders give: the rows and a checksum of each batch.
 
-The checksum of a batch is the sum of its rows' checksums mod 2**64: that of a batch which is shared by several
-processes is the sum of theirs, whichever process has which row.
+The checksum of a batch is the sum of its rows' checksums mod 2**64. So the checksums of the shares of several processes
+add up to that of the whole batch, whichever process has which row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MASK = (1 << 64) - 1
 
 
 class WatchedBatches:
-    """An iterator over a loader that hands every batch on and tells `seen` of it."""
+    """An iterator over a loader that records every batch before it gives it to the script."""
 
     def __init__(self, batches: Any, watch: LoaderWatch, loader: Any) -> None:
         self._batches = batches
@@ -35,21 +35,21 @@ class WatchedBatches:
         self._first = True
         self._given = 0
         self._around: tuple[int | None, int | None] | None = (
-            None  # the batch that was in hand before this pass
+            None  # rows and loader of the batch that the script had before this pass
         )
 
     def __iter__(self) -> WatchedBatches:
         return self
 
     def __del__(self) -> None:
-        self._leave()  # a loop that was left by break
+        self._leave()  # the script left the loop by break
 
     def _leave(self) -> None:
-        """After the pass its last batch is in hand no more: what is drawn then, all processes draw alike."""
+        """After the pass its last batch is no longer current: what is drawn then, all processes draw alike."""
         if self._around is not None and self._watch.last == self._watch.number(self._loader):
             self._watch.rows, self._watch.last = self._around
         self._around = None
-        self._watch.put_down()
+        self._watch.pass_ended()
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -61,7 +61,7 @@ class WatchedBatches:
         if self._watch.number(self._loader) in self._watch.cut_short and self._watch.enough():
             self._watch.cut(self._first)
             raise StopIteration
-        if self._watch.is_over(self._loader, self._given):
+        if self._watch.ends_pass(self._loader, self._given):
             self._leave()
             raise StopIteration
         self._watch.opening = self._watch.draws_order(self._loader) if self._first else None
@@ -85,30 +85,40 @@ class WatchedBatches:
 class LoaderWatch:
     """Watches every loader of this process.
 
-    rows: real rows of the batch in hand, all ranks of it if the loader is not prepared. reading: a context
-    around every read, for whoever wants to know what happens inside.
+    Args:
+        events: returns how many events were recorded so far.
+        reading: (loader, whether it is the first batch of its pass) -> a context around the reading of a batch.
+
+    Attributes:
+        rows: rows of the current batch, without those that complete or fill it; None if there is no current batch.
+        last: the loader that gave the current batch.
+        opening: the loader that is about to draw its order.
+        source: the loader whose next batch is being read.
+        alter: (batch, whether it is the first of its pass, loader) -> what the script gets instead of the batch.
+        pass_ended: called when the last batch of a pass is no longer current.
+        ends_pass: (loader, batches given) -> whether its pass ends here.
+        handed_out: called for every batch.
+        cut_short: the loaders whose passes end as soon as `enough` returns true.
+        cut: called for a pass that ends in this way, with whether it had no batch.
+        whole_batches: count the rows that complete the last batch, too.
     """
 
     def __init__(self, events: Callable[[], int], reading: Callable[[Any, bool], Any]) -> None:
         self.batches: list[Batch] = []
         self.rows: int | None = None
-        self.opening: int | None = None  # the loader that is about to draw its order
-        self.source: int | None = None  # the loader whose next batch is being read
-        self.last: int | None = None  # the loader that gave the batch in hand
+        self.opening: int | None = None
+        self.source: int | None = None
+        self.last: int | None = None
         self.reading = reading
-        # What the script gets instead of a batch, the first one of its pass or not, of a loader.
         self.alter: Callable[[Any, bool, Any], Any] = lambda batch, first, loader: batch
-        self.put_down: Callable[[], object] = lambda: (
-            None
-        )  # told when the last batch of a pass is in hand no more
-        # Whether a pass over a loader ends after so many batches.
-        self.is_over: Callable[[Any, int], bool] = lambda loader, given: False
-        self.handed_out: Callable[[], object] = lambda: None  # told of every batch
-        self.cut_short: frozenset[int] = frozenset()  # loaders that end when there is enough
+        self.pass_ended: Callable[[], object] = lambda: None
+        self.ends_pass: Callable[[Any, int], bool] = lambda loader, given: False
+        self.handed_out: Callable[[], object] = lambda: None
+        self.cut_short: frozenset[int] = frozenset()
         self.enough: Callable[[], bool] = lambda: False
-        self.cut: Callable[[bool], None] = lambda first: None  # told of a pass that ends so, or never begins
+        self.cut: Callable[[bool], None] = lambda first: None
+        self.whole_batches = False
         self._events = events
-        self.whole_batches = False  # rows that complete the last batch count too
         self._unnumbered = 0
         self._inside = False
 
@@ -125,18 +135,21 @@ class LoaderWatch:
 
         @functools.wraps(real)
         def iterate(loader: Any) -> Iterator[Any]:
-            # What a prepared loader reads from inside itself is not what the script sees.
+            # A prepared loader reads from an inner loader, whose batches the script does not see.
             if self._inside or (hasattr(loader, "_crosstrain") and not prepared_kind):
                 return real(loader)
             self.opening = self.draws_order(loader)
-            batches = Guarded(self, real, loader) if prepared_kind else real(loader)
+            batches = PreparedPass(self, real, loader) if prepared_kind else real(loader)
             self.opening = None
             return WatchedBatches(batches, self, loader)
 
         kind.__iter__ = iterate
 
     def number(self, loader: Any) -> int:
-        """The loader's number by construction, which a prepared copy keeps; others are numbered by first use."""
+        """The loader's number: the order in which loaders were made, from 0, which a prepared copy keeps.
+
+        Loaders that are not made by torch's DataLoader get negative numbers at their first use.
+        """
         number = getattr(loader, NUMBER, None)
         if number is None:
             self._unnumbered += 1
@@ -145,13 +158,13 @@ class LoaderWatch:
         return int(number)
 
     def draws_order(self, loader: Any) -> int | None:
-        """The loader's number, if its order is drawn; None if it is always the same."""
+        """The loader's number if its order is drawn at random; None if it is always the same."""
         sampler = getattr(loader, "sampler", None)
         fixed = sampler is None or isinstance(sampler, (SequentialSampler, list, tuple, range))
         return None if fixed else self.number(loader)
 
     def saw(self, loader: Any, batch: Any, first: bool) -> None:
-        """Note a batch that the script has just been given."""
+        """Record a batch that the script is about to get."""
         prepared = getattr(loader, "_crosstrain", None)
         real = None if prepared is None or self.whole_batches else loader.real_rows(prepared.comm.rank)
         rows, digest = checksum(batch, real)
@@ -160,8 +173,8 @@ class LoaderWatch:
         self.batches.append(Batch(self.last, self._events(), rows, digest, first, place(), width(batch)))
 
 
-class Guarded:
-    """A prepared loader's pass: what happens while it reads is its own business."""
+class PreparedPass:
+    """A pass over a prepared loader. While it reads, the loaders inside it are not watched."""
 
     def __init__(self, watch: LoaderWatch, start: Callable[[Any], Iterator[Any]], loader: Any) -> None:
         self._watch = watch
@@ -171,7 +184,7 @@ class Guarded:
         finally:
             watch._inside = False
 
-    def __iter__(self) -> Guarded:
+    def __iter__(self) -> PreparedPass:
         return self
 
     def __next__(self) -> Any:
@@ -186,9 +199,10 @@ class Guarded:
 
 
 def checksum(batch: Any, real: int | None = None) -> tuple[int | None, int | None]:
-    """(rows, checksum of the first `real` rows or of all) of a batch; (rows, None) if it has no rows in common.
+    """The number of rows of a batch, and the checksum of the first `real` rows or of all.
 
-    Every tensor must have the same first dimension, and every list of the lowest level that length.
+    Every tensor must have the same first dimension, and every list of plain values that length; otherwise the result is
+    (real, None).
     """
     columns: list[Any] = []
     if not _columns(batch, columns) or not columns:
@@ -205,7 +219,7 @@ def checksum(batch: Any, real: int | None = None) -> tuple[int | None, int | Non
 
 
 def width(batch: Any) -> int:
-    """Bytes that the tensors of a batch hold for each row."""
+    """How many bytes of a batch's tensors belong to each row."""
     columns: list[Any] = []
     _columns(batch, columns)
     tensors = [column for column in columns if isinstance(column, Tensor) and column.dim()]
@@ -213,7 +227,7 @@ def width(batch: Any) -> int:
 
 
 def _columns(batch: Any, found: list[Any]) -> bool:
-    """Collect what has one entry per row; False where something is in the batch that has not."""
+    """Collect what has an entry for each row; False if the batch contains anything else."""
     if isinstance(batch, Tensor):
         found.append(batch)
         return batch.dim() > 0 and batch.layout is torch.strided
@@ -255,7 +269,7 @@ def _factors(count: int) -> NDArray[np.uint64]:
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit of each value depends on all of its bits (a multiply and xor-shift permutation)."""
+    """Permute the 64-bit values by multiplications and xor-shifts, so that every bit depends on all bits."""
     values = (values ^ (values >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
     values = (values ^ (values >> np.uint64(29))) * np.uint64(0xA0761D6478BD642F)
     return values ^ (values >> np.uint64(32))

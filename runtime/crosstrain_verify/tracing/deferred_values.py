@@ -1,7 +1,7 @@
-"""Values on an XLA device, read when the run is over: reading them in the loop would be what XLA compiles badly.
+"""Values on an XLA device, which are read after the run: reading them in the training loop would cause more compilations.
 
-They are computed with the step that they belong to, as further results of its graph, so a traced run compiles as
-often as an untraced one. What was compiled is counted before anything is read.
+They are computed with the step they belong to, as further results of its graph, so a traced run compiles as often as an
+untraced one. The compilations are counted before anything is read.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from torch import Tensor
 from crosstrain_verify.records.traces import Event, XlaCounts
 
 
-class Late:
-    """The losses and norms of events whose values are not known yet."""
+class DeferredValues:
+    """The losses and norms of events whose values have not been read yet. Events are given by their numbers."""
 
     def __init__(self) -> None:
         self._losses: dict[int, list[Tensor]] = {}
         self._steps: dict[int, tuple[Sequence[Tensor], Tensor, Tensor]] = {}
-        # Graphs compiled until a batch was handed out (False), or an optimizer was about to step (True).
+        # The graphs compiled until a batch was handed out (False) or until an optimizer was about to step (True).
         self._marks: list[tuple[bool, int]] = []
 
     def loss(self, event: int, sums: list[Tensor]) -> None:
-        """The loss of event number `event` is the sum of these."""
+        """The loss of an event is the sum of these tensors."""
         self._losses[event] = sums
 
     def batch(self) -> None:
-        """A batch was handed out."""
+        """Called when a batch was handed out."""
         if "torch_xla" in sys.modules:
             self._marks.append((False, _compiled()))
 
     def step(self, event: int, parameters: Sequence[Tensor]) -> None:
-        """The norms of gradients and weights before an optimizer's step."""
+        """Compute the norms of gradients and weights before an optimizer's step."""
         self._marks.append((True, _compiled()))
         grads = torch.stack([square_norm(parameter.grad, like=parameter) for parameter in parameters])
         sizes = torch.stack([square_norm(parameter) for parameter in parameters])
         self._steps[event] = parameters, grads, sizes
 
     def counts(self) -> XlaCounts | None:
-        """What XLA has compiled and read until now; None where nothing was on an XLA device."""
+        """What XLA has compiled and read so far; None if no step was made on an XLA device."""
         if not self._steps:
             return None
         from crosstrain.comm.xla.watch import CompilationWatch
@@ -54,7 +54,7 @@ class Late:
         return XlaCounts(steps, between, report.reads, report.fallbacks)
 
     def fill(self, events: list[Event]) -> Iterator[tuple[Sequence[Tensor], list[float]]]:
-        """Put the values into the events; yields the parameters of each step and the squares of their gradients."""
+        """Put the values into the events. Yields each step's parameters and the squared norms of their gradients."""
         for event, sums in self._losses.items():
             total = math.fsum(float(value.cpu()) for value in sums)
             events[event] = replace(events[event], values=(total,))
@@ -68,10 +68,13 @@ class Late:
 
 
 def attributed(marks: Sequence[tuple[bool, int]]) -> tuple[tuple[int, ...], int]:
-    """Graphs of each step, and of everything else: (whether a step follows, graphs until then), in order.
+    """How many graphs were compiled in each step, and how many outside of steps.
 
-    To a step belongs what is compiled from its batch to the next one. Batches without a step are an evaluation's,
+    A step includes what is compiled between its batch and the next one. Batches without a step belong to an evaluation,
     or are accumulated.
+
+    Args:
+        marks: in order, (whether a step follows, graphs compiled until then).
     """
     steps: list[int] = []
     between = 0
@@ -93,7 +96,7 @@ def on_xla(tensors: Sequence[Tensor]) -> bool:
 
 
 def square_norm(tensor: Tensor | None, like: Tensor | None = None) -> Tensor:
-    """The sum of squares, in double precision; zero for a parameter without a gradient."""
+    """The sum of squares as a 0-d float64 tensor; None (no gradient) gives zero, on the device of ``like``."""
     if tensor is None:
         return torch.zeros((), dtype=torch.float64, device=None if like is None else like.device)
     values = tensor.detach()

@@ -1,4 +1,4 @@
-"""Inside a run: the first batch of each pass is permuted, and what is gathered for it is kept (see `rows`)."""
+"""Permutes the first batch of each pass and records what is gathered for it (see `judging.rows`)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from crosstrain_verify.tracing.batches import LoaderWatch, checksum
 
 
 class Permuting:
-    """Keeps what `gather_for_metrics` is given at the first use of each line; `permute`: of permuted batches."""
+    """Records what `gather_for_metrics` gets when a line first calls it. permute: permute the batches, too."""
 
     def __init__(self, *, permute: bool) -> None:
         self.kept: list[Operand] = []
         self._permute = permute
-        self._rows = 0  # of the batch in hand, if that is the first of its pass
+        self._rows = 0  # of the current batch, if it is the first of its pass and can be permuted
 
     def install(self, watch: LoaderWatch) -> None:
-        """Look at every batch that is handed out, and at every `gather_for_metrics`."""
+        """Replace what `watch` hands out, and `Accelerator.gather_for_metrics`."""
         from crosstrain.accelerator import Accelerator
 
         watch.alter = self._alter
@@ -32,16 +32,15 @@ class Permuting:
 
         @functools.wraps(real)
         def gather_for_metrics(accelerator: Any, input_data: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._rows > 1 and checks.first_use("permuted"):
+            if self._rows and checks.first_use("permuted"):
                 self._keep(input_data)
             return real(accelerator, input_data, *args, **kwargs)
 
         kind.gather_for_metrics = gather_for_metrics
 
     def _alter(self, batch: Any, first: bool, loader: Any) -> Any:
-        rows, digest = checksum(batch) if first else (0, None)
-        self._rows = rows if rows and digest is not None else 0
-        return permuted(batch, list(permutation(self._rows))) if self._rows > 1 and self._permute else batch
+        self._rows = separable_rows(batch) if first else 0
+        return permuted(batch, list(permutation(self._rows))) if self._rows and self._permute else batch
 
     def _keep(self, data: Any) -> None:
         place = checks.here()
@@ -51,8 +50,14 @@ class Permuting:
                 self.kept.append(Operand(place.file, place.line, self._rows, values))
 
 
+def separable_rows(batch: Any) -> int:
+    """The number of rows of a batch that `permuted` can reorder; 0 if there are none, or only one."""
+    rows, digest = checksum(batch)
+    return rows if rows and rows > 1 and digest is not None else 0
+
+
 def permuted(batch: Any, order: list[int]) -> Any:
-    """The batch with its rows in another order; of the kinds that `checksum` knows."""
+    """The batch with its rows in another order. It must be one that `checksum` can read."""
     if isinstance(batch, Tensor):
         return batch[order]
     if isinstance(batch, dict):

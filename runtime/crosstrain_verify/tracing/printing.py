@@ -1,4 +1,4 @@
-"""A standard output that remembers where in the run each line was printed, and by which line of the script."""
+"""A standard output that records when each line was printed, and by which line of the script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from crosstrain_verify.records.traces import Printed
 from crosstrain_verify.tracing.script_lines import place
 
-LIMIT = 100_000  # lines; a script that prints more is compared all the same, without their places
+LIMIT = 100_000  # lines whose places are recorded; the lines of a script that prints more are still compared
 
 
 class Output(io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""The line of the script that something happens in."""
+"""The line of the script that is running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_SCRIPT = (
 
 
 def script_frame() -> FrameType | None:
-    """The innermost frame of the script itself, not of torch, this package or an installed library."""
+    """The innermost frame of the script itself, not of Python, torch, Crosstrain or an installed library."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_SCRIPT):
         frame = frame.f_back
@@ -31,7 +31,7 @@ def script_frame() -> FrameType | None:
 
 
 def place() -> str:
-    """That frame as "file:line:function", "" where there is none."""
+    """The place of `script_frame` as "file:line:function"; "" if there is none."""
     frame = script_frame()
     if frame is None:
         return ""

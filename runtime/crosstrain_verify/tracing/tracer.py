@@ -1,7 +1,7 @@
-"""Hooks inside a run: losses, gradient norms, learning rates, weights. They read and never change a value.
+"""Hooks inside a run that record losses, gradient norms, learning rates and weights.
 
-No random number is drawn, no tensor of the script is written, nothing is kept alive but the optimizers and
-the first values of their parameters: a traced run computes, bit for bit, what an untraced one does.
+They draw no random numbers, write to no tensor of the script, and keep nothing alive but the optimizers and the first
+values of their parameters. So a traced run computes, bit for bit, what an untraced one does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from crosstrain_verify.emulation.eager_compile import scripted_as
 from crosstrain_verify.records.traces import Batch, Ending, Event, RankTrace
 from crosstrain_verify.tracing.batches import LoaderWatch
-from crosstrain_verify.tracing.deferred_values import Late, on_xla, square_norm
+from crosstrain_verify.tracing.deferred_values import DeferredValues, on_xla, square_norm
 from crosstrain_verify.tracing.script_lines import place
-from crosstrain_verify.tracing.trained import Trained, epsilon, parameters_of
+from crosstrain_verify.tracing.tracked_optimizers import TrackedOptimizers, epsilon, parameters_of
 
 
 @dataclass
 class Recorded:
-    """What one process has recorded, for another one to go on with."""
+    """What one process has recorded, in a form with which another process can continue."""
 
     events: list[Event]
     batches: list[Batch]
@@ -43,18 +43,23 @@ class Recorded:
     statistics: bool
     scale: float
     loss_epsilon: float
-    trained: Trained
+    trained: TrackedOptimizers
 
 
 class Tracer:
-    """Records from `install()` on. `stop` is called before optimizer step `limit` + 1 is executed."""
+    """Records a run from `install()` on.
+
+    limit: number of optimizer steps; None for no limit. stop: called before the step after the limit is executed.
+    """
 
     def __init__(self, limit: int | None, stop: Callable[[], None]) -> None:
         self.watch = LoaderWatch(lambda: len(self._events), self._reading)
-        self.steps_done: Callable[[int], object] = lambda steps: None  # told before each step
+        self.steps_done: Callable[[int], object] = lambda steps: (
+            None
+        )  # called before each step, with its number
         self._draws = False
         self._statistics = False
-        self._random = 0  # what the random streams looked like when the batch in hand was handed out
+        self._random = 0  # `random_state` when the current batch was handed out
         self._scale = 0.0
         self.several = False
         self._limit = limit
@@ -63,21 +68,21 @@ class Tracer:
         self._steps = 0
         self.inside_backward = False
         self._loss_epsilon = 0.0
-        self._trained = Trained.nothing()
-        self._late = Late()
-        self.watch.handed_out = self._late.batch
+        self._trained = TrackedOptimizers.nothing()
+        self._deferred = DeferredValues()
+        self.watch.handed_out = self._deferred.batch
 
     def install(self, *, several: bool = False) -> None:
         """Hook every backward pass and every optimizer of this process, which may be one of several."""
         self.several = several
-        # A suppressed step (gradient accumulation, a scaler that found infinities) never reaches this hook.
+        # A step that is suppressed (gradient accumulation, a scaler that found infinities) does not reach this hook.
         register_optimizer_step_pre_hook(self._before_step)
         original = torch.autograd.backward
 
-        # Tensor.backward looks this function up at every call, so this one place sees both.
+        # Tensor.backward looks this function up at every call, so replacing it covers both.
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            # Re-entrant checkpointing calls backward within backward: those are not losses.
+            # Re-entrant checkpointing calls backward within backward; these calls are no losses.
             if self.inside_backward:
                 return original(tensors, *args, **kwargs)
             self._record_loss(tensors)
@@ -94,7 +99,7 @@ class Tracer:
         self.watch.install()
 
     def _watch_autocast(self) -> None:
-        """Losses computed under autocast are as coarse as its dtype, whatever dtype they end in."""
+        """Note the dtype of autocast: a loss computed under it is as coarse as that dtype, whatever its own."""
         original: Callable[[torch.autocast], Any] = torch.autocast.__enter__
 
         @functools.wraps(original)
@@ -108,9 +113,9 @@ class Tracer:
         torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
     def go_on_to_evaluation(self, loaders: Iterable[int]) -> None:
-        """After enough steps do not stop at once: let the passes over these loaders end, and what follows run.
+        """Do not stop after the last step: end the passes over these loaders and continue with what follows.
 
-        The run is stopped when training would begin again.
+        The run stops when another pass over one of these loaders begins.
         """
         limit = self._limit
         if limit is None:
@@ -121,11 +126,11 @@ class Tracer:
         self.watch.cut = lambda first: self.stop() if first else None
 
     def now(self) -> tuple[int, int]:
-        """How many events and batches there were until now."""
+        """How many events and batches were recorded so far."""
         return len(self._events), len(self.watch.batches)
 
     def _watch_scale(self) -> None:
-        """The loss scale: gradients that are clipped with it are off by it."""
+        """Note the largest loss scale: gradients that are clipped while they carry it are clipped wrongly."""
         original: Callable[..., Any] = torch.amp.GradScaler.scale
 
         @functools.wraps(original)
@@ -139,6 +144,7 @@ class Tracer:
         module.scale = scale
 
     def _watch_statistics(self) -> None:
+        """Note whether batch normalisation uses the statistics of batches."""
         module: Any = torch
         original: Callable[..., Any] = module.batch_norm
 
@@ -153,7 +159,7 @@ class Tracer:
 
     @contextlib.contextmanager
     def _reading(self, loader: Any, first: bool) -> Iterator[None]:
-        """Reading a batch draws random numbers if the data are augmented; the first read draws the order."""
+        """Note whether reading a batch draws random numbers, as augmentation does. The first read also draws the order."""
         before = 0 if first or self._draws else random_state()
         yield
         if not self._draws:
@@ -164,12 +170,12 @@ class Tracer:
         if self.watch.batches and not self._draws:
             self._draws = random_state() != self._random
         if self.several and RUN.gradients.active.current is None:
-            checks.doubt("loader")  # this loss is made of no prepared loader's batch
+            checks.doubt("loader")  # this loss was not computed from a prepared loader's batch
         roots = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         self._loss_epsilon = max([self._loss_epsilon, *(epsilon(root) for root in roots)])
         sums = [root.detach().double().sum() for root in roots]
         if on_xla(sums):
-            self._late.loss(len(self._events), sums)
+            self._deferred.loss(len(self._events), sums)
         total = 0.0 if on_xla(sums) else math.fsum(map(float, sums))
         self._events.append(Event("loss", 0, (total,), place()))
 
@@ -182,7 +188,7 @@ class Tracer:
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
         norm = size = 0.0
         if on_xla(parameters):
-            self._late.step(len(self._events), parameters)
+            self._deferred.step(len(self._events), parameters)
         else:
             squares = [float(square_norm(parameter.grad)) for parameter in parameters]
             norm = math.sqrt(math.fsum(squares))
@@ -192,7 +198,7 @@ class Tracer:
         self.steps_done(self._steps)
 
     def recorded(self) -> Recorded:
-        """Everything recorded so far, without objects of this process."""
+        """Everything recorded so far, without references to objects of this process."""
         return Recorded(
             events=list(self._events),
             batches=list(self.watch.batches),
@@ -205,7 +211,7 @@ class Tracer:
         )
 
     def go_on_with(self, recorded: Recorded) -> None:
-        """Go on from where another process has ended, which was forked from this one."""
+        """Continue from where another process ended that was forked from this one."""
         self._events[:] = recorded.events
         self.watch.batches[:] = recorded.batches
         self._steps = recorded.steps
@@ -214,18 +220,18 @@ class Tracer:
         self._trained = recorded.trained.unpacked()
 
     def since(self, events: int, batches: int) -> tuple[list[Event], list[Batch]]:
-        """What was recorded after so many events and batches."""
+        """The events and batches that were recorded after the given numbers of them."""
         return self._events[events:], self.watch.batches[batches:]
 
     def add(self, events: Iterable[Event], batches: Iterable[Batch]) -> None:
-        """Record what another process recorded."""
+        """Append what another process recorded."""
         self._events += events
         self.watch.batches += batches
 
     def trace(self, ending: Ending, error: str = "", time_ns: int = 0) -> RankTrace:
         """Everything recorded so far, with the weights as they are now."""
-        xla = self._late.counts()
-        for held, squares in self._late.fill(self._events):
+        xla = self._deferred.counts()
+        for held, squares in self._deferred.fill(self._events):
             self._trained.saw(held, squares)
         steps = Counter(event.index for event in self._events if event.kind == "step")
         parameters, weights = self._trained.parameters(steps)

@@ -1,9 +1,9 @@
-"""The backend for TPUs, and for whatever else XLA compiles for. Importing this package imports neither torch nor torch_xla.
+"""The backend for TPUs and other devices that XLA supports. Importing this package imports neither torch nor torch_xla.
 
-In and out: as for `crosstrain.comm`, which alone imports this.
+In and out: as for `crosstrain.comm`, the only room that imports this one.
 
 - `backend`: the `Comm`. `api`: torch_xla itself.
-- `chips`: is there a TPU, and does this run want XLA.
-- `move`: modules onto the device, ties and optimizers kept. `place`: batches, spread over the devices.
-- `watch`: compilations, reads and CPU fallbacks, counted and explained (for users: `crosstrain.xla_report`).
+- `chips`: whether there is a TPU, and whether this run uses XLA.
+- `move`: moves modules to the device and keeps weight ties and optimizers. `place`: spreads batches over the devices.
+- `watch`: counts and explains compilations, reads and CPU fallbacks (for users: `crosstrain.xla_report`).
 """

@@ -22,6 +22,6 @@ spmd: Any = import_module("torch_xla.distributed.spmd")
 runtime: Any = import_module("torch_xla.runtime")
 metrics: Any = import_module("torch_xla.debug.metrics")
 internals: Any = torch_xla._XLAC
-# The import logs a warning through the root logger, which configures logging; that is for the script to do.
+# The import logs a warning through the root logger, which configures logging. Undo that: it is the script's choice.
 for _handler in set(logging.root.handlers) - set(_handlers):
     logging.root.removeHandler(_handler)

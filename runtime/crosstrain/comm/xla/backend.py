@@ -1,9 +1,8 @@
-"""TPUs, and whatever else XLA compiles for: one process for each host, all chips in one SPMD program.
+"""TPUs and other devices that XLA supports: one process for each host, and all chips in one SPMD program.
 
-Tensors on the device are global: the batch of a process is spread over its chips, a mean over rows is the mean
-over all of them, and XLA itself puts the sums between chips into the compiled step. So nothing here averages
-gradients or gathers rows. Processes still exist (one for each host): objects, barriers and CPU tensors go
-between them by gloo.
+Tensors on the device are global: the batch of a process is spread over its chips, a mean over rows is the mean over all
+rows, and XLA itself adds the sums between chips to the compiled step. So nothing here averages gradients or gathers rows.
+There is still one process for each host; objects, barriers and CPU tensors are exchanged between them by gloo.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from crosstrain.comm.xla.watch import CompilationWatch
 
 T = TypeVar("T")
 
-# Several processes, each a whole SPMD program of its own, gradients averaged by gloo on the hosts: how several
-# hosts are tried out where XLA has no collectives between processes. Far too slow for anything else.
+# Several processes, each with its own SPMD program, whose gradients gloo averages on the hosts. This serves to test several
+# hosts where XLA has no collectives between processes. It is far too slow for anything else.
 APART = "CROSSTRAIN_XLA_APART"
 _DOWNCAST = {torch.float32: torch.bfloat16, torch.float64: torch.float32}
 
 
 def _use_spmd() -> None:
-    """One program over all chips; it has to be said before the first tensor reaches XLA."""
+    """Use one program over all chips. This must be set before the first tensor is put on an XLA device."""
     locked = internals._xla_get_spmd_config_is_locked()
     if locked and not runtime.is_spmd():
         raise RuntimeError(
@@ -49,7 +48,7 @@ def _use_spmd() -> None:
 
 
 def _check_autograd(device: torch.device) -> None:
-    """The autograd engine counts the devices at its first backward pass, and never again."""
+    """Raise RuntimeError if a backward pass ran already: autograd counts the devices only at its first one."""
     try:
         start = torch.zeros((), device=device, requires_grad=True)
         torch.autograd.grad(start.clone(), start)
@@ -62,7 +61,7 @@ def _check_autograd(device: torch.device) -> None:
 
 
 def _check_processes(world: int) -> bool:
-    """Whether the processes are apart. RuntimeError if nothing would keep them from training separate copies."""
+    """Whether each process has its own program. RuntimeError if the processes would train separate copies."""
     joined = runtime.process_count()
     if joined == world:
         return False
@@ -70,13 +69,16 @@ def _check_processes(world: int) -> bool:
         return True
     raise RuntimeError(
         f"{world} processes were started, but XLA on {os.environ.get('PJRT_DEVICE', 'this device')} joins "
-        f"{joined}: gradients would not meet, and each process would train a copy of its own. Start one process "
-        f"for each TPU host (`crosstrain launch --tpu`); one process drives all chips of its host."
+        f"{joined}: gradients would not be averaged, and each process would train a copy of its own. Start one "
+        f"process for each TPU host (`crosstrain launch --tpu`); one process drives all chips of its host."
     )
 
 
 class XlaComm:
-    """torch_xla in SPMD mode. ``replicas`` counts chips, ``world`` processes, which is hosts."""
+    """torch_xla in SPMD mode. ``replicas`` counts chips; ``world`` counts processes, and so hosts.
+
+    apart: each process has its own program.
+    """
 
     def __init__(self, hosts: TorchComm, *, apart: bool) -> None:
         self._hosts = hosts
@@ -106,10 +108,10 @@ class XlaComm:
     def start(cls, *, init_method: str | None = None, timeout: timedelta | None = None) -> XlaComm:
         """Join the hosts' group and XLA's program.
 
-        RuntimeError: torch_xla is missing, XLA was used too early, or the processes would train separate copies.
+        Raises RuntimeError if torch_xla is missing, XLA was used too early, or the processes would train separate copies.
         """
         _use_spmd()
-        # gloo cannot reach the device's tensors: a group of one host would serve no collective of the script's own.
+        # gloo cannot exchange the device's tensors, so a single host's group would be of no use to the script.
         hosts = TorchComm.start(
             cpu=True, backend="gloo", init_method=init_method, timeout=timeout, group_of_one=False
         )
@@ -122,7 +124,7 @@ class XlaComm:
     # -- tensors ----------------------------------------------------------------------------------
 
     def _here(self, tensor: Tensor) -> bool:
-        """Whether the tensor is one that every process computes as a whole."""
+        """Whether every process has the whole tensor, because one program computes it."""
         return tensor.device.type == self.device.type and not self.averages
 
     def all_gather(self, tensor: Tensor) -> Tensor:
@@ -163,7 +165,7 @@ class XlaComm:
         self._hosts.flush(leaving=leaving)
 
     def start_average(self, tensor: Tensor) -> Pending:
-        """Only of processes that are apart: on one mesh the compiled step has averaged."""
+        """Only called if each process has its own program; on one mesh the compiled step averages."""
         host = tensor.detach().cpu()
         return _CopyBack(self._hosts.start_average(host), host, tensor)
 
@@ -200,7 +202,7 @@ class XlaComm:
         return self._hosts.in_group
 
     def on_host(self) -> None:
-        return None  # XLA has been told already that one program runs on all its chips
+        return None  # XLA cannot leave SPMD mode
 
     def close(self) -> None:
         self._seeding.stop()
@@ -274,7 +276,7 @@ class XlaComm:
         self._stepped = True
 
     def batch_done(self) -> None:
-        # After a step only sums for the log are pending: they ride along with the next step's graph.
+        # After a step only sums for the log are pending; they become part of the next step's graph.
         if not self._stepped:
             self._execute(stepped=False)
         self._stepped = False
@@ -285,7 +287,7 @@ class XlaComm:
 
 
 class _CopyBack:
-    """Waits for a collective on the host and puts its result where the tensor is."""
+    """Waits for a collective on the host and copies its result to the tensor."""
 
     def __init__(self, work: Pending, host: Tensor, tensor: Tensor) -> None:
         self._work, self._host, self._tensor = work, host, tensor
@@ -297,7 +299,7 @@ class _CopyBack:
 
 
 class _SeedsXla:
-    """While it stands, `torch.manual_seed` seeds XLA too, as it does every device that torch knows itself."""
+    """Makes `torch.manual_seed` seed XLA, too, as it seeds the devices that torch knows, until `stop` is called."""
 
     def __init__(self, comm: XlaComm) -> None:
         self._plain = torch.manual_seed

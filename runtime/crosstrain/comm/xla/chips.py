@@ -1,4 +1,4 @@
-"""Whether a run is meant for XLA: asked before torch_xla, which takes seconds to import, is touched."""
+"""Whether a run uses XLA. This is decided without importing torch_xla, which takes seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tpu_chips(pci: Path = PCI) -> int:
 
 
 def xla_wanted(environ: Mapping[str, str]) -> bool:
-    """PJRT_DEVICE asks for XLA whatever it names; without it a TPU does, if torch_xla is there to drive it."""
+    """Whether PJRT_DEVICE is set, or there is a TPU that torch_xla drives. environ: the environment's variables."""
     if environ.get("PJRT_DEVICE"):
         return True
     if not tpu_chips() or find_spec("torch_tpu") is not None:

@@ -1,9 +1,9 @@
-"""Moving a module to the device so that its parameters stay the objects they were.
+"""Moves a module to the device so that its parameters stay the same objects.
 
-torch_xla's tensors cannot take the place of a CPU tensor's data, so a plain ``module.to(device)`` makes new
-parameters: tied weights come apart, and an optimizer that was built before keeps the dead ones, without a word.
-Swapping keeps the objects. It is refused where something holds a weak reference to a parameter; there the ties
-are put together again, and `Moved` tells optimizers which parameter took which one's place.
+A CPU tensor's data cannot be replaced by a torch_xla tensor, so a plain ``module.to(device)`` makes new parameters: weight
+ties are lost, and an optimizer that was built before silently keeps the old parameters. Swapping keeps the objects. torch
+refuses it if something holds a weak reference to a parameter; then the ties are restored, and `Moved` tells optimizers which
+parameter replaced which.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = tuple[dict[str, Any], str]
 
 
 class Moved:
-    """Which tensors took the place of which, where swapping was refused."""
+    """Which tensors replaced which, if swapping was refused."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
@@ -34,7 +34,7 @@ class Moved:
         return known[1] if known is not None and known[0]() is tensor else tensor
 
     def remap(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give an optimizer the successors of the parameters it holds, with their state."""
+        """Replace an optimizer's parameters by their successors, and move their state."""
         for group in optimizer.param_groups:
             group["params"] = [self.successor(param) for param in group["params"]]
         for param in list(optimizer.state):
@@ -45,9 +45,10 @@ class Moved:
 def move(
     model: nn.Module, device: torch.device, dtypes: dict[torch.dtype, torch.dtype], moved: Moved
 ) -> None:
-    """Put parameters and buffers on the device, and in other dtypes as the table says; ties and gradients stay.
+    """Move parameters and buffers to the device; weight ties and gradients stay.
 
-    Raises RuntimeError if the number of distinct parameters would change.
+    dtypes: the dtypes to convert, and what to convert them to. moved: records the tensors that were replaced. Raises
+    RuntimeError if the number of distinct parameters changes.
     """
     before = len(set(map(id, model.parameters())))
     places = _places(model)
@@ -103,7 +104,7 @@ def _places(model: nn.Module) -> list[Place]:
 
 
 def _ties(places: list[Place]) -> list[list[Place]]:
-    """Places that hold one and the same tensor. Taken before the move: afterwards nothing would tell."""
+    """Groups of places that hold the same tensor. This must be asked before the move, which separates them."""
     groups: dict[int, list[Place]] = {}
     for table, name in places:
         groups.setdefault(id(table[name]), []).append((table, name))

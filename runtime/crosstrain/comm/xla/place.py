@@ -1,4 +1,4 @@
-"""Batches on the devices: every leaf with a row for each sample is spread over them by rows."""
+"""Puts batches on the devices: every tensor with a row for each sample is spread over them by rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Dtypes = dict[torch.dtype, torch.dtype]
 class Spread:
     """Places tensors on a mesh.
 
-    shared: other processes feed devices of the same mesh, so that what is placed here is a part of the whole,
-    and must be divisible by the devices of this process.
+    local: how many devices of the mesh belong to this process. shared: other processes feed devices of the same mesh, so
+    what is placed here is a part of the whole and must be divisible by ``local``.
     """
 
     def __init__(self, device: torch.device, mesh: Any, local: int, *, shared: bool) -> None:
@@ -35,7 +35,7 @@ class Spread:
         return spmd.ShardingSpec(self._mesh, ("data", *[None] * (dims - 1)), minibatch=self._shared)
 
     def rows(self, tensor: Tensor) -> Tensor:
-        """The tensor on the devices, dim 0 spread; ValueError if the rows of a shared mesh do not divide."""
+        """The tensor on the devices, spread along dim 0; ValueError if the mesh is shared and its rows do not divide."""
         if self._shared and tensor.shape[0] % self._local:
             raise ValueError(
                 f"a batch of {tensor.shape[0]} rows cannot be spread over the {self._local} devices of each of "
@@ -47,13 +47,13 @@ class Spread:
         return placed
 
     def parameter(self, param: Tensor) -> None:
-        """Leave each device its part of dim 0 (the last may get less); gradients and optimizer state follow."""
+        """Leave each device its part of dim 0 (the last may get less). Gradients and optimizer state follow."""
         if param.dim():
             spmd.mark_sharding(param, self._mesh, ("data", *[None] * (param.dim() - 1)))
 
 
 class SpreadPlacer(Placer):
-    """Places the batches of one loader, and tells the watch what shapes they had."""
+    """Places the batches of one loader, and reports their shapes to the watch."""
 
     def __init__(
         self, device: torch.device, spread: Spread, dtypes: Dtypes, watch: CompilationWatch, source: str
@@ -82,6 +82,8 @@ class SpreadPlacer(Placer):
         leaf = leaf.to(self._dtypes.get(leaf.dtype, leaf.dtype))
         if leaf.dim() and leaf.shape[0] and leaf.shape[0] == self._rows:
             return self._spread.rows(leaf)
-        if not leaf.dim():  # a scalar on its own would be compiled into the graph, and each value be a graph
+        if (
+            not leaf.dim()
+        ):  # a plain scalar would become a constant of the graph, so each value would need its own graph
             return leaf.reshape(1).to(self._device).reshape(())
         return leaf.to(self._device)

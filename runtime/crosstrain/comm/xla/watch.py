@@ -1,4 +1,4 @@
-"""What XLA does behind a training loop: graphs it compiles, values it reads back, operations it leaves to the CPU."""
+"""Counts what XLA does in a training loop: graphs that it compiles, values read back, operations left to the CPU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from crosstrain.comm.xla.api import metrics
 
 Shapes = tuple[tuple[int, ...], ...]
-SETTLED = 3  # steps after which a graph should be known: the first ones make gradients and optimizer state
+SETTLED = 3  # steps that may compile: the first ones make gradients and optimizer state
 READ = "aten::_local_scalar_dense"  # .item(), float(), a tensor's truth: a read, not an operation
 
 
 @dataclass
 class Kind:
-    """The executions of one sort: those that end in an optimizer step, or those that do not."""
+    """The executions of one kind: those that end in an optimizer step, or those that do not.
+
+    done: how many there were. seen: the batch shapes so far. short_allowed: no shorter last batch has been seen yet.
+    """
 
     done: int = 0
     seen: list[Shapes] = field(default_factory=list)
@@ -23,7 +26,7 @@ class Kind:
 
 @dataclass
 class Source:
-    """One loader: the shapes of its batch in hand, and what is known of the steps that it feeds."""
+    """One loader: the shapes of its current batch, and its executions by whether they end in an optimizer step."""
 
     name: str
     batch: Shapes = ()
@@ -38,11 +41,10 @@ class Source:
 
 @dataclass(frozen=True)
 class XlaReport:
-    """Counts since the process began (or `reset`).
+    """Counts since the process began.
 
-    compiled: graphs compiled. cached: executions of a graph that was known. reads: values fetched from the
-    device one by one (.item() and the like). fallbacks: operations that ran on the CPU, by name. shapes: the
-    different batch shapes of each loader.
+    compiled: graphs compiled. cached: executions of a known graph. reads: values read from the device one by one (.item()
+    and similar). fallbacks: operations that ran on the CPU, by name. shapes: the different batch shapes of each loader.
     """
 
     compiled: int
@@ -77,7 +79,7 @@ def count(name: str) -> int:
 
 
 class CompilationWatch:
-    """Notices a training that keeps compiling, and says once for each loader what its batches did."""
+    """Warns, once for each loader, of a training that keeps compiling, and says why."""
 
     def __init__(self) -> None:
         self._sources: list[Source] = []
@@ -85,18 +87,18 @@ class CompilationWatch:
         self._compiled = count("UncachedCompile")
 
     def source(self, name: str) -> Source:
-        """Keep an eye on one more loader."""
+        """Watch another loader; returns its record."""
         same = sum(source.name.startswith(name) for source in self._sources)
         self._sources.append(Source(f"{name} (number {same + 1})" if same else name))
         return self._sources[-1]
 
     def placed(self, source: Source, shapes: Shapes) -> None:
-        """A batch of this loader is on its way to the device."""
+        """Called when a batch of this loader is put on the device."""
         source.batch = shapes
         self._current = source
 
     def executed(self, stepped: bool) -> None:
-        """The graph of an optimizer step, or of a batch without one, was handed to XLA."""
+        """Called when the graph of an optimizer step, or of a batch without one, was given to XLA."""
         compiled, before = count("UncachedCompile"), self._compiled
         self._compiled = compiled
         source = self._current
@@ -112,7 +114,7 @@ class CompilationWatch:
 
     def _explain(self, source: Source, kind: Kind, new: bool) -> None:
         if new and kind.short_allowed and _shorter(source.batch, kind.seen):
-            kind.short_allowed = False  # the last batch of a pass: one more graph, and then it is known
+            kind.short_allowed = False  # the last batch of a pass needs one more graph, only once
             return
         source.told = True
         if new:
@@ -146,7 +148,7 @@ class CompilationWatch:
 
 
 def _shorter(batch: Shapes, seen: list[Shapes]) -> bool:
-    """Whether it differs from an earlier batch by having fewer rows only."""
+    """Whether the batch differs from an earlier one only by having fewer rows."""
     return any(
         len(other) == len(batch)
         and all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -58,6 +59,19 @@ def launcher_options(
         else:
             given[f"--{flag}"] = str(value)
     return given
+
+
+def command_lines(
+    start: Sequence[str],
+    options: LaunchOptions,
+    origin: Mapping[str, str],
+    target: Target,
+    without: Sequence[str] = (),
+) -> list[str]:
+    """A command for a shell, one line for each group of words: ``start``, the options that were given, the target."""
+    given = launcher_options(options, origin, without)
+    words = [flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in given.items()]
+    return [*start, *([" ".join(words)] if words else []), shlex.join(target_words(target))]
 
 
 def target_words(target: Target) -> list[str]:

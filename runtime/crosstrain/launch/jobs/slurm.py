@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from crosstrain.launch.jobs.job_file import (
     OPTION,
+    command_lines,
     job_name,
-    launcher_options,
     processes_of_a_machine,
-    target_words,
     template,
 )
 from crosstrain.launch.options import LaunchOptions, UsageError
@@ -45,14 +43,9 @@ def slurm(
 
 def _command(options: LaunchOptions, origin: Mapping[str, str], target: Target) -> list[str]:
     """The launcher's command line in lines: the job's own options, the given ones, the target."""
-    lines = [f"crosstrain launch --num-processes {options.num_processes}"]
+    start = [f"crosstrain launch --num-processes {options.num_processes}"]
     if options.num_machines > 1:
-        lines.append(
+        start.append(
             f'--num-machines {options.num_machines} --main-process-ip "${{hosts[0]}}" --main-process-port "$port"'
         )
-    given = launcher_options(options, origin)
-    words = [flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in given.items()]
-    if words:
-        lines.append(" ".join(words))
-    lines.append(shlex.join(target_words(target)))
-    return lines
+    return command_lines(start, options, origin, target)

@@ -5,11 +5,10 @@ Experimental: written to the documentation of Google Cloud and torch_xla, never 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from crosstrain.launch.failure import USAGE_ERROR
-from crosstrain.launch.jobs.job_file import host_name, job_options, launcher_options, target_words, template
+from crosstrain.launch.jobs.job_file import command_lines, host_name, job_options, template
 from crosstrain.launch.options import DEFAULT_PORT, LaunchOptions, UsageError
 from crosstrain.launch.target import Target
 
@@ -50,16 +49,11 @@ def tpu_vm(
 
 def _command(options: LaunchOptions, origin: Mapping[str, str], target: Target) -> list[str]:
     """The launcher's command line in lines: the job's own options, the given ones, the target."""
-    lines = ["crosstrain launch --tpu"]
+    start = ["crosstrain launch --tpu"]
     if options.num_machines > 1:
         port = options.main_process_port or DEFAULT_PORT
-        lines.append(
+        start.append(
             f'--num-machines {options.num_machines} --machine-rank "$worker" '
             f'--main-process-ip "${{addresses[0]}}" --main-process-port {port}'
         )
-    given = launcher_options(options, origin, without=("tpu",))
-    words = [flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in given.items()]
-    if words:
-        lines.append(" ".join(words))
-    lines.append(shlex.join(target_words(target)))
-    return lines
+    return command_lines(start, options, origin, target, without=("tpu",))

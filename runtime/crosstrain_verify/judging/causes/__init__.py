@@ -1,7 +1,7 @@
-"""The likely cause of a difference, by rule: what was seen, what usually does that, and the lines involved.
+"""The likely cause of a difference, found by rules: what usually has this effect, and the source lines involved.
 
-Each rule looks at the traces and answers with a `Cause` or with nothing; the first answer counts, so what is
-certain comes before what is likely.
+Each rule looks at the traces and returns a `Cause` or None. The first cause counts, so certain ones come before likely
+ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RULES: tuple[Callable[[Evidence], Cause | None], ...] = (
 
 
 def likely_cause(evidence: Evidence) -> Cause | None:
-    """The first rule's answer; None where nothing is wrong or nothing fits."""
+    """The cause that the first matching rule gives; None if nothing is wrong or no rule matches."""
     if evidence.run.verdict.ok and evidence.difference is None:
         return None
     for rule in RULES:

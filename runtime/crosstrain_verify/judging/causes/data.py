@@ -1,20 +1,30 @@
-"""Batches: who was given which rows."""
+"""Causes that concern batches: which process got which rows."""
 
 from __future__ import annotations
 
 import math
 
 from crosstrain_verify.judging.causes.evidence import Evidence, steps
-from crosstrain_verify.judging.passes import apart, everywhere, side_by_side, training_loaders
+from crosstrain_verify.judging.passes import (
+    batches_with_shares,
+    each_has_whole,
+    shares_differ,
+    training_loaders,
+)
+from crosstrain_verify.records.traces import source_line
 from crosstrain_verify.report.report import Cause
 
 
 def whole_batches(evidence: Evidence) -> Cause | None:
     if evidence.world == 1:
         return None
-    pairs = list(side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)))
-    if pairs and all(everywhere(batch, shares) for batch, shares in pairs) and (pairs[0][0].rows or 0) > 1:
-        lines = (pairs[0][1][0].place.rpartition(":")[0],)
+    pairs = list(batches_with_shares(evidence.original, evidence.ranks, training_loaders(evidence.original)))
+    if (
+        pairs
+        and all(each_has_whole(batch, shares) for batch, shares in pairs)
+        and (pairs[0][0].rows or 0) > 1
+    ):
+        lines = (source_line(pairs[0][1][0].place),)
         return Cause(
             "loader-not-prepared",
             "every process trains on the whole batch: the loader was not prepared",
@@ -24,15 +34,17 @@ def whole_batches(evidence: Evidence) -> Cause | None:
 
 
 def other_rows(evidence: Evidence) -> Cause | None:
-    """Another number of rows in a step than the original has in it."""
+    """The number of rows in a step is not the original's."""
     if evidence.frozen or evidence.quantity not in ("loss", "gradient norm", "batch", "weights", "order"):
         return None
-    for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
+    for batch, shares in batches_with_shares(
+        evidence.original, evidence.ranks, training_loaders(evidence.original)
+    ):
         rows = [share.rows for share in shares]
         if batch.rows is None or None in rows:
             return None
         total = sum(row for row in rows if row is not None)
-        lines = (shares[0].place.rpartition(":")[0],)
+        lines = (source_line(shares[0].place),)
         if total != batch.rows and evidence.world == 1:
             text = f"a batch has {total} rows where the original's has {batch.rows}: another batch size, or the last batch is dropped"
             return Cause("other-batches", text, lines)
@@ -60,13 +72,15 @@ def other_samples(evidence: Evidence) -> Cause | None:
     if evidence.quantity not in ("loss", "gradient norm", "batch", "weights"):
         return None
     if evidence.world > 1 and evidence.original.draws:
-        return None  # augmented rows differ from process to process
-    for batch, shares in side_by_side(evidence.original, evidence.ranks, training_loaders(evidence.original)):
-        if apart(batch, shares):
+        return None  # augmented rows may differ from process to process
+    for batch, shares in batches_with_shares(
+        evidence.original, evidence.ranks, training_loaders(evidence.original)
+    ):
+        if shares_differ(batch, shares):
             return Cause(
                 "other-samples",
                 "the loader gives other samples than in the original: another split or seed, or random "
                 "numbers are drawn before it that the original draws later",
-                (shares[0].place.rpartition(":")[0],),
+                (source_line(shares[0].place),),
             )
     return None

@@ -1,4 +1,4 @@
-"""Runs that fail, hang, or whose ranks go apart: somebody does what the others do not."""
+"""Causes of runs that fail, hang, or whose ranks diverge: one process does what the others do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AT_LINE = re.compile(r"^\s*rank (\d+): (.+) at (.+:\d+)$", re.MULTILINE)
 FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
 IN_TRACEBACK = re.compile(r'^\s*File "([^"]+)", line (\d+), in ', re.MULTILINE)
 LIBRARY = ("site-packages", "dist-packages", "/lib/python", "/crosstrain/", "/runtime/crosstrain", "<")
-# What the runtime's own errors say, and what it means.
+# A part of the runtime's error messages, and the rule that explains it.
 ERRORS = (
     ("the ranks disagree about the next collective", "guarded-collective"),
     ("is not the same loader on rank", "unseeded-split"),
@@ -30,16 +30,16 @@ ERRORS = (
     ("unscale_() is being called after step()", "unscaled-late"),
 )
 MEANS = {
-    "guarded-collective": "a call that all processes must make together is made by some of them only: it stands "
-    "under a guard, or after a decision that is not the same on all of them",
-    "unseeded-split": "the processes hold other samples: a random split is drawn differently by each; make it after "
+    "guarded-collective": "only some processes make a call that all of them must make together: it is under a guard, "
+    "or follows a decision that is not the same on all of them",
+    "unseeded-split": "the processes hold different samples because each draws another random split: make it after "
     "Accelerator(), or give it a seeded generator",
     "sum-averaged": 'a sum over rows is averaged over the processes (loss_reduction="sum")',
     "mean-summed": 'a mean over rows is added up over the processes: leave loss_reduction="sum" out',
-    "loader-not-prepared": "every process trains on the same batches: they come from no prepared loader",
+    "loader-not-prepared": "every process trains on the same batches: they do not come from a prepared loader",
     "plain-backward": "the loss is not scaled as accelerator.backward(loss) scales it",
     "not-unscaled": "steps are made with gradients that still carry the loss scale: the optimizer was not prepared",
-    "local-decision": "a learning rate is decided by a number that is not the same on every process",
+    "local-decision": "a learning rate depends on a number that is not the same on every process",
     "not-averaged": "the gradients are not averaged over the processes: the model that trains was not prepared",
     "different-models": "the processes built different models",
     "unscaled-twice": "gradients are unscaled by the script and by accelerator.clip_grad_norm_",
@@ -79,7 +79,7 @@ def waits_for_others(evidence: Evidence) -> Cause | None:
 
 
 def _own_lines(frames: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """file:line of the frames that are the script's."""
+    """The frames that belong to the script, as "file:line"."""
     return tuple(
         f"{file.removeprefix('./')}:{line}"
         for file, line in frames
@@ -93,11 +93,7 @@ def ranks_apart(evidence: Evidence) -> Cause | None:
     detail = evidence.difference.detail
     place = steps(evidence.ranks[0])
     if detail.startswith("learning rate"):
-        return Cause(
-            "local-decision",
-            "a learning rate is decided by a number that is not the same on every process",
-            place,
-        )
+        return Cause("local-decision", MEANS["local-decision"], place)
     if detail.startswith("weight norm") and evidence.difference.step == 1:
         return Cause(
             "seeded-per-rank",

@@ -1,20 +1,21 @@
-"""What a rule may look at, and how it names the lines involved."""
+"""What a rule may look at, and how it names the source lines involved."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
-from crosstrain_verify.records.traces import RankTrace
+from crosstrain_verify.records.traces import RankTrace, source_line
 from crosstrain_verify.report.report import Difference, Run
 
-CLOSE = 2e-3  # relative: a ratio that is meant, after rounding
+CLOSE = 2e-3  # relative error up to which a ratio counts as the exact factor
 FACTORS = range(2, 65)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a rule may look at. `frozen`: the difference was found between frozen runs."""
+    """The traces and the difference between them. frozen: the difference was found between frozen runs."""
 
     original: RankTrace
     ranks: tuple[RankTrace, ...]
@@ -30,11 +31,10 @@ class Evidence:
     def quantity(self) -> str:
         return self.difference.quantity if self.difference else ""
 
-    def values(self, kind: str, rank: int | None = None, position: int = 0) -> list[tuple[float, float]]:
-        """(original, migrated) of every loss or step, the mean over the ranks or one rank's."""
-        ours = [event.values[position] for event in self.original.events if event.kind == kind]
-        chosen = self.ranks if rank is None else (self.ranks[rank],)
-        theirs = [[event.values[position] for event in r.events if event.kind == kind] for r in chosen]
+    def values(self, kind: Literal["loss", "step"], position: int = 0) -> list[tuple[float, float]]:
+        """(original, mean over the ranks) of one value of every loss or step."""
+        ours = [event.values[position] for event in self.original.events_of(kind)]
+        theirs = [[event.values[position] for event in rank.events_of(kind)] for rank in self.ranks]
         return [(a, math.fsum(b) / len(b)) for a, b in zip(ours, zip(*theirs, strict=False), strict=False)]
 
 
@@ -42,14 +42,13 @@ def steps(trace: RankTrace) -> tuple[str, ...]:
     return places(trace, "step")
 
 
-def places(trace: RankTrace, kind: str) -> tuple[str, ...]:
-    """The first line that makes such an event."""
-    found = [event.place.rpartition(":")[0] for event in trace.events if event.kind == kind and event.place]
-    return tuple(dict.fromkeys(found))[:1]
+def places(trace: RankTrace, kind: Literal["loss", "step"]) -> tuple[str, ...]:
+    """The source line of the first such event that has one."""
+    return tuple(source_line(event.place) for event in trace.events_of(kind) if event.place)[:1]
 
 
 def factor_of(a: float, b: float) -> str | None:
-    """ "4 times as large" where b is a multiple of a, "divided by 4" where it is a fraction."""
+    """Such as "4 times as large" if b is that multiple of a, or "divided by 4"; None if it is neither."""
     if not a or not b or not math.isfinite(a) or not math.isfinite(b):
         return None
     for factor in FACTORS:

@@ -1,4 +1,4 @@
-"""Losses and gradients: scaled, clipped, drawn or normalised in another way."""
+"""Causes that concern losses and gradients: they are scaled, clipped, drawn or normalised differently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crosstrain_verify.report.report import Cause
 
 
 def not_trained(evidence: Evidence) -> Cause | None:
-    """Some parameters have gradients in only one of the two."""
+    """Some parameters have gradients in only one of the two scripts."""
     if evidence.quantity != "gradient" or evidence.difference is None:
         return None
     place = places(evidence.ranks[0], "loss")

@@ -1,4 +1,4 @@
-"""What is printed and written, by whom and about what."""
+"""Causes that concern printed lines and written files."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def printed(evidence: Evidence) -> Cause | None:
     ):
         return Cause(
             "evaluation-counted-twice",
-            "every process evaluates everything, and the results are gathered or summed all the same: "
-            "prepare the loader, or do not gather",
+            "every process evaluates everything, and the results are still gathered or summed: prepare the loader, or "
+            "do not gather",
             lines,
         )
     if (
@@ -69,7 +69,7 @@ def _shared_evaluation(evidence: Evidence) -> bool:
 
 
 def _after_evaluation(evidence: Evidence) -> bool:
-    """Whether the line that differs was printed when an evaluation had just been run."""
+    """Whether the line that differs was printed right after an evaluation."""
     rank = evidence.ranks[0]
     if evidence.difference is None or len(rank.printed) != len(rank.lines):
         return False

@@ -1,4 +1,4 @@
-"""Steps: how many there are, and with which learning rate."""
+"""Causes that concern optimizer steps: their number and their learning rates."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def accumulation(evidence: Evidence) -> Cause | None:
         return Cause(
             "accumulation",
             f"the optimizer steps after {theirs} backward passes where the original steps after {ours}: "
-            "gradient_accumulation_steps is another number, or the optimizer was not prepared",
+            "gradient_accumulation_steps differs, or the optimizer was not prepared",
             steps(evidence.ranks[0]),
         )
     return Cause(
         "other-length",
-        "training goes on for another number of steps: a loop's length, a break or early stopping is decided by "
-        "another number than in the original",
+        "training makes another number of steps: a loop's length, a break or early stopping depends on a number that "
+        "differs from the original's",
         steps(evidence.ranks[0]),
     )
 
 
 def _window(trace: RankTrace) -> int:
-    """Backward passes before the first step."""
+    """The number of backward passes before the first step."""
     kinds = [event.kind for event in trace.events]
     return kinds.index("step") if "step" in kinds else 0
 
@@ -74,13 +74,13 @@ def schedule(evidence: Evidence) -> Cause | None:
 
 
 def _late(evidence: Evidence) -> bool:
-    """Whether each of the larger steps has the learning rate of the original's step of that number."""
+    """Whether every step has the original's learning rate of the same step, though its steps are smaller."""
     ours, theirs = learning_rates(evidence.original), learning_rates(evidence.ranks[0])
     return len(set(theirs)) > 1 and all(_near(a, b) for a, b in zip(ours, theirs, strict=False))
 
 
 def _power(ours: list[tuple[float, ...]], theirs: list[tuple[float, ...]], factor: int) -> bool:
-    """Whether the first change is that of the original, `factor` times over."""
+    """Whether the first change of the rate is the original's, made `factor` times."""
     if len(ours) < 2 or len(theirs) < 2 or not _near(ours[0], theirs[0]):
         return False
     pairs = [

@@ -1,9 +1,9 @@
-"""Batches as an observed run hands them out: few, and, where that is asked for, in another order or twice as large.
+"""The batches that an observed run hands out: few of them and, if asked for, with altered rows.
 
-What follows from the rows of a batch follows their order: a tensor with a row for each sample has its rows permuted when
-the batch's are; rows that are measured by each other change when the first half of them stands in the place of the second,
-too. A mean over the batch stays the same when every row is there twice; a sum is twice as large. So that
-nothing else changes, random numbers drawn for the rows of the batch in hand follow the rows, too, and dropout is off.
+If a batch's rows are permuted, the rows of a tensor with a row for each sample are permuted, too. If every row is there
+twice, a mean over the batch stays the same and a sum doubles. If the first half of the rows replaces the second, rows that
+depend on each other change. So that nothing else changes, random numbers that are drawn for the rows of the current batch
+follow its rows, and dropout is off.
 """
 
 from __future__ import annotations
@@ -17,22 +17,30 @@ import torch
 from torch import Tensor
 
 from crosstrain_verify.emulation.eager_compile import scripted_as
+from crosstrain_verify.records.observations import half
 from crosstrain_verify.records.operands import permutation
-from crosstrain_verify.records.sightings import half
-from crosstrain_verify.tracing.batches import LoaderWatch, checksum
-from crosstrain_verify.tracing.permuting import permuted
+from crosstrain_verify.tracing.batches import LoaderWatch
+from crosstrain_verify.tracing.permuting import permuted, separable_rows
 
 Altered = Literal["seen", "permuted", "doubled", "halved"]
-PASSES = 2  # of each loader from which several batches are read; later ones give one
+PASSES = 2  # of each loader that give BATCHES batches; later passes give one
 BATCHES = 4
 DRAWING = ("rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "bernoulli", "normal")
 DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
-class Hand:
-    """The batch in hand: of `rows` rows if it is the first of its pass, else 0; given by loader number `loader`.
+class ObservedBatches:
+    """Hands out batches, altered if asked for, and knows the current one.
 
-    turn: counts the first batches. stop: ends the run, when it has taken so many seconds that no other batch should follow.
+    Args:
+        altered: how the first batch of each pass is altered; "seen" leaves it as it is.
+        seconds: after this time the next batch ends the run by `stop`.
+
+    Attributes:
+        rows: of the current batch, if it is the first of its pass and can be altered; else 0.
+        turn: counts the passes.
+        loader: the one that gave the current batch.
+        given: called for each batch.
     """
 
     def __init__(
@@ -40,7 +48,7 @@ class Hand:
     ) -> None:
         self.rows = self.turn = 0
         self.loader: Any = None
-        self.given: Callable[[], object] = lambda: None  # told of each batch
+        self.given: Callable[[], object] = lambda: None
         self._altered = altered
         self._watch = watch
         self._end = time.monotonic() + seconds
@@ -48,11 +56,11 @@ class Hand:
         self._passes: dict[int, int] = {}
 
     def install(self, *, few: bool) -> None:
-        """Hand batches out so. few: end a pass after some."""
+        """Replace what the watch hands out, and torch's random functions. few: end a pass after a few batches."""
         self._watch.alter = self._alter
-        self._watch.put_down = self._put_down
+        self._watch.pass_ended = self._pass_ended
         if few:
-            self._watch.is_over = self._is_over
+            self._watch.ends_pass = self._ends_pass
         for name in DRAWING:
             real = getattr(torch, name)
             setattr(torch, name, scripted_as(self._following_rows(real), real))
@@ -61,25 +69,24 @@ class Hand:
 
     @property
     def reading(self) -> bool:
-        """Whether the next batch is being read: what happens then is about single samples."""
+        """Whether the next batch is being read: what is computed then concerns single samples."""
         return self._watch.source is not None
 
-    def _is_over(self, loader: Any, given: int) -> bool:
+    def _ends_pass(self, loader: Any, given: int) -> bool:
         number = self._watch.number(loader)
         if given == 0:
             self._passes[number] = self._passes.get(number, 0) + 1
         return given >= (BATCHES if self._passes.get(number, 0) <= PASSES else 1)
 
-    def _put_down(self) -> None:
+    def _pass_ended(self) -> None:
         self.rows = 0
 
     def _alter(self, batch: Any, first: bool, loader: Any) -> Any:
         if time.monotonic() > self._end:
             self._stop()
-        rows, digest = checksum(batch) if first else (0, None)
         self.rows = 0  # no draw for this batch is altered
         order: list[int] = []
-        if rows and rows > 1 and digest is not None:
+        if first and (rows := separable_rows(batch)):
             order = order_of(self._altered, rows)
             batch = batch if self._altered == "seen" else permuted(batch, order)
         self.rows, self.loader = len(order), loader
@@ -88,7 +95,7 @@ class Hand:
         return batch
 
     def _following_rows(self, real: Any) -> Any:
-        """What draws a tensor of random numbers draws for each row what it would have drawn for it."""
+        """A random function that draws for each altered row what it would have drawn for the row itself."""
 
         @functools.wraps(real)
         def draw(*args: Any, **kwargs: Any) -> Any:
@@ -106,7 +113,7 @@ class Hand:
         return draw
 
     def _for_half(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The arguments that ask for half as many rows; None where none of them asks for the rows of the batch."""
+        """The arguments that ask for half as many rows; None if no argument asks for the rows of the batch."""
         rows, half = self.rows, self.rows // 2
         changed: list[Any] = []
         found = False
@@ -122,7 +129,7 @@ class Hand:
 
 
 def order_of(altered: Altered, rows: int) -> list[int]:
-    """Which row of the batch stands at each place."""
+    """For each row of the altered batch, the number of the original row."""
     whole = range(rows)
     return {
         "seen": list(whole),
@@ -137,5 +144,5 @@ def _has_rows(value: Any, rows: int) -> bool:
 
 
 def _kept(*args: Any, **kwargs: Any) -> Any:
-    """In the place of dropout."""
+    """Replaces dropout: returns its input."""
     return args[0] if args else kwargs["input"]

@@ -1,8 +1,8 @@
-"""Source code whose expressions tell what they stand for.
+"""Instruments source code so that its expressions report their values.
 
-Each expression that may be an object of the training is wrapped into a call that returns it unchanged. That is done to
-the tree of every file of the project when it is compiled; the files themselves stay as they are, so that tracebacks and
-`inspect.getsource` show the author's lines.
+Each expression that may give an object of the training is wrapped in a call that returns its value unchanged. This
+changes the syntax tree of every file of the project when it is compiled. The files themselves stay as they are, so
+tracebacks and `inspect.getsource` show the author's lines.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from crosstrain_verify.records.sightings import Place
+from crosstrain_verify.records.observations import Place
 
-SEEN = "__crosstrain_seen__"  # of builtins: (number of the place, value) -> the value
+SEEN = "__crosstrain_seen__"  # a name in builtins: (number of the place, value) -> the value
 _WRAPPED = ast.Call | ast.Attribute | ast.Subscript | ast.Name | ast.BinOp | ast.Compare
-# Nodes that are no code of a run, or no place for a call: annotations, patterns.
+# Fields with nodes that no run evaluates, or in which no call can stand, such as annotations and patterns.
 _LEFT_OUT = frozenset({"annotation", "returns", "decorator_list", "bases", "pattern", "type_params"})
 
 
 class Instrument:
-    """Compiles the files below `folder` so that they tell what they see. places: of all files, by number."""
+    """Compiles the files below ``folder`` so that they report their values. places: of all files, by number."""
 
     def __init__(self, folder: Path) -> None:
         self.places: list[Place] = []
         self._folder = folder
 
     def install(self, seen: Any) -> None:
-        """From now on modules of the folder are imported so, and tell `seen` of each value."""
+        """Instrument the modules of the folder that are imported from now on; they call `seen` with each value."""
         vars(builtins)[SEEN] = seen
         loader: Any = importlib.machinery.SourceFileLoader
         real = loader.get_code
@@ -46,18 +46,18 @@ class Instrument:
         loader.get_code = get_code
 
     def covers(self, path: str) -> bool:
-        """Whether a file is the project's own, and not an installed library's."""
+        """Whether a file belongs to the project, and not to an installed library."""
         return Path(path).is_relative_to(self._folder) and "site-packages" not in path
 
     def compiled(self, source: bytes | str, filename: str) -> types.CodeType:
-        """The code of a file, or of a notebook's cell. Raises what `compile` raises."""
+        """The instrumented code of a file, or of a notebook's cell. Raises what `compile` raises."""
         tree = ast.parse(source, filename)
         _Wrapper(filename, self.places, _imported(tree)).visit(tree)
         return compile(ast.fix_missing_locations(tree), filename, "exec", dont_inherit=True)
 
 
 def _imported(tree: ast.Module) -> frozenset[str]:
-    """Names that only imports bind: what they mean is known without a run."""
+    """The names that only imports bind: their meaning is known without a run."""
     imported: set[str] = set()
     bound: set[str] = set()
     for node in ast.walk(tree):
@@ -109,7 +109,7 @@ class _Wrapper(ast.NodeTransformer):
         return ast.copy_location(call, node)
 
     def _is_known(self, node: ast.AST) -> bool:
-        """`torch.nn.Linear`, `F`, `print`"""
+        """Whether an expression is a builtin or comes from an import, such as `torch.nn.Linear`, `F` or `print`."""
         while isinstance(node, ast.Attribute):
             node = node.value
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == SEEN:

@@ -1,4 +1,4 @@
-"""Where a function or class is found: in which file of the project, or under which public name of a library."""
+"""Finds where a function or class is defined: in a file of the project, or under a public name of a library."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from crosstrain_verify.records.sightings import Defined
+from crosstrain_verify.records.observations import Defined
 
-# Where a library shows what it keeps elsewhere, the likeliest first.
+# The modules from which scripts import what is defined elsewhere, the likeliest first.
 SHOWN_IN = (
     "torch",
     "torch.nn",
@@ -25,7 +25,7 @@ SHOWN_IN = (
 
 
 def own_function(function: Any, covers: Callable[[str], bool]) -> Defined | None:
-    """A function of the project, by the line of its first decorator or of its `def`."""
+    """A function of the project, with the line of its first decorator or of its `def`; None for any other."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, types.CodeType) or not covers(code.co_filename):
         return None
@@ -33,16 +33,16 @@ def own_function(function: Any, covers: Callable[[str], bool]) -> Defined | None
 
 
 def own_class(cls: type, covers: Callable[[str], bool]) -> Defined | None:
-    """A class of the project. Python keeps no line of it: its qualified name has to do."""
+    """A class of the project, without a line, which Python does not keep; None for any other."""
     codes = (getattr(one, "__code__", None) for one in vars(cls).values())
     files = [code.co_filename for code in codes if isinstance(code, types.CodeType)]
-    file = next((file for file in files if covers(file)), None)  # also of a notebook's cell
+    file = next((file for file in files if covers(file)), None)  # a notebook's cell is found only in this way
     file = file or getattr(sys.modules.get(cls.__module__), "__file__", None)
     return Defined(_inner(cls.__qualname__), file) if file and covers(file) else None
 
 
 def public_name(value: Any) -> Defined | None:
-    """The name by which scripts import a function or class of a library."""
+    """The name by which scripts import a function or class of a library; None if there is none."""
     name, home = getattr(value, "__name__", ""), getattr(value, "__module__", "") or ""
     if not isinstance(name, str) or not isinstance(home, str) or not name.isidentifier():
         return None
@@ -56,12 +56,12 @@ def public_name(value: Any) -> Defined | None:
 
 
 def load_names() -> None:
-    """Import what names are looked up in; what is not installed has none."""
+    """Import torch's modules of SHOWN_IN, so that names can be looked up in them."""
     for name in SHOWN_IN:
         if name.startswith("torch."):
             importlib.import_module(name)
 
 
 def _inner(qualified: str) -> str:
-    """`f.<locals>.g` is `f.g`."""
+    """The qualified name without `<locals>`: `f.<locals>.g` becomes `f.g`."""
     return qualified.replace(".<locals>", "")

@@ -1,4 +1,4 @@
-"""The default launch, every step undone: batches of their own, evaluation sets that do not divide evenly."""
+"""The default launch with every step undone: each process takes its own batches, and evaluation sets divide unevenly."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from crosstrain_verify.judging.causes import Evidence, likely_cause
-from crosstrain_verify.judging.comparing import concluded
 from crosstrain_verify.judging.evaluation import compare_frozen
-from crosstrain_verify.judging.originals import Originals
+from crosstrain_verify.judging.migrated_runs import with_verdict
+from crosstrain_verify.judging.original_runs import OriginalRuns
 from crosstrain_verify.judging.passes import batches_of, evaluation_loaders, training_loaders
 from crosstrain_verify.judging.printed_lines import volatile
 from crosstrain_verify.records.traces import RankTrace
@@ -21,10 +21,10 @@ AGAINST = "the original, with the weights of both frozen"
 
 
 class DefaultLaunch:
-    """Several processes with batches of their own, beside an original whose training is as short as theirs."""
+    """Compares processes that take batches of their own with an original that trains as briefly as they do."""
 
     def __init__(
-        self, runner: Runner, originals: Originals, world: int, ignore: Sequence[re.Pattern[str]]
+        self, runner: Runner, originals: OriginalRuns, world: int, ignore: Sequence[re.Pattern[str]]
     ) -> None:
         self._runner = runner
         self._originals = originals
@@ -35,10 +35,10 @@ class DefaultLaunch:
         self._rows = max((batch.rows or 0 for batch in batches_of(trace, loaders)), default=0)
         self._training = tuple(sorted(loaders))
         self._uneven = _uneven(trace, world)
-        self._fewer = self._uneven | dict.fromkeys(loaders, self._rows + 1)
+        self._fewer = (*self._uneven, *((loader, self._rows + 1) for loader in self._training))
 
-    def judged(self, after: Path) -> Run:
-        """Run it, and judge whether ranks agree and whether evaluations print what the original's do."""
+    def judge(self, after: Path) -> Run:
+        """Run the script; the run with its verdict: ranks must agree, and evaluations print what the original's do."""
         full = self._frozen("original, frozen", self._uneven)
         less = self._frozen("original, frozen, less data", self._fewer)
         done = self._runner.run(
@@ -50,7 +50,7 @@ class DefaultLaunch:
                 own_batches=True,
                 frozen=True,
                 cut_short=self._training,
-                leave_out=tuple(self._uneven.items()),
+                leave_out=self._uneven,
             ),
         )
         launch = launch_line(after, self._world, shared=False)
@@ -64,15 +64,9 @@ class DefaultLaunch:
         evidence = Evidence(full or self._originals.trace, done.ranks, run, run.difference, frozen=True)
         return replace(run, cause=likely_cause(evidence), notes=(*run.notes, self._what_changes()))
 
-    def _frozen(self, name: str, leave_out: dict[int, int]) -> RankTrace | None:
+    def _frozen(self, name: str, leave_out: tuple[tuple[int, int], ...]) -> RankTrace | None:
         return self._originals.under(
-            Variant(
-                name,
-                shares=self._world,
-                frozen=True,
-                cut_short=self._training,
-                leave_out=tuple(leave_out.items()),
-            )
+            Variant(name, shares=self._world, frozen=True, cut_short=self._training, leave_out=leave_out)
         )
 
     def _compared(self, run: Run, full: RankTrace, less: RankTrace, done: Finished) -> Run:
@@ -81,7 +75,7 @@ class DefaultLaunch:
             again = self._frozen("original, frozen, again", self._uneven)
             never = volatile(full.lines, again.lines) if again is not None else {}
             result = compare_frozen(full, less, done.ranks, self._ignore, never)
-        return concluded(run, result, Verdict.AGREE)
+        return with_verdict(run, result, Verdict.AGREE)
 
     def _what_changes(self) -> str:
         rows, world = self._rows, self._world
@@ -89,18 +83,18 @@ class DefaultLaunch:
             return "no loader feeds the training, so every process does the same work"
         batch = f"{rows} x {world} = {rows * world} rows" if rows else f"{world} times the script's batch"
         return (
-            f"unless batches are shared, a step takes {batch}, an epoch has 1/{world} of the steps and the learning "
-            "rate is the same: another training than one process's, and not compared with it"
+            f"without --split-batches a step takes {batch}, an epoch has 1/{world} of the steps and the learning rate "
+            "is the same: that is a different training, so it is not compared with one process"
         )
 
 
-def _uneven(trace: RankTrace, world: int) -> dict[int, int]:
-    """One sample less for every evaluation set that the processes would share evenly."""
-    out = {}
+def _uneven(trace: RankTrace, world: int) -> tuple[tuple[int, int], ...]:
+    """(loader, 1) for every evaluation set that the processes would share evenly: it is given one sample less."""
+    found = []
     for loader in evaluation_loaders(trace):
         rows = 0
         for batch in batches_of(trace, {loader}):
             rows = (0 if batch.first else rows) + (batch.rows or 0)
         if rows and rows % world == 0:
-            out[loader] = 1
-    return out
+            found.append((loader, 1))
+    return tuple(found)

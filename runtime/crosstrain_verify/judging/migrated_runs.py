@@ -1,4 +1,4 @@
-"""One comparison: the runs of the migrated script, and the verdict on each."""
+"""The runs of the migrated script that are compared with one process of the original, and the verdict on each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from crosstrain_verify.judging.causes import Evidence, likely_cause
 from crosstrain_verify.judging.compare import (
     Comparison,
     compare,
+    compare_trained_parameters,
     global_events,
     out_of_order,
     ranks_disagree,
-    trained_otherwise,
 )
 from crosstrain_verify.judging.noise import beyond_noise
-from crosstrain_verify.judging.originals import SINGLE, Originals
+from crosstrain_verify.judging.original_runs import SINGLE, OriginalRuns
 from crosstrain_verify.judging.passes import whole_loaders
 from crosstrain_verify.judging.printed_lines import Volatile, about
 from crosstrain_verify.records.traces import RankTrace
@@ -26,25 +26,25 @@ from crosstrain_verify.report.report import Difference, Run, Verdict
 from crosstrain_verify.running.runs import Finished, Runner, Variant, launch_line
 
 Expectation = Literal["equal", "agree"]
-JUMP = 1e6  # rounding grows by less from one step to the next, even where training is chaotic
+JUMP = 1e6  # from one step to the next rounding grows by less than this, even in chaotic training
 AFTER_LOSS = ("gradient norm", "weight norm", "learning rate")
 
 
-class Comparing:
-    """Runs the migrated script and judges each run by those of the original."""
+class MigratedRuns:
+    """Runs the migrated script and compares each run with those of the original."""
 
     def __init__(
-        self, runner: Runner, originals: Originals, after: Path, ignore: Sequence[re.Pattern[str]]
+        self, runner: Runner, originals: OriginalRuns, after: Path, ignore: Sequence[re.Pattern[str]]
     ) -> None:
         self._runner = runner
         self._originals = originals
         self._original = originals.trace
         self._after = after
         self._ignore = ignore
-        self._volatile: Volatile | None = None  # not asked for yet
+        self._volatile: Volatile | None = None  # not known yet
 
-    def judged(self, world: int, expect: Expectation) -> Run:
-        """The run with so many processes, and the verdict on it."""
+    def judge(self, world: int, expect: Expectation) -> Run:
+        """Run the script on ``world`` processes; the run with its verdict."""
         name = "1 process" if world == 1 else f"{world} processes"
         done = self._runner.run(self._after, Variant(name, True, world))
         launch = launch_line(self._after, world, shared=world > 1)
@@ -53,15 +53,17 @@ class Comparing:
         return replace(run, cause=likely_cause(evidence), losses=losses_of(done.ranks))
 
     def _verdict(self, done: Finished, expect: Expectation) -> Run:
-        """The verdict on a run that may have failed by itself."""
+        """The run with its verdict; one that failed keeps the verdict it has."""
         run, ranks = done.run, done.ranks
         if not run.verdict.ok:
             return run
         if expect == "agree" and len(ranks) > 1:
-            found = ranks_disagree(ranks) or trained_otherwise(self._original, ranks[0], step_by_step=False)
-            return concluded(run, Comparison(found), Verdict.AGREE)
+            found = ranks_disagree(ranks) or compare_trained_parameters(
+                self._original, ranks[0], step_by_step=False
+            )
+            return with_verdict(run, Comparison(found), Verdict.AGREE)
         good = Verdict.IDENTICAL if len(ranks) == 1 else Verdict.EQUAL
-        run = concluded(run, self.compare(self._original, ranks), good)
+        run = with_verdict(run, self.compare(self._original, ranks), good)
         if run.verdict.ok:
             return run
         if len(ranks) == 1:
@@ -73,7 +75,7 @@ class Comparing:
     def compare(
         self, original: RankTrace, ranks: Sequence[RankTrace], epsilon: float | None = None
     ) -> Comparison:
-        """Compare; where only a printed line differs, again without the numbers that are never the same."""
+        """Compare. If only a printed line differs, compare again without the numbers that differ in every run."""
         result = compare(original, ranks, self._ignore, epsilon=epsilon, volatile=self._volatile)
         if self._volatile is None and result.difference and result.difference.quantity == "printed line":
             self._volatile = self._originals.volatile()
@@ -83,14 +85,14 @@ class Comparing:
         return result
 
     def _against_itself(self, run: Run, done: Finished) -> Run:
-        """One process differs: perhaps the original's own second run does, too."""
+        """Judge one process that differs: a second run of the original may differ from the first, too."""
         again = self._originals.again()
         if again is None or self.compare(self._original, [again]).difference is None:
             return run
-        return by_noise(run, [self._original, again], done, "another run of the original")
+        return judge_by_noise(run, [self._original, again], done, "another run of the original")
 
     def _against_shares(self, run: Run, done: Finished) -> Run:
-        """Several processes differ where they may: compare with an original that draws share by share."""
+        """Judge several processes that may differ: compare them with a run of the original that draws share by share."""
         world = len(done.ranks)
         whole = whole_loaders(self._original, done.ranks)
         shared = self._originals.drawing_as(world, whole)
@@ -98,7 +100,7 @@ class Comparing:
             return run
         what = "random draws" if not self._original.statistics else "random draws and batch statistics"
         against = f"the original with {what} taken for each process's rows by themselves"
-        equal = concluded(done.run, self.compare(shared, done.ranks), Verdict.EQUAL)
+        equal = with_verdict(done.run, self.compare(shared, done.ranks), Verdict.EQUAL)
         equal = replace(equal, against=against, compared=losses_of([shared]))
         if equal.verdict.ok:
             return equal
@@ -107,16 +109,17 @@ class Comparing:
             return exact
         other = self._originals.drawing_as(world + 1, whole)
         members = [self._original, shared, *([other] if other else [])]
-        return by_noise(equal, members, done, "other random numbers")
+        return judge_by_noise(equal, members, done, "other random numbers")
 
     def _in_double(self, run: Run, done: Finished, reference: Variant) -> Run | None:
-        """EQUAL, if both agree in double precision; the run as it is, if they certainly do not; None: it cannot be told.
+        """Repeat the comparison in double precision, where amplified rounding is far smaller and a mistake is not.
 
-        Where the losses of a step are the same, its random draws were, and what follows the loss must be the same.
+        Returns the run as EQUAL if both scripts agree there, unchanged if they certainly differ, and None if that cannot
+        be told. Equal losses in a step show that its random draws were equal, so everything after the loss must be, too.
 
-        Training amplifies double precision's rounding as well, so the tolerance is that of single precision: a
-        mistake is as large there as before. What single precision showed about ranks and files, or a run that
-        is coarser than it, stays.
+        Training amplifies double precision's rounding as well, so the tolerance is that of single precision. Differences
+        between ranks, in files, in batches and in the order of events do not depend on the precision, and a run in less
+        than single precision cannot be repeated; both return None.
         """
         assert run.difference is not None
         if run.difference.quantity in ("ranks", "files", "batch", "order") or self._originals.coarse:
@@ -128,20 +131,22 @@ class Comparing:
             return None
         result = self.compare(ours, theirs.ranks, epsilon=SINGLE)
         step = result.difference.step if result.difference else None
-        if step is not None and step > (run.difference.step or step) and grown(result):
+        if step is not None and step > (run.difference.step or step) and is_amplified_rounding(result):
             result.difference = None
             result.notes.append(
-                f"from step {step} on rounding has grown beyond what can be compared, in float64 as well: equal until "
-                "then"
+                f"equal until step {step}; from there on rounding has grown beyond what can be compared, in float64 as "
+                "well"
             )
         if result.difference is not None:
             return run if result.difference.quantity in AFTER_LOSS and not ours.redrew else None
         note = f"rounding was amplified in float32 ({run.difference}); in float64 it makes no difference"
-        return concluded(replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL)
+        return with_verdict(
+            replace(run, difference=None, notes=(*done.run.notes, note)), result, Verdict.EQUAL
+        )
 
 
-def concluded(run: Run, result: Comparison, good: Verdict) -> Run:
-    """The run with what a comparison came to; `good` is the verdict where nothing differs."""
+def with_verdict(run: Run, result: Comparison, good: Verdict) -> Run:
+    """The run with the result of a comparison. good: the verdict if nothing differs."""
     return replace(
         run,
         verdict=Verdict.DIFFERENT if result.difference else good,
@@ -151,8 +156,8 @@ def concluded(run: Run, result: Comparison, good: Verdict) -> Run:
     )
 
 
-def grown(result: Comparison) -> bool:
-    """Whether an error in double precision has grown from rounding, step by step; a mistake is there at once."""
+def is_amplified_rounding(result: Comparison) -> bool:
+    """Whether an error in double precision has grown out of rounding, step by step. A mistake is large at once."""
     found = result.difference
     if found is None or found.quantity not in (*AFTER_LOSS, "loss"):
         return False
@@ -161,8 +166,11 @@ def grown(result: Comparison) -> bool:
     return 0 < abs(value - other) < JUMP * before * abs(value)
 
 
-def by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
-    """Judge a difference by the original's own spread over `members`, its runs with `what`."""
+def judge_by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) -> Run:
+    """Judge a run that differs by the spread of the original's own runs.
+
+    members: runs of the original that differ in ``what``, such as "other random numbers".
+    """
     if any(len(member.events) != len(members[0].events) for member in members):
         reason = f"could not decide, because {what} give the original another number of steps"
         return replace(run, verdict=Verdict.UNDECIDED, notes=(*run.notes, reason))
@@ -170,7 +178,7 @@ def by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) 
     if beyond is not None:
         return replace(run, notes=(*run.notes, f"beyond the original's own noise: {beyond}"))
     if run.difference is not None and run.difference.quantity in ("ranks", "files", "batch"):
-        return run  # nothing that noise can explain
+        return run  # noise does not explain these
     notes = (
         f"what differs first: {run.difference}",
         f"judged by the spread of {len(members)} runs of the original, with {what}",
@@ -179,6 +187,6 @@ def by_noise(run: Run, members: Sequence[RankTrace], done: Finished, what: str) 
 
 
 def losses_of(ranks: Sequence[RankTrace]) -> tuple[float, ...]:
-    """The global loss of every backward pass; of rank 0 where the ranks are out of step."""
+    """The global loss of every backward pass; rank 0's loss if the ranks are out of step."""
     events = ranks[0].events if out_of_order(ranks) else global_events(ranks)
     return tuple(event.values[0] for event in events if event.kind == "loss")

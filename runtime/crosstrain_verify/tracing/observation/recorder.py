@@ -1,4 +1,4 @@
-"""Keeps what the expressions of a script tell: objects of the training, own code, and tensors of the batch in hand."""
+"""Records what the expressions of a script report: objects of the training, functions and classes, and tensors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from crosstrain_verify.records.sightings import Defined, Place, Seen, Sightings, Values
-from crosstrain_verify.tracing.observation.batches import Hand
+from crosstrain_verify.records.observations import Defined, Observations, Place, SeenObject, Values
+from crosstrain_verify.tracing.observation.batches import ObservedBatches
 from crosstrain_verify.tracing.observation.naming import own_class, own_function, public_name
 
 ROLES: tuple[tuple[type, str], ...] = (
@@ -31,28 +31,29 @@ ROLES: tuple[tuple[type, str], ...] = (
     (Sampler, "sampler"),
     (Dataset, "dataset"),
 )
-OFTEN = 60  # after so many values a place has shown what it may be; tensors are looked at by the batch
-KINDS = 8  # different things at one place
+# Limits of what is recorded.
+OFTEN = 60  # objects and functions that are looked at in one place; tensors are limited by batch
+KINDS = 8  # different objects or functions in one place
 OBJECTS = 5000
 MADE = 5  # places that gave an object
-TURNS = 2  # values at one place during one batch
-LARGEST = 1 << 22  # entries of a tensor that is looked at
+TURNS = 2  # tensors in one place during one batch
+LARGEST = 1 << 22  # entries of a tensor
 Handler = Callable[[int, Any], None]
 
 
-class Eyes:
-    """Told of each value at each place (`note`), as long as the process is the one that is observed."""
+class ValueRecorder:
+    """Gets each value of each place by `note`. Tensors are recorded only in the process that made this object."""
 
-    def __init__(self, places: list[Place], hand: Hand, covers: Callable[[str], bool]) -> None:
+    def __init__(self, places: list[Place], batches: ObservedBatches, covers: Callable[[str], bool]) -> None:
         self._places = places
-        self._hand = hand
+        self._batches = batches
         self._covers = covers
         self._process = os.getpid()
-        self._objects: list[Any] = []  # kept alive, so that no other object gets their addresses
+        self._objects: list[Any] = []  # kept alive, so that no other object gets the same address
         self._number: dict[int, int] = {}
-        self._seen: list[Seen] = []
+        self._seen: list[SeenObject] = []
         self._times: dict[int, int] = {}
-        self._stood: dict[int, dict[int, None]] = {}
+        self._objects_at: dict[int, dict[int, None]] = {}
         self._code: dict[int, dict[Defined, None]] = {}
         self._methods: dict[int, dict[tuple[Defined, int], None]] = {}
         self._ran: dict[int, None] = {}
@@ -60,10 +61,10 @@ class Eyes:
         self._values: list[Values] = []
         self._handlers: dict[type, Handler | None] = {}
         self._looking = False
-        hand.given = self._turns.clear
+        batches.given = self._turns.clear
 
     def note(self, place: int, value: Any) -> Any:
-        """Look at a value and give it back."""
+        """Record a value if it matters, and return it."""
         kind = type(value)
         try:
             handler = self._handlers[kind]
@@ -128,7 +129,7 @@ class Eyes:
         made = self._seen[number].made
         if len(made) < MADE and place not in made and not self._places[place].parameter:
             made.append(place)
-        stood = self._stood.setdefault(place, {})
+        stood = self._objects_at.setdefault(place, {})
         if len(stood) < KINDS:
             stood[number] = None
 
@@ -140,33 +141,35 @@ class Eyes:
             role = next((role for one, role in ROLES if isinstance(value, one)), "")
             kind = own_class(type(value), self._covers) or public_name(type(value))
             self._seen.append(
-                Seen(role, kind or Defined(f"{type(value).__module__}.{type(value).__qualname__}"))
+                SeenObject(role, kind or Defined(f"{type(value).__module__}.{type(value).__qualname__}"))
             )
         return number
 
     # -- tensors ---------------------------------------------------------------------------------------------
 
     def _tensor(self, place: int, value: Tensor) -> None:
-        hand = self._hand
-        if not hand.rows or hand.reading or os.getpid() != self._process:
+        batches = self._batches
+        if not batches.rows or batches.reading or os.getpid() != self._process:
             return
         turn = self._turns.get(place, 0)
         if turn >= TURNS or not _readable(value):
             return
         self._turns[place] = turn + 1
-        numbers = entries(value, hand.rows)
-        loader = self._numbered(hand.loader)
-        self._values.append(Values(place, (hand.turn, turn), loader, hand.rows, tuple(value.shape), numbers))
+        numbers = entries(value, batches.rows)
+        loader = self._numbered(batches.loader)
+        self._values.append(
+            Values(place, (batches.turn, turn), loader, batches.rows, tuple(value.shape), numbers)
+        )
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def sightings(self) -> Sightings:
-        """Everything until now."""
+    def observations(self) -> Observations:
+        """Everything that was recorded so far."""
         self._tell_owners()
-        return Sightings(
+        return Observations(
             places=self._places,
             objects=self._seen,
-            stood={place: list(found) for place, found in self._stood.items()},
+            objects_at={place: list(found) for place, found in self._objects_at.items()},
             code={place: list(found) for place, found in self._code.items()},
             methods={place: list(found) for place, found in self._methods.items()},
             ran=list(self._ran),
@@ -174,7 +177,7 @@ class Eyes:
         )
 
     def _tell_owners(self) -> None:
-        """Which modules have the parameters of each optimizer, and what each loader reads."""
+        """Fill in which modules have each optimizer's parameters, and the facts about losses and loaders."""
         modules = [(n, one) for n, one in enumerate(self._objects) if isinstance(one, Module)]
         inner = {id(part) for _, one in modules for part in one.modules() if part is not one}
         for number, one in modules:
@@ -203,14 +206,14 @@ def _about_loader(loader: DataLoader[Any]) -> dict[str, Any]:
 
 
 def _about_loss(loss: Any) -> dict[str, Any]:
-    """weighs: whether some rows, classes or pixels count more than others, or not at all."""
+    """The reduction of a loss module, and "weighs" if some rows, classes or pixels count more than others."""
     weights = any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight"))
     weighs = weights or getattr(loss, "ignore_index", -100) != -100
     return {"reduction": loss.reduction, **({"weighs": True} if weighs else {})}
 
 
 def _readable(value: Tensor) -> bool:
-    """A plain tensor with numbers in it, outside of transformations that stand for many."""
+    """Whether a tensor has plain numbers: it is dense, not too large, and no functorch wrapper."""
     return (
         value.layout is torch.strided
         and value.device.type != "meta"
@@ -222,7 +225,10 @@ def _readable(value: Tensor) -> bool:
 
 
 def entries(value: Tensor, rows: int) -> NDArray[np.float64]:
-    """One number for each entry of the first dimension: a sum of what is in it, weighted by place."""
+    """A sum for each entry of the first dimension, weighted by position: float64 of (entries,).
+
+    Empty if ``rows`` does not divide the size of the dimension; a tensor without dimensions gives one number.
+    """
     if value.dim() and (value.shape[0] == 0 or value.shape[0] % rows):
         return np.zeros(0)
     with torch.no_grad(), torch.autocast(value.device.type, enabled=False):

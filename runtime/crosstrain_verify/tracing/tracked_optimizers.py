@@ -1,7 +1,7 @@
-"""What optimizers have done to their parameters in this process, and in those that a notebook started.
+"""What optimizers did to their parameters in this process, and in the processes that a notebook started.
 
-A process that is forked has its objects where the one that it was forked from has them, so an optimizer or a parameter
-is told by its address there, and here again when that process is gone.
+A forked process has its objects at the same addresses as its parent. So optimizers and parameters are identified by their
+addresses, in the forked process and in the parent again when the other one has ended.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from crosstrain_verify.records.traces import Parameter
 
 
 @dataclass
-class Trainee:
-    """One parameter. tensor: None where it was another process's, which is gone.
+class TrackedParameter:
+    """One parameter of an optimizer.
 
-    first: its value before the first step. signal: see `traces.Parameter`. left: the value in which another process left
-    it, None where this one was the last to train it; here: the value that it had in this process then.
+    Args:
+        tensor: None if it belonged to another process, which has ended.
+        first: its value before the first step.
+        signal: see `traces.Parameter`.
+        left: the value that another process gave it; None if this process was the last to train it.
+        here: the value that it had in this process at that time.
     """
 
     tensor: Tensor | None
@@ -40,7 +44,7 @@ class Trainee:
 
     @property
     def value(self) -> Tensor:
-        """What it has come to: what this process has made of it since another one has trained it, if anything."""
+        """The current value: this process's, unless another process trained it last and it is unchanged here since."""
         if self.left is not None and (
             self.tensor is None or (self.here is not None and torch.equal(self.tensor, self.here))
         ):
@@ -50,25 +54,30 @@ class Trainee:
 
 
 @dataclass
-class Trained:
-    """The optimizers by first step (None: gone), the addresses of each one and of its parameters, and the parameters.
+class TrackedOptimizers:
+    """The optimizers in the order of their first steps, and their parameters.
 
-    counts: by optimizer and parameter, the steps in which it had a gradient.
+    Args:
+        optimizers: None for one that belonged to a process that has ended.
+        addresses: of the optimizers.
+        groups: by optimizer, the addresses of its parameters.
+        tracked: the parameters by address.
+        counts: by optimizer's number and parameter's address, the steps in which it had a gradient.
     """
 
     optimizers: list[Optimizer | None]
     addresses: list[int]
     groups: list[list[int]]
-    trainees: dict[int, Trainee]
+    tracked: dict[int, TrackedParameter]
     counts: Counter[tuple[int, int]]
 
     @classmethod
-    def nothing(cls) -> Trained:
+    def nothing(cls) -> TrackedOptimizers:
         """Before the first step."""
         return cls([], [], [], {}, Counter())
 
     def before_step(self, optimizer: Optimizer) -> int:
-        """Note that an optimizer is about to step; its number."""
+        """Note that an optimizer is about to step, and return its number."""
         if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
             self.addresses.append(id(optimizer))
@@ -77,43 +86,43 @@ class Trained:
         parameters = parameters_of(optimizer)
         self.groups[number] = list(map(id, parameters))
         for parameter in parameters:
-            trainee = self.trainees.get(id(parameter))
-            if trainee is None:
-                self.trainees[id(parameter)] = Trainee(parameter, parameter.detach().clone())
+            entry = self.tracked.get(id(parameter))
+            if entry is None:
+                self.tracked[id(parameter)] = TrackedParameter(parameter, parameter.detach().clone())
             else:
-                trainee.left = trainee.here = None
+                entry.left = entry.here = None
         self.counts.update((number, id(p)) for p in parameters if p.grad is not None)
         return number
 
     def saw(self, parameters: Sequence[Tensor], squares: Sequence[float]) -> None:
-        """Keep the largest share that each gradient has had in all of them."""
+        """Keep the largest share that each gradient had in the norm of all. squares: the gradients' squared norms."""
         norm = math.sqrt(math.fsum(squares))
         for parameter, square in zip(parameters, squares, strict=True):
             share = math.sqrt(square) / norm if norm > 0 else 0.0
-            trainee = self.trainees[id(parameter)]
-            trainee.signal = max(trainee.signal, share)
+            entry = self.tracked[id(parameter)]
+            entry.signal = max(entry.signal, share)
 
     def parameters(self, steps: Counter[int]) -> tuple[tuple[Parameter, ...], NDArray[np.float64]]:
-        """The parameters of every optimizer as they are now, and their values. steps: of each optimizer."""
-        names = parameter_names([t.tensor for t in self.trainees.values() if t.tensor is not None])
+        """The parameters of every optimizer as they are now, and their values. steps: by optimizer, the steps it made."""
+        names = parameter_names([t.tensor for t in self.tracked.values() if t.tensor is not None])
         found: list[Parameter] = []
         weights: list[NDArray[np.float64]] = []
         for number, (optimizer, addresses) in enumerate(zip(self.optimizers, self.groups, strict=True)):
             live = parameters_of(optimizer) if optimizer is not None else []
             for position, address in enumerate(map(id, live) if live else addresses):
-                trainee = self.trainees.get(address)
-                if trainee is None:  # of a group that was added after the last step
-                    trainee = Trainee(live[position], live[position].detach())
-                value = trainee.value
-                final, first = _flat(value), _flat(trainee.first)
-                name = names.get(trainee.tensor, "") if trainee.tensor is not None else trainee.name
+                entry = self.tracked.get(address)
+                if entry is None:  # of a group that was added after the last step
+                    entry = TrackedParameter(live[position], live[position].detach())
+                value = entry.value
+                final, first = _flat(value), _flat(entry.first)
+                name = names.get(entry.tensor, "") if entry.tensor is not None else entry.name
                 found.append(
                     Parameter(
                         name=name or f"optimizer {number}, parameter {position}",
                         shape=tuple(_real(value).shape),
                         epsilon=epsilon(value),
                         moved=float(np.linalg.norm(final - first)),
-                        signal=trainee.signal,
+                        signal=entry.signal,
                         trained=self.counts[number, address],
                         steps=steps[number],
                     )
@@ -123,30 +132,30 @@ class Trained:
 
     # -- from process to process -----------------------------------------------------------------------------
 
-    def packed(self) -> Trained:
-        """All of it without the objects themselves, to be read where this process was forked from."""
-        names = parameter_names([t.tensor for t in self.trainees.values() if t.tensor is not None])
-        trainees = {}
-        for address, trainee in self.trainees.items():
-            name = names.get(trainee.tensor, "") if trainee.tensor is not None else trainee.name
-            left = trainee.value.detach().clone()
-            trainees[address] = Trainee(None, trainee.first, trainee.signal, name, left)
-        return replace(self, optimizers=[None] * len(self.optimizers), trainees=trainees)
+    def packed(self) -> TrackedOptimizers:
+        """The same without this process's objects, for the process that this one was forked from."""
+        names = parameter_names([t.tensor for t in self.tracked.values() if t.tensor is not None])
+        tracked = {}
+        for address, entry in self.tracked.items():
+            name = names.get(entry.tensor, "") if entry.tensor is not None else entry.name
+            left = entry.value.detach().clone()
+            tracked[address] = TrackedParameter(None, entry.first, entry.signal, name, left)
+        return replace(self, optimizers=[None] * len(self.optimizers), tracked=tracked)
 
-    def unpacked(self) -> Trained:
-        """What another process has packed, with the objects that are this process's, too."""
+    def unpacked(self) -> TrackedOptimizers:
+        """What another process packed, with the objects that this process has, too."""
         own = {id(thing): thing for thing in living()}
-        trainees = {}
-        for address, trainee in self.trainees.items():
+        tracked = {}
+        for address, entry in self.tracked.items():
             tensor = own.get(address)
             if isinstance(tensor, Tensor):
-                trainee = replace(trainee, tensor=tensor, here=tensor.detach().clone())
-            trainees[address] = trainee
+                entry = replace(entry, tensor=tensor, here=tensor.detach().clone())
+            tracked[address] = entry
         optimizers = [own.get(address) for address in self.addresses]
         return replace(
             self,
             optimizers=[one if isinstance(one, Optimizer) else None for one in optimizers],
-            trainees=trainees,
+            tracked=tracked,
             groups=list(self.groups),
             addresses=list(self.addresses),
             counts=Counter(self.counts),
@@ -155,7 +164,7 @@ class Trained:
 
 def living() -> list[Any]:
     """Every optimizer and tensor of this process."""
-    # type(), not isinstance(): a lazy proxy answers isinstance by loading what it stands for.
+    # type(), not isinstance(): isinstance would make a lazy proxy load the object that it stands for.
     return [thing for thing in gc.get_objects() if issubclass(type(thing), (Tensor, Optimizer))]
 
 
@@ -165,7 +174,7 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def parameter_names(parameters: Sequence[Tensor]) -> dict[Tensor, str]:
-    """The longest dotted name of each parameter in any module that is alive; unnamed ones are left out."""
+    """The longest dotted name of each parameter in any living module; parameters without a name are left out."""
     wanted = set(parameters)
     names: dict[Tensor, str] = {}
     if not wanted:
@@ -186,12 +195,12 @@ def epsilon(tensor: Tensor) -> float:
 
 
 def _real(tensor: Tensor) -> Tensor:
-    """The values, with real and imaginary parts as a last dimension where there are both."""
+    """The values; those of a complex tensor with real and imaginary parts as a last dimension."""
     values = tensor.detach()
     return torch.view_as_real(values) if values.is_complex() else values
 
 
 def _flat(tensor: Tensor) -> NDArray[np.float64]:
     flat: NDArray[np.float64] = _real(tensor).double().flatten().cpu().numpy()
-    # numpy shares memory with a float64 parameter, which a script's exit handlers may still change.
+    # The array may share its memory with a float64 parameter, which the script's exit handlers may still change.
     return flat.copy()

@@ -1,4 +1,4 @@
-"""The runs of the original, each made when it is first needed and only once."""
+"""The runs of the original. Each is made when it is first needed, and only once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from crosstrain_verify.running.runs import Finished, Runner, Variant
 SINGLE = 2.0**-23  # machine epsilon
 
 
-class Originals:
-    """What one process of the original does, and what it does under other conditions.
+class OriginalRuns:
+    """Runs of one process of the original, as it is and under other conditions.
 
-    done: its first run, as its author would start it. trace: what that run left. failure: what the last run
-    that failed said.
+    done: the first run, started as its author would start it. trace: the trace of that run. failure: the error of the
+    last run that failed.
     """
 
     def __init__(self, runner: Runner, script: Path) -> None:
@@ -37,11 +37,14 @@ class Originals:
         return self.trace.epsilon > SINGLE
 
     def again(self) -> RankTrace | None:
-        """A second run, in which nothing is changed; None if it fails."""
+        """A second run under the same conditions; None if it fails."""
         return self.under(Variant("original again"))
 
     def drawing_as(self, world: int, whole: tuple[int, ...]) -> RankTrace | None:
-        """A run that draws random numbers as so many processes would; None if it fails."""
+        """A run that draws random numbers as ``world`` processes would; None if it fails.
+
+        whole: the loaders of which each of these processes reads everything.
+        """
         return self.under(Variant(f"original, drawing as {world} processes", shares=world, whole=whole))
 
     def under(self, variant: Variant) -> RankTrace | None:
@@ -54,6 +57,6 @@ class Originals:
         return self._known[variant]
 
     def volatile(self) -> Volatile:
-        """The printed numbers that are other ones in the second run."""
+        """The printed numbers that differ in a second run."""
         again = self.again()
         return volatile(self.trace.lines, again.lines) if again is not None else {}

@@ -39,3 +39,25 @@ def test_the_outer_batch_is_in_hand_again_after_an_inner_pass(watch: LoaderWatch
             break
         assert watch.rows == 4
     assert watch.rows is None
+
+
+def _steps_first(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.stack([x for x, _ in samples], 1), torch.stack([y for _, y in samples])
+
+
+def test_the_rows_of_a_batch_may_be_its_second_dimension(watch: LoaderWatch) -> None:
+    """Sequences come as (steps, rows): a batch has as many rows as samples were read for it."""
+    data = TensorDataset(torch.arange(60.0).view(10, 6), torch.arange(10))
+    loader = DataLoader(data, batch_size=4, collate_fn=_steps_first)
+    assert [watch.rows for _ in loader] == [4, 4, 2]
+    found = [batch.digest for batch in watch.batches]
+    assert [watch.rows for _ in DataLoader(data, batch_size=4)] == [4, 4, 2]
+    assert [batch.digest for batch in watch.batches[3:]] == found
+
+
+def test_a_batch_of_two_views_of_each_sample_is_counted_as_it_is(watch: LoaderWatch) -> None:
+    data = TensorDataset(torch.ones(8, 2))
+    loader = DataLoader(
+        data, batch_size=4, collate_fn=lambda rows: torch.cat([row for (row,) in rows + rows]).view(8, 2)
+    )
+    assert [watch.rows for _ in loader] == [8, 8]

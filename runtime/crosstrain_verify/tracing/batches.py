@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 import torch
+from crosstrain.data.rows import NotByRow
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from crosstrain_verify.emulation.single_process import NUMBER
 from crosstrain_verify.records.traces import Batch
@@ -75,7 +76,7 @@ class WatchedBatches:
         self._watch.opening = self._watch.source = None
         if self._first:
             self._around = self._watch.rows, self._watch.last
-        self._watch.saw(self._loader, batch, self._first)
+        self._watch.saw(self._loader, batch, self._first, self._given)
         batch = self._watch.alter(batch, self._first, self._loader)
         self._first = False
         self._given += 1
@@ -163,10 +164,12 @@ class LoaderWatch:
         fixed = sampler is None or isinstance(sampler, (SequentialSampler, list, tuple, range))
         return None if fixed else self.number(loader)
 
-    def saw(self, loader: Any, batch: Any, first: bool) -> None:
-        """Record a batch that the script is about to get."""
+    def saw(self, loader: Any, batch: Any, first: bool, given: int) -> None:
+        """Record a batch that the script is about to get; `given`: those that it got before in this pass."""
         prepared = getattr(loader, "_crosstrain", None)
         real = None if prepared is None or self.whole_batches else loader.real_rows(prepared.comm.rank)
+        samples = _samples(loader, given) if prepared is None else loader.rows(prepared.comm.rank)
+        batch = rows_first(batch, samples)
         rows, digest = checksum(batch, real)
         self.rows, self.last = rows, self.number(loader)
         self.handed_out()
@@ -196,6 +199,44 @@ class PreparedPass:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
+
+
+def _samples(loader: Any, given: int) -> int | None:
+    """How many samples the next batch of a torch loader is made of, after `given` others; None if that is not known."""
+    sampler = getattr(loader, "batch_sampler", None)
+    if type(sampler) is not BatchSampler or not isinstance(sampler.sampler, Sized):
+        return None
+    return min(sampler.batch_size, len(sampler.sampler) - given * sampler.batch_size)
+
+
+def rows_first(batch: Any, samples: int | None) -> Any:
+    """The batch with one entry per sample in the first dimension of every tensor, for checksums.
+
+    A collate function may put the samples into the second dimension, as recurrent layers like them: (steps, rows, ...).
+    A batch that has a tensor without `samples` entries in one of the two is returned as it is.
+    """
+    if samples is None:
+        return batch
+    try:
+        return _rows_first(batch, samples)
+    except NotByRow:
+        return batch
+
+
+def _rows_first(batch: Any, samples: int) -> Any:
+    if isinstance(batch, Tensor) and batch.dim() > 0:
+        if batch.shape[0] == samples:
+            return batch
+        if batch.dim() > 1 and batch.shape[1] == samples:
+            return batch.transpose(0, 1)
+        raise NotByRow
+    if isinstance(batch, dict):
+        return {key: _rows_first(value, samples) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)) and any(
+        isinstance(item, (Tensor, dict, list, tuple)) for item in batch
+    ):
+        return [_rows_first(item, samples) for item in batch]
+    return batch
 
 
 def checksum(batch: Any, real: int | None = None) -> tuple[int | None, int | None]:

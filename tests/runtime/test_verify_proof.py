@@ -136,6 +136,18 @@ def test_augmentation_is_drawn_for_the_rows_of_each_process(tmp_path: Path) -> N
     assert "original, drawing as 2" in svg(report)
 
 
+def test_a_time_in_whole_seconds_is_no_result(tmp_path: Path) -> None:
+    """Two runs of the original print the same second, and the migrated script the next: that is no other training."""
+    timed = ("for epoch in", "import time; begin = time.time()\nfor epoch in")
+    slower = ("for epoch in", "import time; begin = time.time(); time.sleep(1)\nfor epoch in")
+    said = (
+        "\nprint(f'trained for {time.time() - begin:.0f} s and {time.time_ns() // 10**9 - int(begin)} s')\n"
+    )
+    report = run(tmp_path, after().replace(*slower) + said, BEFORE.replace(*timed) + said, processes=[1])
+    assert [one.verdict.value for one in report.runs] == ["identical"], report
+    assert "'trained for # s and # s'" in " ".join(report.runs[0].notes)
+
+
 def test_a_small_mistake_after_a_loss_that_is_right_is_no_noise(tmp_path: Path) -> None:
     before = AUGMENTED.format(start="", prepare="", backward="loss.backward()", say="print")
     scaled = "accelerator.backward(loss); [p.grad.mul_(1.01) for p in model.parameters()]"

@@ -66,6 +66,7 @@ class Conditions:
             permuted, doubled, or have copies of their first half in place of the second.
         few: end each pass of an observed run after a few batches.
         double: compute in float64 instead of float32.
+        fast_clock: the script's clock gains seconds with each reading (`emulation.fast_clock`).
     """
 
     per_rank: bool = False
@@ -78,6 +79,7 @@ class Conditions:
     observed: Alteration = ""
     few: bool = False
     double: bool = False
+    fast_clock: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -313,6 +313,7 @@ class RunEnvironment:
             devices,
             double_precision,
             eager_compile,
+            fast_clock,
             fetching,
             frozen_weights,
             single_process,
@@ -320,6 +321,7 @@ class RunEnvironment:
         )
         from crosstrain_verify.emulation.draws import SharedDraws, share_statistics
         from crosstrain_verify.tracing.permuting import Permuting
+        from crosstrain_verify.tracing.script_lines import is_script
 
         job = self._job
         eager_compile.install()
@@ -330,6 +332,8 @@ class RunEnvironment:
         self.launcher.install()
         if job["double"]:
             double_precision.install()
+        if job["fast_clock"]:
+            fast_clock.install(is_script)
         shared = None
         if job["shares"] > 1:
             watch, whole = self._tracer.watch, job["whole"]

@@ -25,9 +25,14 @@ _NOT_SCRIPT = (
 def script_frame() -> FrameType | None:
     """The innermost frame of the script itself, not of Python, torch, Crosstrain or an installed library."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_SCRIPT):
+    while frame is not None and not is_script(frame):
         frame = frame.f_back
     return frame
+
+
+def is_script(frame: FrameType) -> bool:
+    """Whether the code of a frame is the script's own."""
+    return not frame.f_code.co_filename.startswith(_NOT_SCRIPT)
 
 
 def place() -> str:

@@ -91,7 +91,7 @@ def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
 def _uses_in_class(facts: Facts, definition: ast.Assign, name: str) -> list[ast.expr]:
     scope = facts.table.of_node[definition]
     return [
-        *(node for node in _attributes(facts, name) if _means(facts, node, definition)),
+        *(node for node in attribute_reads(facts, name) if _means(facts, node, definition)),
         *(node for node in facts.mentions(scope, name) if isinstance(node.ctx, ast.Load)),
     ]
 
@@ -109,11 +109,11 @@ def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
     return isinstance(target, ast.Name) and any(
         any(isinstance(v, Unknown) for v in facts.of(node.value))
         or (facts.of(node) & made and not _means(facts, node, definition))
-        for node in _attributes(facts, target.id)
+        for node in attribute_reads(facts, target.id)
     )
 
 
-def _attributes(facts: Facts, name: str) -> list[ast.Attribute]:
+def attribute_reads(facts: Facts, name: str) -> list[ast.Attribute]:
     return [
         node for node in facts.each(ast.Attribute) if node.attr == name and isinstance(node.ctx, ast.Load)
     ]

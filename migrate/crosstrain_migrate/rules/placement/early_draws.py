@@ -26,7 +26,7 @@ Place = tuple[ast.stmt, Scope]
 
 def may_draw(facts: Facts, statement: ast.stmt) -> bool:
     """Whether a statement might draw a random number before any seed is set."""
-    if _defines(statement):
+    if defines(statement):
         return False
     return any(
         isinstance(value, Symbol) and _draws(value.path) for _, value in _called(facts, statement, DEPTH + 1)
@@ -66,7 +66,7 @@ def _before(facts: Facts, home: Home) -> Iterator[tuple[ast.AST, Scope]]:
     for module in modules_of(facts.tree):
         own = facts.table.scopes[module]
         if own is not scope:
-            yield from ((s, own) for s in module.body if not _defines(s) and not is_main_test(s))
+            yield from ((s, own) for s in module.body if not defines(s) and not is_main_test(s))
     for level in reversed(levels):
         yield from level
 
@@ -80,13 +80,13 @@ def _prefix(facts: Facts, until: ast.stmt, scope: Scope) -> list[tuple[ast.AST, 
         for name in ("body", "orelse", "finalbody"):
             suite = getattr(parent, name, None)
             if isinstance(suite, list) and current in suite:
-                earlier = [s for s in suite[: suite.index(current)] if not _defines(s)]
+                earlier = [s for s in suite[: suite.index(current)] if not defines(s)]
                 found = [*((s, scope) for s in earlier), *found]
         current = parent
     return found
 
 
-def _defines(node: ast.stmt) -> bool:
+def defines(node: ast.stmt) -> bool:
     return isinstance(
         node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
     )

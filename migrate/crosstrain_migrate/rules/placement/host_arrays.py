@@ -22,6 +22,7 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .devices import is_cpu
+from .on_the_cpu import bound_to, comes_through
 
 RULE = "CT104"
 PAIRWISE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "div", "equal", "allclose"})
@@ -93,22 +94,7 @@ def _stays_on_device(context: Context, tensor: ast.expr) -> bool:
         return False
     if any(isinstance(x, e.Replace) and x.node is tensor and ".cpu()" in x.template for x in context.edits):
         return False
-    return not _is_fetched(context, tensor, frozenset())
-
-
-def _is_fetched(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether `.cpu()` or `.to("cpu")` stands somewhere on the way to `node`."""
-    if node in seen:
-        return False
-    seen = seen | {node}
-    for part in walk(node):
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _fetches(part, part.func):
-            return True
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-            sources = [s for d in context.facts.interp.reaching.get(part, ()) for s in _sources(context, d)]
-            if sources and any(_is_fetched(context, source, seen) for source in sources):
-                return True
-    return False
+    return not comes_through(context.facts, tensor, _fetches)
 
 
 def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
@@ -117,7 +103,7 @@ def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bo
         return False
     seen = seen | {node}
     if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Attribute) or _fetches(node, node.func):
+        if not isinstance(node.func, ast.Attribute) or _fetches(node):
             return isinstance(node.func, ast.Attribute)
         ends = LEAVES if arguments_of(node) else LEAVES | COLLAPSES
         return node.func.attr not in ends and _is_on_host(context, node.func.value, seen)
@@ -125,20 +111,11 @@ def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bo
         return _is_on_host(context, node.value, seen)
     if isinstance(node, ast.BinOp):
         return any(_is_on_host(context, side, seen) for side in (node.left, node.right))
-    if not isinstance(node, ast.Name):
-        return False
-    sources = [s for d in context.facts.interp.reaching.get(node, ()) for s in _sources(context, d)]
+    sources = bound_to(context.facts, node)
     return bool(sources) and all(_is_on_host(context, source, seen) for source in sources)
 
 
-def _fetches(call: ast.Call, function: ast.Attribute) -> bool:
-    given = [*call.args, *(k.value for k in call.keywords)]
-    return function.attr == "cpu" or (function.attr == "to" and any(map(is_cpu, given)))
-
-
-def _sources(context: Context, definition: ast.AST) -> list[ast.expr]:
-    """What a name is bound to: the value of an assignment, or what the callers give."""
-    if isinstance(definition, ast.arg):
-        return context.facts.given(definition)
-    statement = context.facts.table.statement_of(definition)
-    return [statement.value] if isinstance(statement, ast.Assign | ast.AugAssign) else []
+def _fetches(call: ast.Call) -> bool:
+    """`x.cpu()` or `x.to("cpu")`"""
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return method == "cpu" or (method == "to" and any(map(is_cpu, arguments_of(call))))

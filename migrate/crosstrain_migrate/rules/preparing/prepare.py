@@ -425,7 +425,7 @@ def _with_evaluation(context: Context, held: dict[Value, Holding], position: ast
             continue
         joint = common_position(facts, [position, *found[0].stores])
         trial = {**held, loader: found[0]}
-        if not found[0].stores and not seen_everywhere(context, loader, found[0], position):
+        if not found[0].stores and not seen_everywhere(context, found[0], position):
             _prepare_elsewhere(context, loader)
         elif not _is_bound(context, found[0], joint):
             prepare_loader(context, found[0], EVALUATION)

@@ -41,6 +41,9 @@ class Holding:
         return max(self.stores, key=lambda s: (s.lineno, s.col_offset))
 
 
+Held = dict[Value, Holding]  # what is prepared, with who holds it
+
+
 def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
     found: dict[str, Holding] = {}

@@ -73,6 +73,11 @@ def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
     return _together(facts, [v for v in loaders if v not in apart], apart)
 
 
+def trained_by(facts: Facts, optimizer: Value) -> set[Value]:
+    """The models whose parameters an optimizer changes."""
+    return {facts.whole(part, optimizer) for part in facts.optimized_by(optimizer)}
+
+
 def _comes_to(facts: Facts, scope: Scope, node: ast.AST) -> bool:
     """Whether what stands at `node` runs in `scope`, or in functions that it calls."""
     return scope.parent is None or scope in _leading_to(facts, facts.table.of_node[node])
@@ -98,7 +103,7 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
         return None
     stages: dict[Value, Scope] = {}
     for optimizer in facts.optimizers:
-        models = {facts.whole(part, optimizer) for part in facts.optimized_by(optimizer)}
+        models = trained_by(facts, optimizer)
         inside = [
             s
             for s in facts.table.scopes.values()

@@ -16,7 +16,7 @@ from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.sources import sources_of
 
 MAX_DEPTH = 5
-RENEWED = (
+REBUILT = (
     "this loader is rebuilt repeatedly from data that may differ between processes (a model's recent output, or random draws): each process would train on its part of rows that the others do not have",
     "train on one process, or let one process make the data and send it to the others (`broadcast` of crosstrain.utils) before the loader is made",
 )

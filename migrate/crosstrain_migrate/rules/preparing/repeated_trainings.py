@@ -13,9 +13,8 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Value, site_of
 from crosstrain_migrate.rules.base import Context
 
-from .holders import Holding
-
-Held = dict[Value, Holding]
+from .holders import Held
+from .prepared_objects import trained_by
 
 
 def rounds_of(context: Context, held: Held) -> list[Held]:
@@ -27,7 +26,7 @@ def rounds_of(context: Context, held: Held) -> list[Held]:
     found: dict[Value, Held] = {}
     left = dict(held)
     for optimizer in optimizers:
-        mine = {optimizer, *(facts.whole(part, optimizer) for part in facts.optimized_by(optimizer))}
+        mine = {optimizer, *trained_by(facts, optimizer)}
         mine |= {s for s in subject.schedulers if _is_made_from(facts, s, optimizer)}
         found[optimizer] = {v: left.pop(v) for v in held if v in mine & set(left)}
     for value, holding in left.items():

@@ -15,16 +15,16 @@ from crosstrain_migrate.syntax.nodes import line_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .aliases import sees_all
-from .holders import Holding, stores
-from .prepared_objects import common_position, suite_of
-from .rebuilt_loaders import RENEWED, may_differ
+from .holders import Held, Holding, stores
+from .prepared_objects import common_position, suite_of, trained_by
+from .rebuilt_loaders import REBUILT, may_differ
 from .schedulers import check_uncounted
 
 RULE = "CT201"
 MADE_HERE = "it is prepared where it is made"
 
 
-def prepare_each(context: Context, held: dict[Value, Holding]) -> None:
+def prepare_each(context: Context, held: Held) -> None:
     """Every object by itself, in the order in which the script makes them."""
     facts = context.facts
     behind: dict[Value, ast.stmt] = {}
@@ -32,9 +32,8 @@ def prepare_each(context: Context, held: dict[Value, Holding]) -> None:
         if facts.interp.is_loader(value):
             prepare_loader(context, holding, MADE_HERE)
             continue
-        models = {facts.whole(part, value) for part in facts.optimized_by(value)}
-        others = [behind[m] for m in models if m in behind]
-        behind.update(dict.fromkeys([value], prepare_named(context, holding, MADE_HERE, others)))
+        others = [behind[m] for m in trained_by(facts, value) if m in behind]
+        behind[value] = prepare_named(context, holding, MADE_HERE, others)
 
 
 def _line(holding: Holding) -> int:
@@ -54,7 +53,7 @@ def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
         holding = by_variable
     if holding.stores:
         check_uncounted(context, loader, holding.last)
-        check_looks(context, loader, holding.last)
+        check_previews(context, loader, holding.last)
     prepare_named(context, holding, reason)
 
 
@@ -95,11 +94,8 @@ def maker_of(context: Context, optimizer: Value) -> Value | None:
     if optimizer not in context.subject.optimizers:
         return None
     function = facts.enclosing_function(site_of(optimizer))
-    models = (facts.whole(part, optimizer) for part in facts.optimized_by(optimizer))
-    return next(
-        (m for m in models if isinstance(m, Instance) and facts.interp.method(m.cls, "__init__") is function),
-        None,
-    )
+    models = (m for m in trained_by(facts, optimizer) if isinstance(m, Instance))
+    return next((m for m in models if facts.interp.method(m.cls, "__init__") is function), None)
 
 
 def _behind_home(context: Context, holding: Holding, position: ast.stmt) -> ast.stmt:
@@ -128,7 +124,7 @@ def _of_a_parameter(context: Context, holding: Holding, reason: str) -> ast.stmt
 
 
 def _prepared(context: Context, holding: Holding, accelerator: str) -> str:
-    name = written(context, holding)
+    name = spelled(context, holding)
     if holding.value in context.subject.on_the_cpu:
         return f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)"
     if holding.is_whole_list:
@@ -136,7 +132,7 @@ def _prepared(context: Context, holding: Holding, accelerator: str) -> str:
     return f"{name} = {accelerator}.prepare({name})"
 
 
-def written(context: Context, holding: Holding) -> str:
+def spelled(context: Context, holding: Holding) -> str:
     """The holding's name, a key of a dict in the quotes that the script prefers."""
     double = context.text.count('"') > context.text.count("'")
     return holding.name.replace("'", '"') if double else holding.name
@@ -178,7 +174,7 @@ def prepare_in_place(context: Context, value: Value) -> None:
     if loads:
         check_uncounted(context, value, site)
     if loads and may_differ(context, site):
-        raise refuse(RULE, site, *RENEWED)
+        raise refuse(RULE, site, *REBUILT)
     call = "prepare({x})"
     if value in context.subject.on_the_cpu:
         call = "prepare_data_loader({x}, device_placement=False)"
@@ -195,7 +191,7 @@ def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:
     )
 
 
-def check_looks(context: Context, loader: Value, position: ast.stmt) -> None:
+def check_previews(context: Context, loader: Value, position: ast.stmt) -> None:
     """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
     for look in context.facts.interp.previews:
         over = look.iter if isinstance(look, ast.For) else look

@@ -34,7 +34,7 @@ from .definite_assignment import sole_condition, surely_bound
 from .first_use import first_use, runs
 from .holders import Held, Holding, holdings, made_repeatedly, stores
 from .prepared_objects import common_position, suite_of, trained_by
-from .rebuilt_loaders import REBUILT, may_differ
+from .rebuilt_loaders import check_alike
 from .repeated_trainings import rounds_of
 from .schedulers import CountsItsShare, leave_unprepared
 from .where_made import (
@@ -94,11 +94,11 @@ def _record_assumptions(context: Context) -> None:
         for value in values:
             if isinstance(value, Iterator) and value.of in context.subject.train_loaders:
                 claim = f"`{name}` gives the batches of the loader that it is made of"
-                context.assume("loader", RULE, place, claim)
             elif isinstance(value, External) and value in context.subject.loaders:
-                context.assume(
-                    "loader", RULE, place, f"`{name}` is a DataLoader: the training loop goes over it"
-                )
+                claim = f"`{name}` is a DataLoader: the training loop goes over it"
+            else:
+                continue
+            context.assume("loader", RULE, place, claim)
 
 
 def _record_observations(context: Context) -> None:
@@ -121,17 +121,18 @@ def _prepare_in(context: Context, scope: Scope, held: Held, together: bool = Tru
         reason = "the loader is prepared before a stream of its batches begins"
         prepare_loader(context, held.pop(loader), reason)
     used = first_use(context, scope, held, position, together)
-    if context.requested.mapped:
-        if used is not None or not all(_is_bound(context, h, position) for h in held.values()):
-            _prepare_where_made(context, held)
-            return
+    bound = (_is_bound(context, h, position) for h in held.values())
+    if context.requested.mapped and (used is not None or not all(bound)):
+        _prepare_where_made(context, held)
+        return
     if used is not None:
         position = _before_rebindings(context, held, used) or position
         used = first_use(context, scope, held, position, together)
     if used is not None:
         parts = rounds_of(context, held) if together else []
         if len(parts) < 2:
-            _check_rebuilt(context, held)
+            for loader in (v for v in context.subject.train_loaders if v in held):
+                check_alike(context.facts, made_at(loader))
             parts = _blocks_of(context, held) if together else []
         if len(parts) > 1:
             for part in parts:
@@ -156,9 +157,8 @@ def _prepare_some_where_made(context: Context, scope: Scope, held: Held, positio
         if not _is_bound(context, h, position) or first_use(context, scope, {v}, position, alone=False)
     }
     apart |= set().union(*(trained_by(facts, v) for v in apart)) & set(held)
-    if not apart or any(
-        facts.table.of_node[c] is scope and c.lineno < position.lineno for c, _ in facts.backward_calls
-    ):
+    here = (c for c, _ in facts.backward_calls if facts.table.of_node[c] is scope)
+    if not apart or any(call.lineno < position.lineno for call in here):
         apart = set(held)
     prepare_each(context, {v: h for v, h in held.items() if v in apart})
     rest = {v: h for v, h in held.items() if v not in apart}
@@ -171,9 +171,8 @@ def _made_before_use(context: Context, scope: Scope, holding: Holding, position:
     used = first_use(context, scope, {holding.value}, position, alone=False)
     if used is None or not holding.stores:
         return holding
-    return replace(
-        holding, stores=[s for s in holding.stores if s.lineno < line_of(used)] or holding.stores[:1]
-    )
+    before = [s for s in holding.stores if s.lineno < line_of(used)]
+    return replace(holding, stores=before or holding.stores[:1])
 
 
 def _prepare_jointly(context: Context, held: Held, position: ast.stmt) -> None:
@@ -198,9 +197,8 @@ def _prepare_where_made(context: Context, held: Held) -> None:
     last = max((h.last for h in ordered), key=lambda s: s.lineno)
     around = [a for a in context.facts.table.ancestors(last) if isinstance(a, ast.stmt)]
     tests = [a.test for a in around if isinstance(a, ast.If) and not is_main_test(a)]
-    if all(isinstance(t, ast.Constant) for t in tests) and not any(
-        isinstance(a, ast.For | ast.While) for a in around
-    ):
+    repeated = any(isinstance(a, ast.For | ast.While) for a in around)
+    if not repeated and all(isinstance(t, ast.Constant) for t in tests):
         code = _prepare_statement(context.accelerator(last), [spelled(context, h) for h in ordered])
         reason = "everything that takes part in training is prepared together"
         context.edits.append(e.InsertAfter(last, RULE, reason, code=_wrapped(context, code, last)))
@@ -222,19 +220,9 @@ def _blocks_of(context: Context, held: Held) -> list[Held]:
     ready: set[Value] = set()
     for block in order:
         ready |= set(block)
-        models = {
-            facts.whole(m, v) for v in block if v in context.subject.optimizers for m in facts.optimized_by(v)
-        }
-        if not models <= ready:
+        if any(not trained_by(facts, v) <= ready for v in block if v in context.subject.optimizers):
             return []
     return order if len(places) == len(held) else []
-
-
-def _check_rebuilt(context: Context, held: Held) -> None:
-    """Nothing that the author could put into another order helps a loader over what a policy has just played."""
-    for loader in (v for v in held if v in context.subject.train_loaders):
-        if may_differ(context, made_at(loader)):
-            raise refuse(RULE, made_at(loader), *REBUILT)
 
 
 def _prepare_statement(accelerator: str, names: list[str]) -> str:

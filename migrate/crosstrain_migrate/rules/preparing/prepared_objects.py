@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from crosstrain_migrate.facts.argument_values import is_weight
 from crosstrain_migrate.facts.arguments import given
@@ -10,7 +11,6 @@ from crosstrain_migrate.facts.assumed import loop_around
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import (
     External,
-    Instance,
     Iterator,
     Parameters,
     Sequence,
@@ -56,12 +56,25 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
 def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
     """What is prepared where the models, the optimizers and the loaders meet; None where they do not."""
     values: list[Value] = [*facts.models, *facts.optimizers, *named]
-    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
-    candidates = candidates or _that_are_given_some(facts, values)
+    candidates = _holding_all(facts, values) or _given_the_rest(facts, facts.optimizers, values)
     if not candidates:
         return _in_stages(facts, named, unnamed)
     scope = min(candidates, key=lambda s: _preference(facts, s))
     return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed)
+
+
+def _holding_all(facts: Facts, values: Iterable[Value]) -> list[Scope]:
+    return [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+
+
+def _given_the_rest(facts: Facts, made: Iterable[Value], values: Iterable[Value]) -> list[Scope]:
+    """Functions that make some values, and are given the others: `fit(model, loader, lr)`."""
+    called = [s for s in facts.table.scopes.values() if s.is_function and facts.callers.get(s.node)]
+    return [
+        s
+        for s in called
+        if all(stores(facts, s, v) for v in made) and all(holdings(facts, s, v) for v in values)
+    ]
 
 
 def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
@@ -83,35 +96,15 @@ def _comes_to(facts: Facts, scope: Scope, node: ast.AST) -> bool:
     return scope.parent is None or scope in _leading_to(facts, facts.table.of_node[node])
 
 
-def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
-    """Functions that make the optimizers and are given what else there is: `fit(model, loader, lr)`."""
-    return [
-        s
-        for s in facts.table.scopes.values()
-        if s.is_function
-        and facts.callers.get(s.node)
-        and all(stores(facts, s, v) for v in facts.optimizers)
-        and all(holdings(facts, s, v) for v in values)
-    ]
-
-
 def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
     """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
-    values: list[Value] = [*facts.models, *named]
-    outer = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    outer = _holding_all(facts, [*facts.models, *named])
     if not outer:
         return None
     stages: dict[Value, Scope] = {}
     for optimizer in facts.optimizers:
         models = trained_by(facts, optimizer)
-        inside = [
-            s
-            for s in facts.table.scopes.values()
-            if s.is_function
-            and facts.callers.get(s.node)
-            and stores(facts, s, optimizer)
-            and all(holdings(facts, s, m) for m in models)
-        ]
+        inside = _given_the_rest(facts, [optimizer], models)
         if len(inside) != 1 or any(stages.get(m, inside[0]) is not inside[0] for m in models):
             return None
         stages.update(dict.fromkeys([optimizer, *models], inside[0]))
@@ -124,7 +117,7 @@ def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
     What no variable holds is prepared in its expression."""
     places: dict[Value, Scope] = {}
     for value in (*facts.models, *facts.optimizers, *loaders):
-        holding = [s for s in facts.table.scopes.values() if stores(facts, s, value)]
+        holding = _holding_all(facts, [value])
         if holding:
             places[value] = min(holding, key=lambda s: _distance(facts, s, value))
         elif value not in loaders:
@@ -182,14 +175,8 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     parameters = given(site, "params", 0)
     if parameters is None or isinstance(parameters, ast.Starred) or _asks_a_model(facts, parameters):
         return
-    loose = next(
-        (
-            v
-            for v in facts.of(parameters)
-            if not _of_modules(facts, v, frozenset()) and not facts.optimized_by(v)
-        ),
-        None,
-    )
+    others = (v for v in facts.of(parameters) if not facts.optimized_by(v))
+    loose = next((v for v in others if not _of_modules(facts, v, frozenset())), None)
     if loose is not None and facts.interp.loaders_of(frozenset({loose})):
         raise refuse(
             RULE,
@@ -232,11 +219,7 @@ def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:
 
 def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
     """Prefer the scope that makes the optimizer; then the outermost."""
-    made_here = any(
-        facts.table.of_node.get(o.site) is scope
-        for o in facts.optimizers
-        if isinstance(o, External | Instance)
-    )
+    made_here = any(facts.table.of_node.get(site_of(o)) is scope for o in facts.optimizers)
     return (0 if made_here else 1, _depth(scope))
 
 
@@ -279,21 +262,15 @@ def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
     if draws_apart:
         return None
     first = facts.backward_calls[0][0]
-    sources = (_foreign_source(facts, call) for call, _ in facts.backward_calls)
-    source = next((found for found in sources if found is not None), None)
+    loops = (loop_around(facts, call) for call, _ in facts.backward_calls)
+    source = next((loop.iter for loop in loops if loop is not None), None)
+    node: ast.AST = first if source is None else source
     if source is not None:
         reason = f"this loop trains on what `{ast.unparse(source)}` yields, which is not a DataLoader"
-        return _same_work(source, reason)
-    made = [v for v in facts.loaders if isinstance(v, External)]
-    reason = (
-        "training without a DataLoader"
-        if not made
-        else "no loop over a DataLoader leads to this backward pass"
-    )
-    return _same_work(first, reason)
-
-
-def _same_work(node: ast.AST, reason: str) -> Finding:
+    elif any(isinstance(v, External) for v in facts.loaders):
+        reason = "no loop over a DataLoader leads to this backward pass"
+    else:
+        reason = "training without a DataLoader"
     return finding(
         ALONE,
         node,
@@ -301,9 +278,3 @@ def _same_work(node: ast.AST, reason: str) -> Finding:
         "run it on one process, or wrap the data in a DataLoader",
         Severity.NOTE,
     )
-
-
-def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:
-    """What a loop around `call` (callers included) goes over, unless it only counts."""
-    loop = loop_around(facts, call)
-    return None if loop is None else loop.iter

@@ -12,25 +12,26 @@ from crosstrain_migrate.facts.arguments import arguments_of, given
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.slices import slice_of
 from crosstrain_migrate.facts.values import Member
-from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.sources import sources_of
 
+RULE = "CT201"
 MAX_DEPTH = 5
-REBUILT = (
-    "this loader is rebuilt repeatedly from data that may differ between processes (a model's recent output, or random draws): each process would train on its part of rows that the others do not have",
-    "train on one process, or let one process make the data and send it to the others (`broadcast` of crosstrain.utils) before the loader is made",
-)
+REASON = "this loader is rebuilt repeatedly from data that may differ between processes (a model's recent output, or random draws): each process would train on its part of rows that the others do not have"
+REMEDY = "train on one process, or let one process make the data and send it to the others (`broadcast` of crosstrain.utils) before the loader is made"
 QUIET = frozenset({"eval", "train", "to", "parameters", "config", "state_dict", "named_parameters"})
 LOOPS = ast.For | ast.AsyncFor | ast.While | ast.comprehension
 
 
-def may_differ(context: Context, site: ast.expr) -> bool:
-    """Whether a loader made at `site` holds other rows on other processes: what a model has just computed."""
-    if not isinstance(site, ast.Call) or not _repeats(context.facts, site, MAX_DEPTH):
-        return False
+def check_alike(facts: Facts, site: ast.expr) -> None:
+    """Raises Refusal where a loader made at `site` may hold other rows on other processes: what a model has just
+    computed. No other order of the script's statements would help."""
+    if not isinstance(site, ast.Call) or not _repeats(facts, site, MAX_DEPTH):
+        return
     data = given(site, "dataset", 0)
-    computed_from = slice_of(context.facts, arguments_of(site) if data is None else [data])
-    return any(isinstance(node, ast.Call) and _runs_a_model(context.facts, node) for node in computed_from)
+    computed_from = slice_of(facts, arguments_of(site) if data is None else [data])
+    if any(isinstance(node, ast.Call) and _runs_a_model(facts, node) for node in computed_from):
+        raise refuse(RULE, site, REASON, REMEDY)
 
 
 def _runs_a_model(facts: Facts, call: ast.Call) -> bool:

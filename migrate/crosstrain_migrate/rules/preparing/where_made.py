@@ -17,7 +17,7 @@ from crosstrain_migrate.syntax.walks import walk
 from .aliases import sees_all
 from .holders import Held, Holding, stores
 from .prepared_objects import common_position, suite_of, trained_by
-from .rebuilt_loaders import REBUILT, may_differ
+from .rebuilt_loaders import check_alike
 from .schedulers import check_uncounted
 
 RULE = "CT201"
@@ -44,9 +44,8 @@ def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
     """A loader by the name of its scope, where every loop goes on to see it by that name; else in its expression."""
     loader = holding.value
     if not _sees_all_where_made(context, holding):
-        by_variable = next(
-            (h for h in stores(context.facts, holding.scope, loader) if _rebinds(context, h)), None
-        )
+        variables = [h for h in stores(context.facts, holding.scope, loader) if h.container is None]
+        by_variable = next((h for h in variables if _sees_all_where_made(context, h)), None)
         if by_variable is None:
             prepare_in_place(context, loader)
             return
@@ -55,10 +54,6 @@ def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
         check_uncounted(context, loader, holding.last)
         check_previews(context, loader, holding.last)
     prepare_named(context, holding, reason)
-
-
-def _rebinds(context: Context, holding: Holding) -> bool:
-    return holding.container is None and _sees_all_where_made(context, holding)
 
 
 def _sees_all_where_made(context: Context, holding: Holding) -> bool:
@@ -106,9 +101,8 @@ def _behind_home(context: Context, holding: Holding, position: ast.stmt) -> ast.
     if home is None or table.of_node[position] is not table.of_node[home] or home.lineno <= position.lineno:
         return position
     below = common_position(context.facts, [position, home])
-    movable = home not in context.device_definitions and suite_of(context.facts, home) is suite_of(
-        context.facts, position
-    )
+    together = suite_of(context.facts, home) is suite_of(context.facts, position)
+    movable = together and home not in context.device_definitions
     if movable and context.facts.interp.is_loader(holding.value) and not sees_all(context, holding, below):
         context.home.statement = position
         return position
@@ -143,18 +137,14 @@ def _moves(context: Context, holding: Holding) -> list[ast.stmt]:
     facts = context.facts
     if holding.value not in context.subject.models:
         return []
-    calls = [
-        c for name in ("to", "cuda") for c in facts.method_calls(name) if isinstance(c.func, ast.Attribute)
-    ]
-    return [
-        statement
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and holding.value in facts.of(call.func.value)
-        for statement in (facts.table.statement_of(call),)
-        if isinstance(statement, ast.Expr)
+    statements = [
+        facts.table.statement_of(call)
+        for call in (*facts.method_calls("to"), *facts.method_calls("cuda"))
+        if isinstance(call.func, ast.Attribute)
+        and holding.value in facts.of(call.func.value)
         and facts.table.of_node[call] is holding.scope
-        and statement.lineno > line_of(holding.stores[0])
     ]
+    return [s for s in statements if isinstance(s, ast.Expr) and s.lineno > line_of(holding.stores[0])]
 
 
 def prepare_in_place(context: Context, value: Value) -> None:
@@ -173,8 +163,7 @@ def prepare_in_place(context: Context, value: Value) -> None:
         )
     if loads:
         check_uncounted(context, value, site)
-    if loads and may_differ(context, site):
-        raise refuse(RULE, site, *REBUILT)
+        check_alike(context.facts, site)
     call = "prepare({x})"
     if value in context.subject.on_the_cpu:
         call = "prepare_data_loader({x}, device_placement=False)"
@@ -185,24 +174,21 @@ def prepare_in_place(context: Context, value: Value) -> None:
 
 def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:
     """Whether the call also makes loaders that stay whole: those of another key, say."""
-    shared = context.subject.loaders
-    return any(
-        made_at(other) is site and other not in shared for other in context.facts.loaders if other != loader
-    )
+    whole = {v for v in context.facts.loaders if v not in context.subject.loaders} - {loader}
+    return any(made_at(other) is site for other in whole)
 
 
 def check_previews(context: Context, loader: Value, position: ast.stmt) -> None:
     """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
-    for look in context.facts.interp.previews:
-        over = look.iter if isinstance(look, ast.For) else look
-        looked = any(loader in context.facts.of(part) for part in walk(over))
-        prepared_above = look.lineno > position.lineno and context.facts.table.is_inside(
-            look, context.facts.table.of_node[position].node
-        )
-        if looked and prepared_above:
+    facts = context.facts
+    for preview in facts.interp.previews:
+        over = preview.iter if isinstance(preview, ast.For) else preview
+        looked = any(loader in facts.of(part) for part in walk(over))
+        inside = facts.table.is_inside(preview, facts.table.of_node[position].node)
+        if looked and inside and preview.lineno > position.lineno:
             raise refuse(
                 RULE,
-                look,
+                preview,
                 "a batch is looked at here as a whole one, and its loader must be prepared before: this would be a "
                 "process's share of it",
                 "look at the data set, or after everything is made",

@@ -28,7 +28,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.facts.arguments import argument_of, keyword_of
+from crosstrain_migrate.facts.arguments import argument_of, arguments_of, given, keyword_of
 from crosstrain_migrate.facts.regions import in_mover
 from crosstrain_migrate.facts.tensors import PERMUTATIONS, WEIGHTED_DRAWS
 from crosstrain_migrate.facts.values import (
@@ -39,19 +39,17 @@ from crosstrain_migrate.facts.values import (
     Member,
     Method,
     Symbol,
-    Unknown,
     Value,
     code_of,
 )
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from . import tensor_types
-from .devices import Devices, is_cpu
+from .devices import Devices, is_cpu, known_values
 from .no_ops import NoOps
 from .removed_moves import RemovedMoves
 from .returns_from_cpu import comes_back
@@ -72,11 +70,8 @@ class Placement(RemovedMoves):
     def plan(self) -> None:
         self._moving_helpers()
         for call in self.facts.calls:
-            if (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr in {"to", "cuda"}
-                and call not in self.gone
-            ):
+            moves = isinstance(call.func, ast.Attribute) and call.func.attr in {"to", "cuda"}
+            if moves and call not in self.gone:
                 self._moving_call(call)
         tensor_types.plan(self.context, lambda owner: self._strippable(owner) == BATCH)
         NoOps(self).plan()
@@ -106,15 +101,14 @@ class Placement(RemovedMoves):
             callers = self.facts.callers.get(helper, ())
             used = [s for s in callers if self.facts.enclosing_function(s) not in interp.movers]
             sites = [s for s in used if s not in self.gone]
+            assert isinstance(helper, FunctionNode)
             for site in sites:
-                moved = argument_for(self.context, site, helper, name)
+                moved = self.facts.passed(site, helper, name)
                 rule = self._strippable(moved) if moved is not None else None
                 if moved is not None and rule is not None:
                     self._strip_helper(site, moved, rule)
             if used and all(s in self.stripped for s in sites) and helper not in interp.escaped:
-                assert isinstance(helper, ast.stmt)
-                self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
-                self.gone.update(walk(helper))
+                self._drop_helper(helper)
 
     def _unwrap(self, wrapper: ast.AST) -> None:
         """`DeviceLoader(loader, device)` becomes the loader; the class goes once nothing needs it."""
@@ -126,60 +120,51 @@ class Placement(RemovedMoves):
             moved = argument_of(site, init, self.facts.interp.wrappers[wrapper], True)
             if moved is not None and self._is_shared_loader(moved):
                 self._strip_helper(site, moved, BATCH)
-        uses = [
-            n
-            for n in self.facts.each(ast.Name, ast.Attribute)
-            if isinstance(n.ctx, ast.Load) and Class(wrapper) in self.facts.of(n)
-        ]
-        if sites and all(site in self.stripped for site in sites) and len(uses) == len(sites):
-            self.context.remove(wrapper, BATCH, "nothing needs to be moved by hand any more")
-            self.gone.update(walk(wrapper))
+        reads = (n for n in self.facts.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Load))
+        uses = [n for n in reads if Class(wrapper) in self.facts.of(n)]
+        if sites and self.stripped.issuperset(sites) and len(uses) == len(sites):
+            self._drop_helper(wrapper)
+
+    def _drop_helper(self, helper: ast.AST) -> None:
+        assert isinstance(helper, ast.stmt)
+        self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
+        self.gone.update(walk(helper))
 
     def _is_shared_loader(self, node: ast.expr) -> bool:
-        values = {v for v in self.facts.of(node) if not _is_nothing(v)}
+        values = known_values(self.facts, node)
         return bool(values) and values <= self.context.subject.placing
 
     def _strip_helper(self, site: ast.Call, moved: ast.expr, rule: str) -> None:
         self.stripped.add(site)
         self.moved[site] = moved
-        others = [a for a in (*site.args, *(k.value for k in site.keywords)) if a is not moved]
-        self.gone.update(n for other in others for n in walk(other))
+        self.gone.update(n for other in arguments_of(site) if other is not moved for n in walk(other))
         self.context.replace(site, rule, _placed(rule), "{x}", x=moved)
 
     def _device_argument(self, call: ast.Call) -> ast.expr | None:
-        keyword = keyword_of(call, "device")
-        if keyword is not None:
-            return keyword
-        if not call.args or not (
-            self.devices.is_device(call.args[0]) or self.devices.is_ordinal(call.args[0])
-        ):
-            return None
-        return call.args[0]
+        device = given(call, "device", 0)
+        named = device is not None and device not in call.args
+        if device is None or named or self.devices.is_device(device) or self.devices.is_ordinal(device):
+            return device
+        return None
 
     def _strippable(self, owner: ast.expr) -> str | None:
         """The rule by which a move of `owner` is done by the runtime; None when it is not."""
         if isinstance(owner, ast.Tuple | ast.List):  # to_device((x, y), device)
             return BATCH if {self._strippable(part) for part in owner.elts} == {BATCH} else None
-        values = {v for v in self.facts.of(owner) if not _is_nothing(v)}
+        values = known_values(self.facts, owner)
         if not values:
             return None
         subject = self.context.subject
         if values <= set(subject.models):
             return None if self._copied_early(values) else MODEL
-        batch_values = {v for v in values if isinstance(v, FromBatch)}
-        members = {v.receiver for v in values if isinstance(v, Member)}
-        if batch_values and all(
-            s.loader in subject.placing
-            for s in batch_values | {m for m in members if isinstance(m, FromBatch)}
-        ):
-            return BATCH if self._comes_placed(owner) else None
+        batch_values = [v for v in values if isinstance(v, FromBatch)]
+        owners = [v.receiver for v in values if isinstance(v, Member) and isinstance(v.receiver, FromBatch)]
+        if batch_values and all(v.loader in subject.placing for v in (*batch_values, *owners)):
+            # Only what the loader itself yields is on the device already; a new tensor of its size is not.
+            return BATCH if self._made_by_loader(owner, frozenset()) else None
         if all(isinstance(v, External) and self._weightless_loss(v) for v in values):
             return MODEL
         return None
-
-    def _comes_placed(self, owner: ast.expr) -> bool:
-        """Only what the loader itself yields is on the device already; a new tensor of its size is not."""
-        return self._made_by_loader(owner, frozenset())
 
     def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for node in walk(owner):
@@ -192,9 +177,8 @@ class Placement(RemovedMoves):
                 function = self.facts.of(node.func)
                 if any(isinstance(v, Symbol) and _makes_a_tensor(v.path) for v in function):
                     return False
-                if any(
-                    not self._made_by_loader(r, seen | {r}) for r in self._returned_by(node) if r not in seen
-                ):
+                returned = [r for r in self._returned_by(node) if r not in seen]
+                if not all(self._made_by_loader(r, seen | {r}) for r in returned):
                     return False
         return True
 
@@ -280,7 +264,7 @@ class Placement(RemovedMoves):
         )
         if not any(f.reason == reason for f in self.context.findings):
             remedy = "choose GPUs with `crosstrain launch --gpu-ids`"
-            self.context.note(OTHER, device, reason, remedy, Severity.NOTE)
+            self.context.note(OTHER, device, reason, remedy)
 
     def _portable_cuda(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
@@ -290,9 +274,8 @@ class Placement(RemovedMoves):
             tensor_types.left_behind(self.context, call)
             return
         device = self.context.device(call)
-        extra = "".join(
-            f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking"
-        )
+        waits = keyword_of(call, "non_blocking")
+        extra = f", non_blocking={self.context.source(waits)}" if waits is not None else ""
         template = "{x}" + f".to({device}{extra})"
         self.gone.update(n for a in call.args for n in walk(a))
         self.portable.add(call)
@@ -308,40 +291,36 @@ class Placement(RemovedMoves):
         assert isinstance(call.func, ast.Attribute)
         self.portable.add(call)
         moved, like = call.func.value, asked.func.value
-        self.context.replace(
-            call, OTHER, "to where the other tensor is", "{x}.to({y}.device)", x=moved, y=like
-        )
+        reason = "to where the other tensor is"
+        self.context.replace(call, OTHER, reason, "{x}.to({y}.device)", x=moved, y=like)
         return True
 
     # -- what is left ----------------------------------------------------------------------------------------
 
     def _uses(self) -> None:
         """Device expressions that still matter: definitions become accelerator.device, literals too."""
-        for statement in self.devices.definitions(self.gone):
-            self.context.device_definitions.append(statement)
+        self.context.device_definitions += self.devices.definitions(self.gone)
         for node in self.facts.each(ast.keyword, ast.Call):
             if isinstance(node, ast.keyword):
-                if node.arg in {"device", "map_location"}:
-                    self._literal(node.value)
-            elif (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr in {"to", "set_default_device"}
-                and node.args
-            ):
-                self._literal(node.args[0])
-
+                found = [node.value] if node.arg in {"device", "map_location"} else []
+            else:
+                takes = isinstance(node.func, ast.Attribute) and node.func.attr in {
+                    "to",
+                    "set_default_device",
+                }
+                found = node.args[:1] if takes else []
+            for device in found:
+                self._literal(device)
         self._loaded_models()
 
     def _loaded_models(self) -> None:
         """A whole model comes back from its file to the device of the process that wrote it, unless told otherwise."""
         for call in self.facts.calls_to("torch.load"):
             told = len(call.args) > 1 or any(k.arg in {"map_location", None} for k in call.keywords)
-            if told or not self._runs_as_model(call) or not self.context.has_device(call):
-                continue
-            code = f"map_location={self.context.device(call)}"
-            self.context.edits.append(
-                e.InsertArgument(call, OTHER, "the process's own device", position=-1, code=code)
-            )
+            if not told and self._runs_as_model(call) and self.context.has_device(call):
+                code = f"map_location={self.context.device(call)}"
+                reason = "the process's own device"
+                self.context.edits.append(e.InsertArgument(call, OTHER, reason, position=-1, code=code))
 
     def _names_a_model(self, target: ast.expr) -> bool:
         """Whether the variable, or attribute, held a prepared model before."""
@@ -375,11 +354,8 @@ class Placement(RemovedMoves):
         """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
         if node in self.gone or is_cpu(node):
             return
-        if not self.devices.is_ordinal(node) and not (
-            self.devices.is_device(node) and self.devices.decides(node)
-        ):
-            return
-        if not self.context.has_device(node):
+        chosen_here = self.devices.is_device(node) and self.devices.decides(node)
+        if not (chosen_here or self.devices.is_ordinal(node)) or not self.context.has_device(node):
             return
         chosen = self.devices.decided_before(node) if isinstance(node, ast.Attribute) else []
         if any(self.context.has_device(c) for c in chosen):
@@ -390,14 +366,9 @@ class Placement(RemovedMoves):
 
 def _makes_a_tensor(path: str) -> bool:
     """Whether a function makes tensors where it is told to, or where its other arguments are: maybe on the CPU."""
-    return (
-        path.startswith("torch.") and api.last(path) in api.FACTORIES
-    ) or path in PERMUTATIONS | WEIGHTED_DRAWS
+    made = path.startswith("torch.") and api.last(path) in api.FACTORIES
+    return made or path in PERMUTATIONS | WEIGHTED_DRAWS
 
 
 def _placed(rule: str) -> str:
     return "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
-
-
-def _is_nothing(value: Value) -> bool:
-    return isinstance(value, Unknown)

@@ -10,7 +10,7 @@ from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.rules.side_effects import is_pure
 
 from .device import Placement
-from .devices import is_cpu
+from .devices import is_cpu, named_by
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,8 @@ class Choice:
     @property
     def as_expression(self) -> ast.IfExp:
         """The same choice as `x if test else y`, as far as it tells the CPU from everything else."""
-        test, first = self.statement.test, self.bindings[0].value
-        if isinstance(first, ast.Call) and first.args:
-            first = first.args[0]
-        return ast.IfExp(test, first, ast.Constant("cpu"))
+        first = named_by(self.bindings[0].value)
+        return ast.IfExp(self.statement.test, first, ast.Constant("cpu"))
 
 
 def find_choices(facts: Facts, placement: Placement, lines: list[str]) -> list[Choice]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import External, FromBatch, Member, Sequence, Unknown
+from crosstrain_migrate.facts.values import External, FromBatch, Member, Sequence, Unknown, Value
 from crosstrain_migrate.rules.arguments import option_name
 from crosstrain_migrate.rules.distribution.single_process import SingleProcess
 from crosstrain_migrate.syntax.walks import walk
@@ -112,6 +112,16 @@ def is_cpu(node: ast.expr) -> bool:
     if isinstance(node, ast.Call) and node.args:
         return is_cpu(node.args[0])
     return isinstance(node, ast.Constant) and node.value == "cpu"
+
+
+def named_by(value: ast.expr) -> ast.expr:
+    """`x` of `torch.device(x)`; any other expression itself."""
+    return value.args[0] if isinstance(value, ast.Call) and value.args else value
+
+
+def known_values(facts: Facts, node: ast.expr) -> set[Value]:
+    """What an expression may be, as far as it is known."""
+    return {v for v in facts.of(node) if not isinstance(v, Unknown)}
 
 
 def _mentions_device(node: ast.expr) -> bool:

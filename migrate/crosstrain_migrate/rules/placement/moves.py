@@ -13,13 +13,13 @@ import ast
 import copy
 from collections.abc import Sequence
 
-from crosstrain_migrate.facts.values import Unknown
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .device import OTHER, Placement
+from .devices import known_values
 
 REASON = "the launcher chooses the device"
 
@@ -97,7 +97,7 @@ def guards_of_models(context: Context, placement: Placement) -> list[ast.expr]:
     for call in placement.stripped | placement.portable:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        moved = {v for v in context.facts.of(call.func.value) if not isinstance(v, Unknown)}
+        moved = known_values(context.facts, call.func.value)
         if not moved or not moved <= models:
             continue
         test = _test_around(context, call)

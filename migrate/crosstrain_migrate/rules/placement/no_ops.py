@@ -23,38 +23,31 @@ class NoOps:
     def plan(self) -> None:
         for statement in self.facts.each(ast.Expr, ast.Assign):
             if isinstance(statement, ast.Expr):
-                alone = statement.value in self.placement.stripped
+                idle = statement.value in self.placement.stripped
             else:
                 targets = statement.targets
-                alone = len(targets) == 1 and self._is_identity(targets[0], statement.value)
-            if alone:
+                idle = len(targets) == 1 and self._is_identity(targets[0], statement.value)
+            if idle:
                 self._remove(statement)
         for node in self.facts.each(ast.If, ast.For, ast.ListComp, ast.GeneratorExp, ast.Call):
-            if isinstance(node, ast.If) and all(s in self.placement.gone for s in node.body):
+            if isinstance(node, ast.If) and self.placement.gone.issuperset(node.body):
                 self._remove_test(node)
-            elif isinstance(node, ast.For) and all(
-                s in self.placement.gone for s in (*node.body, *node.orelse)
-            ):
+            elif isinstance(node, ast.For) and self.placement.gone.issuperset((*node.body, *node.orelse)):
                 self._remove_loop(node)
             elif isinstance(node, ast.ListComp | ast.GeneratorExp) and node not in self.placement.gone:
                 generator = node.generators[0]
                 if len(node.generators) == 1 and not generator.ifs:
-                    self._uncopied(node, node.elt, generator.target, generator.iter)
+                    self._unpack_itself(node, node.elt, generator.target, generator.iter)
             elif isinstance(node, ast.Call) and "builtins.map" in self.facts.paths(node.func):
-                self._unmapped(node)
-
-    def _unmapped(self, node: ast.Call) -> None:
-        function = node.args[0] if len(node.args) == 2 else None
-        if isinstance(function, ast.Lambda) and len(function.args.args) == 1:
-            self._uncopied(node, function.body, ast.Name(function.args.args[0].arg), node.args[1])
+                function = node.args[0] if len(node.args) == 2 else None
+                if isinstance(function, ast.Lambda) and len(function.args.args) == 1:
+                    name = ast.Name(function.args.args[0].arg)
+                    self._unpack_itself(node, function.body, name, node.args[1])
 
     def _is_identity(self, target: ast.expr, value: ast.expr) -> bool:
-        if (
-            isinstance(target, ast.Tuple)
-            and isinstance(value, ast.Tuple)
-            and len(target.elts) == len(value.elts)
-        ):
-            return all(self._is_identity(t, v) for t, v in zip(target.elts, value.elts, strict=True))
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = zip(target.elts, value.elts, strict=False)
+            return len(target.elts) == len(value.elts) and all(self._is_identity(t, v) for t, v in pairs)
         if isinstance(value, ast.Call) and len(value.args) == 1 and written(value.func) in {"tuple", "list"}:
             value = value.args[0]
         if isinstance(value, ast.DictComp | ast.ListComp | ast.GeneratorExp) and len(value.generators) == 1:
@@ -91,24 +84,24 @@ class NoOps:
         element = value.value if isinstance(value, ast.DictComp) else value.elt
         generator = value.generators[0]
         source = generator.iter
-        if (
-            isinstance(source, ast.Call)
-            and isinstance(source.func, ast.Attribute)
-            and source.func.attr == "items"
-        ):
-            source = source.func.value
-        moved = element in self.placement.stripped and written(self._core(element)) in written(
-            generator.target
-        )
-        return moved and not generator.ifs and written(source) == written(target)
+        function = source.func if isinstance(source, ast.Call) else None
+        if isinstance(function, ast.Attribute) and function.attr == "items":
+            source = function.value
+        if element not in self.placement.stripped or generator.ifs:
+            return False
+        whole = written(self._core(element)) in written(generator.target)
+        return whole and written(source) == written(target)
 
     def _remove(self, node: ast.stmt) -> None:
         inner = set(walk(node))
-        found = [x for x in self.context.edits if x.node in inner]
-        rule, reason = (found[0].rule, found[0].reason) if found else ("CT105", "")
-        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        said = ((x.rule, x.reason) for x in self.context.edits if x.node in inner)
+        rule, reason = next(said, ("CT105", ""))
+        self._forget_edits(inner)
         self.context.remove(node, rule, reason)
-        self.placement.gone.update(inner)
+        self.placement.gone |= inner
+
+    def _forget_edits(self, inner: set[ast.AST]) -> None:
+        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
 
     def _remove_test(self, node: ast.If) -> None:
         """`if use_cuda:` around nothing but moves; what it does otherwise stays."""
@@ -131,9 +124,9 @@ class NoOps:
                 return
             top, links = parent, links + 1
         inner = set(walk(node))
-        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
-        self.context.edits.append(e.Fold(top, "CT105", arms=(*("keep" for _ in range(links)), "drop")))
-        self.placement.gone.update(inner)
+        self._forget_edits(inner)
+        self.context.edits.append(e.Fold(top, "CT105", arms=("keep",) * links + ("drop",)))
+        self.placement.gone |= inner
 
     def _is_link(self, node: ast.If) -> bool:
         """Whether it is, or has, an `elif`."""
@@ -143,34 +136,27 @@ class NoOps:
         """`for k in batch:` around nothing but moves."""
         calls = [n for n in walk(node.iter) if isinstance(n, ast.Call)]
         previews = all(isinstance(c.func, ast.Attribute) and c.func.attr in {"items", "keys"} for c in calls)
-        bound = {n for n in walk(node.target) if isinstance(n, ast.Name)}
-        inner = set(walk(node))
-        read = any(
-            name not in inner and definitions & bound
-            for name, definitions in self.facts.interp.reaching.items()
-        )
-        if previews and not read:
+        bound, inner = set(walk(node.target)), set(walk(node))
+        reaching = self.facts.interp.reaching.items()
+        if previews and not any(name not in inner and made & bound for name, made in reaching):
             self._remove(node)
 
-    def _uncopied(self, node: ast.expr, element: ast.expr, target: ast.expr, source: ast.expr) -> None:
+    def _unpack_itself(self, node: ast.expr, element: ast.expr, target: ast.expr, source: ast.expr) -> None:
         """`x, y = tuple(t.to(device) for t in batch)` unpacks the batch itself, as with a list or `map(lambda t: ..., batch)`."""
         parent = self.facts.table.parents[node]
         if isinstance(parent, ast.Call) and parent.args == [node] and self._collects(parent):
             parent = self.facts.table.parents[parent]
-        if (
-            element not in self.placement.stripped
-            or not isinstance(parent, ast.Assign)
-            or len(parent.targets) > 1
-        ):
+        if not isinstance(parent, ast.Assign) or len(parent.targets) > 1:
             return
         unpacked = isinstance(parent.targets[0], ast.Tuple | ast.List)
-        if not unpacked or written(self._core(element)) != written(target):
+        moved = element in self.placement.stripped
+        if not unpacked or not moved or written(self._core(element)) != written(target):
             return
-        inner = set(walk(element))
-        self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
+        self._forget_edits(set(walk(element)))
         reason = "the prepared loader yields batches on the device"
         code = f"{self.context.source(parent.targets[0])} = {{x}}"
         self.context.edits.append(e.ReplaceStatement(parent, "CT104", reason, code=code, holes={"x": source}))
 
     def _collects(self, call: ast.Call) -> bool:
+        """Whether a call makes a tuple or a list of its argument."""
         return bool(self.facts.paths(call.func) & {"builtins.tuple", "builtins.list"})

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Unknown, Value
+from crosstrain_migrate.facts.values import Value
 
-from .devices import is_cpu
+from .devices import is_cpu, known_values
 
 LOOPS = ast.For | ast.AsyncFor | ast.While
 
@@ -26,8 +26,7 @@ def comes_back(facts: Facts, call: ast.Call) -> bool:
 
 
 def _moved(facts: Facts, call: ast.Call) -> set[Value]:
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else call
-    return {v for v in facts.of(owner) if not isinstance(v, Unknown)}
+    return known_values(facts, call.func.value if isinstance(call.func, ast.Attribute) else call)
 
 
 def _goes_to_the_cpu(call: ast.Call) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.values import Symbol
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.walks import walk
 
@@ -27,12 +26,12 @@ def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
     found = [c for c in context.facts.calls_to("torch.set_default_tensor_type") if _names_cuda(context, c)]
     types = [n for n in context.facts.each(ast.Attribute) if n not in converted and _is_cuda_type(context, n)]
     for node in (found or types)[:1]:
-        context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY, Severity.NOTE)
+        context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY)
 
 
 def left_behind(context: Context, call: ast.Call) -> None:
     """`.cuda()` where no accelerator is: in a module, or in a function that only others call."""
-    context.note(RULE, call, f"`{ast.unparse(call)}`: {REASON}", REMEDY, Severity.NOTE)
+    context.note(RULE, call, f"`{ast.unparse(call)}`: {REASON}", REMEDY)
 
 
 def _is_cuda_type(context: Context, node: ast.AST) -> bool:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class, External, Function, Symbol, Unknown
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.program import LOCAL
@@ -75,17 +75,19 @@ def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
         return []
     if in_class(facts.table.of_node[definition]):
         return _uses_in_class(facts, definition, target.id)
-    found: list[ast.expr] = []
-    for node in facts.nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and facts.of(node) & made:
-            scope = facts.table.of_node[node].resolve(node.id)
-            if scope is not None and scope.parent is None:
-                found.append(node)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and facts.of(node) & made:
-            owner = facts.of(node.value)
-            if any(isinstance(v, Symbol) and v.path.startswith(LOCAL) for v in owner):
-                found.append(node)
-    return found
+    reads = [
+        n for n in facts.nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)
+    ]
+    return [node for node in reads if facts.of(node) & made and _is_of_a_file(facts, node)]
+
+
+def _is_of_a_file(facts: Facts, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable of a file's top level is read: by its name, or as an attribute of the module."""
+    if isinstance(node, ast.Attribute):
+        owner = facts.of(node.value)
+        return any(isinstance(v, Symbol) and v.path.startswith(LOCAL) for v in owner)
+    scope = facts.table.of_node[node].resolve(node.id)
+    return scope is not None and scope.parent is None
 
 
 def _uses_in_class(facts: Facts, definition: ast.Assign, name: str) -> list[ast.expr]:
@@ -154,7 +156,8 @@ class UnusedDevices:
             if any(isinstance(target, ast.Attribute) for target in node.targets):
                 continue  # `args.device`: who reads it is for the rule about attributes
             if all(use in self.gone for use in uses_of(self.facts, node)):
-                self._say_options(node, node.value)
+                if _reads_options(node.value):
+                    self._report_lost_options(node)
                 self.gone.update(walk(node))
                 self.context.remove(node, RULE, "nothing uses this device any more")
 
@@ -167,7 +170,8 @@ class UnusedDevices:
             if not self._only_devices(function) or not all(site in self.gone for site in sites):
                 continue
             for site in sites:
-                self._say_options(site, function, site)
+                if arguments_of(site):
+                    self._report_lost_options(site)
             if not function.decorator_list and not self._mentioned(function):
                 found.append(function)
                 self.gone.update(walk(function))
@@ -192,23 +196,12 @@ class UnusedDevices:
                 return True  # `__all__`
         return False
 
-    def _say_options(self, place: ast.AST, chosen: ast.AST, call: ast.Call | None = None) -> None:
-        """The choice depended on more than on what the machine has: that part has no effect any more."""
-        given = call is not None and (call.args or call.keywords)
-        known = {"torch", "str", "bool", "int", "print"}
-        reads = [
-            n
-            for n in walk(chosen)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in known
-        ]
-        if (call is None and not reads) or (call is not None and not given):
-            return
+    def _report_lost_options(self, place: ast.AST) -> None:
         self.context.note(
             RULE,
             place,
             "what chose the device here had options of its own, which do nothing any more: the launcher chooses",
             "use `crosstrain launch --cpu` (or --gpu-ids) in their place",
-            Severity.NOTE,
         )
 
     # -- imports ---------------------------------------------------------------------------------------------
@@ -290,6 +283,12 @@ class UnusedDevices:
                 if any(file is scope.file for file in files):
                     return True
         return False
+
+
+def _reads_options(choice: ast.expr) -> bool:
+    """Whether the choice of a device depends on more than on what the machine has."""
+    names = (n for n in walk(choice) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return any(name.id not in {"torch", "str", "bool", "int", "print"} for name in names)
 
 
 def _for_its_effects(node: ast.ImportFrom) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.rules.side_effects import effectless
@@ -34,7 +33,7 @@ def plan(context: Context) -> None:
         if goes and context.allows(RULE, statement):
             _take_out(context, statement)
         remedy = REMEDY if goes else f"take it out, and {REMEDY}"
-        context.note(RULE, statement, REASON, remedy, Severity.NOTE)
+        context.note(RULE, statement, REASON, remedy)
 
 
 def _sets(context: Context, name: ast.Constant) -> ast.stmt | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.tensors import PER_SAMPLE
 from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, finding, refuse
@@ -25,6 +26,7 @@ from crosstrain_migrate.rules.numbers.ragged_batches import is_padded, padded_pa
 from crosstrain_migrate.syntax.nodes import place_of
 
 RULE = "CT202"
+ENDS = frozenset({"StopIteration", "KeyboardInterrupt"})  # no failures
 GRADIENTS = frozenset({"gradient", "grad_tensors", "grad_variables"})
 
 
@@ -89,14 +91,8 @@ def _that_goes_on(around: ast.Try, call: ast.Call) -> ast.ExceptHandler | None:
     """The handler that catches a failure of the step and does not raise."""
     if not any(node is call for statement in around.body for node in ast.walk(statement)):
         return None
-    for handler in around.handlers:
-        raises = any(isinstance(n, ast.Raise) for n in ast.walk(handler))
-        if not raises and ast.unparse(handler.type or ast.Name("")) not in {
-            "StopIteration",
-            "KeyboardInterrupt",
-        }:
-            return handler
-    return None
+    going_on = (h for h in around.handlers if not any(isinstance(n, ast.Raise) for n in ast.walk(h)))
+    return next((h for h in going_on if ast.unparse(h.type or ast.Name("")) not in ENDS), None)
 
 
 def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.expr]) -> str:
@@ -151,35 +147,31 @@ def _loss_reduction(context: Context) -> None:
             "this loss is neither a mean nor a sum over rows, as far as the tool can see (a class weight, an ignored index, "
             "pairs within the batch, a constant divisor, a function from elsewhere): each process computes it on its own rows, and the gradients are averaged. With row weights that is close to the loss of the global batch; a loss over pairs or batch statistics sees fewer of them; and with --split-batches a constant divisor such as the batch size also counts the rows of other processes",
             "check it with `crosstrain verify`, or divide by the actual number of rows (`x.size(0)`); a mean over rows needs no change",
-            Severity.NOTE,
         )
 
 
 def _averages_padding(context: Context) -> None:
     """A mean over batches that every process pads to a length of its own counts the padding, of which there is more or less."""
-    for batch_value in context.facts.loss_batch_values:
-        if not padded_parts(context, batch_value.loader).any:
+    facts = context.facts
+    for batch_value in facts.loss_batch_values:
+        if not batch_value.origins or not padded_parts(context, batch_value.loader).any:
             continue
-        for origin in sorted(batch_value.origins, key=place_of):
-            targets = (
-                [*origin.args, *(k.value for k in origin.keywords)] if isinstance(origin, ast.Call) else []
+        origin = min(batch_value.origins, key=place_of)
+        targets = arguments_of(origin) if isinstance(origin, ast.Call) else []
+        if any(is_padded(context, t) is False for t in targets if facts.of(t)):
+            reason = (
+                "there is one label a row, but every process pads the rows to the longest of its own share: a model that "
+                "does not mask the padding computes other losses than for the global batch"
             )
-            if any(is_padded(context, t) is False for t in targets if context.facts.of(t)):
-                context.note(
-                    RULE,
-                    origin,
-                    "there is one label a row, but every process pads the rows to the longest of its own share: a model that "
-                    "does not mask the padding computes other losses than for the global batch",
-                    "nothing to do where the model masks it; else pad to a fixed length in the collate function",
-                    Severity.NOTE,
-                )
-                return
-            context.note(
-                RULE,
-                origin,
-                "the collate function pads a batch to its longest row, and every process its own share of it: where this mean "
-                "counts the padding, or is one over all positions, it is close to, not equal to, the loss of the global batch",
-                "mask the padding and divide by what is left, or pad to a fixed length; one label a row needs no change",
-                Severity.NOTE,
+            remedy = (
+                "nothing to do where the model masks it; else pad to a fixed length in the collate function"
             )
-            return
+        else:
+            reason = (
+                "the collate function pads a batch to its longest row, and every process its own share of it: where this "
+                "mean counts the padding, or is one over all positions, it is close to, not equal to, the loss of the "
+                "global batch"
+            )
+            remedy = "mask the padding and divide by what is left, or pad to a fixed length; one label a row needs no change"
+        context.note(RULE, origin, reason, remedy)
+        return

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.facts.slices import slice_of
 from crosstrain_migrate.facts.values import Length
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 
 RULE = "CT205"
@@ -30,7 +29,6 @@ def plan(context: Context) -> None:
                     counted,
                     "this learning rate depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
                     "launch with --split-batches to keep the number of steps",
-                    Severity.NOTE,
                 )
                 return
 

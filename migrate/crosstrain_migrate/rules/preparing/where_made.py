@@ -50,9 +50,8 @@ def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
             prepare_in_place(context, loader)
             return
         holding = by_variable
-    if holding.stores:
-        check_uncounted(context, loader, holding.last)
-        check_previews(context, loader, holding.last)
+    check_uncounted(context, loader, holding.last)
+    check_previews(context, loader, holding.last)
     prepare_named(context, holding, reason)
 
 

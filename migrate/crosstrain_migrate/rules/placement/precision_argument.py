@@ -10,7 +10,7 @@ from crosstrain_migrate.rules.distribution.requested_options import Precision
 from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.rules.sources import sets_by_name
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import last_name
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
@@ -56,23 +56,26 @@ def _conditions(context: Context, wanted: Precision) -> list[str]:
     terms = [switch] if switch else []
     if not wanted.cuda_only or _asks_cuda(context, switch):
         return terms
-    cpu = context.options.get("cpu")
-    if cpu is not None:
-        plain = cpu.removeprefix("not ")
-        terms.append(
-            plain if " " not in plain and plain != cpu else f"not ({cpu})" if " " in cpu else f"not {cpu}"
-        )
-    return [*terms, "torch.cuda.is_available()"]
+    not_cpu = [_negation(context.options["cpu"])] if "cpu" in context.options else []
+    return [*terms, *not_cpu, "torch.cuda.is_available()"]
+
+
+def _negation(test: str) -> str:
+    inner = test.removeprefix("not ")
+    if inner != test and " " not in inner:
+        return inner
+    return f"not ({test})" if " " in test else f"not {test}"
 
 
 def _asks_cuda(context: Context, condition: str | None) -> bool:
     """Whether the script's own switch already is off where CUDA is not."""
     if condition is None or "is_available" in condition:
         return condition is not None
+    name = written(ast.parse(condition, mode="eval").body)
     assigned = [
         s.value
         for s in context.facts.each(ast.Assign)
-        if any(isinstance(t, ast.Name) and t.id == condition for t in s.targets)
+        if any(isinstance(t, ast.Name) and t.id == name for t in s.targets)
     ]
     if len(assigned) != 1:
         return False

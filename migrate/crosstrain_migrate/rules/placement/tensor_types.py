@@ -17,13 +17,14 @@ REMEDY = "make it with device=accelerator.device, or like a tensor that is at ha
 
 def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
     """`is_placed` tells whether the prepared loader has put a tensor on the device already."""
-    calls = [
-        call
+    converted = {
+        n
         for call in context.facts.method_calls("type")
         if isinstance(call.func, ast.Attribute) and is_placed(call.func.value)
-    ]
-    converted = {n for call in calls for n in _plain_type(context, call)}
-    found = [c for c in context.facts.calls_to("torch.set_default_tensor_type") if _names_cuda(context, c)]
+        for n in _plain_type(context, call)
+    }
+    defaults = context.facts.calls_to("torch.set_default_tensor_type")
+    found = [c for c in defaults if any("cuda" in ast.unparse(a) for a in c.args)]
     types = [n for n in context.facts.each(ast.Attribute) if n not in converted and _is_cuda_type(context, n)]
     for node in (found or types)[:1]:
         context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY)
@@ -44,10 +45,6 @@ def _cuda_type(path: str) -> str:
     if path != f"torch.cuda.{name}" or not name.endswith("Tensor"):
         return ""
     return name.removesuffix("Tensor").lower()
-
-
-def _names_cuda(context: Context, call: ast.Call) -> bool:
-    return any("cuda" in ast.unparse(a) for a in call.args)
 
 
 def _plain_type(context: Context, call: ast.Call) -> set[ast.AST]:

@@ -40,14 +40,12 @@ def plan(context: Context) -> None:
         keywords = [k for k in call.keywords if k.arg and k.arg not in GRADIENTS]
         extra = f", gradient={factor}" if factor else ""
         extra += "".join(f", {k.arg}={context.source(k.value)}" for k in keywords)
-        scale = " + ".join(_scale(context, accelerator, loss, f"loss_{n}") for n, loss in enumerate(losses))
-        context.replace(
-            call,
-            RULE,
-            "the gradients of the global batch",
-            accelerator + ".backward(" + scale + extra + ")",
-            **{f"loss_{n}": loss for n, loss in enumerate(losses)},
+        scale = " + ".join(
+            _scale(context, accelerator, loss, f"{{loss_{n}}}") for n, loss in enumerate(losses)
         )
+        holes = {f"loss_{n}": loss for n, loss in enumerate(losses)}
+        code = f"{accelerator}.backward({scale}{extra})"
+        context.replace(call, RULE, "the gradients of the global batch", code, **holes)
         context.collective.add(call)
         if context.facts.is_assumed_loss(given):
             claim = f"`{context.source(given)}` is a mean over the rows of the batch that the loop around it goes over"
@@ -118,7 +116,6 @@ def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.
 
 def _scale(context: Context, accelerator: str, loss: ast.expr, hole: str) -> str:
     """What is handed to backward. Accelerate averages gradients over processes, so a sum is multiplied back."""
-    hole = f"{{{hole}}}"
     if context.runtime == "crosstrain" or {s.kind for s in context.facts.loss_batch_values} != {"sum"}:
         return hole
     value = hole if isinstance(loss, ast.Name | ast.Attribute | ast.Call) else f"({hole})"

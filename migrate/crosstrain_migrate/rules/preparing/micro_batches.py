@@ -79,11 +79,8 @@ def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None
     behind = suite[suite.index(backward) + 1 :]
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
     stepping = [c for c in calls if _is_of_optimizer(context, c, "step")]
-    found = [
-        s
-        for s in behind
-        if isinstance(s, ast.If) and not s.orelse and any(c in ast.walk(s) for c in stepping)
-    ]
+    tests = [s for s in behind if isinstance(s, ast.If) and not s.orelse]
+    found = [s for s in tests if any(c in ast.walk(s) for c in stepping)]
     if len(found) != 1 or not _is_known_before(context, found[0].test, behind[: behind.index(found[0])]):
         return None
     inside = set(ast.walk(found[0]))
@@ -98,9 +95,8 @@ def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None
 def _is_of_optimizer(context: Context, call: ast.Call, method: str) -> bool:
     if not isinstance(call.func, ast.Attribute) or call.func.attr != method:
         return False
-    values = context.facts.of(call.func.value)
-    named = method == "zero_grad"  # a model's, too
-    return named or bool(values & set(context.facts.optimizers))
+    any_owner = method == "zero_grad"  # a model's, too
+    return any_owner or bool(context.facts.of(call.func.value) & set(context.facts.optimizers))
 
 
 def _clips(call: ast.Call) -> bool:
@@ -116,11 +112,9 @@ def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) 
         return False
     if any(isinstance(v, FromBatch) for n in nodes if isinstance(n, ast.expr) for v in context.facts.of(n)):
         return False
-    read = {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
-    bound = [n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store)]
-    changed = {n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in bound}
+    read = {last_name(n) for n in nodes if isinstance(n, ast.Name | ast.Attribute)}
+    bound = (n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store))
+    changed = set(map(last_name, bound))
     return not read & changed and ProcessDependent(context.facts).asks(test) is None
 
 
@@ -128,9 +122,6 @@ def _model(context: Context, loop: ast.AST) -> str | None:
     """The one model, under the name by which the loop calls it."""
     models = set(context.subject.models)
     called = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
-    names = {
-        context.source(f)
-        for f in called
-        if isinstance(f, ast.Name | ast.Attribute) and context.facts.of(f) & models
-    }
+    named = (f for f in called if isinstance(f, ast.Name | ast.Attribute))
+    names = {context.source(f) for f in named if context.facts.of(f) & models}
     return names.pop() if len(models) == len(names) == 1 else None

@@ -21,32 +21,28 @@ RULE = "CT205"
 def plan(context: Context) -> None:
     loaders = set(context.subject.train_loaders)
     for assignment in context.facts.each(ast.Assign):
-        if any(map(_is_rate, assignment.targets)) and context.facts.in_batch_loop(assignment, loaders):
-            counted = next((v for v in _values(context, assignment.value) if _counts_steps(context, v)), None)
-            if counted is not None:
-                context.note(
-                    RULE,
-                    counted,
-                    "this learning rate depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
-                    "launch with --split-batches to keep the number of steps",
-                )
-                return
+        if not any(map(_is_rate, assignment.targets)) or not context.facts.in_batch_loop(assignment, loaders):
+            continue
+        counted = next((v for v in _values(context, assignment.value) if _counts_steps(context, v)), None)
+        if counted is not None:
+            context.note(
+                RULE,
+                counted,
+                "this learning rate depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
+                "launch with --split-batches to keep the number of steps",
+            )
+            return
 
 
 def _is_rate(target: ast.expr) -> bool:
-    return (
-        isinstance(target, ast.Subscript)
-        and isinstance(target.slice, ast.Constant)
-        and target.slice.value == "lr"
-    )
+    key = target.slice if isinstance(target, ast.Subscript) else None
+    return isinstance(key, ast.Constant) and key.value == "lr"
 
 
 def _values(context: Context, node: ast.expr) -> Iterator[ast.expr]:
     """What a variable may be given, each by itself: one part of a schedule may follow the length, another not."""
-    statements = [
-        context.facts.table.statement_of(d)
-        for d in (context.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ())
-    ]
+    definitions = context.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
+    statements = map(context.facts.table.statement_of, definitions)
     values = [s.value for s in statements if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
     yield from sorted(values, key=lambda v: v.lineno) if values else [node]
 

@@ -46,7 +46,7 @@ def plan(context: Context) -> None:
     per_batch: list[Value] = []
     per_epoch: list[Value] = []
     for scheduler in facts.schedulers:
-        calls = [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
+        calls = _steps_of(context, scheduler)
         if not calls or not any(stores(facts, scope, scheduler) for scope in context.subject.scopes):
             continue
         inside = [facts.in_batch_loop(c, set(context.subject.train_loaders)) for c in calls]
@@ -61,6 +61,11 @@ def plan(context: Context) -> None:
     elif per_epoch:
         context.subject.schedulers = per_epoch
         context.options["step_scheduler_with_optimizer"] = "False"
+
+
+def _steps_of(context: Context, scheduler: Value) -> list[ast.Call]:
+    facts = context.facts
+    return [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
 
 
 def _asks_later(context: Context, scheduler: Value) -> bool:
@@ -93,11 +98,8 @@ def _of_what_is_prepared(context: Context, call: ast.Call) -> bool:
 
 def _report_lengths(context: Context, scheduler: Value) -> None:
     """A condition on a step counter around a per-batch scheduler counts other steps on several processes."""
-    facts = context.facts
-    for call in facts.method_calls("step"):
-        if Member(scheduler, "step") not in facts.of(call.func):
-            continue
-        for around in facts.table.ancestors(call):
+    for call in _steps_of(context, scheduler):
+        for around in context.facts.table.ancestors(call):
             if isinstance(around, ast.For | ast.While | ast.FunctionDef):
                 break
             if isinstance(around, ast.If) and any(isinstance(n, ast.Compare) for n in walk(around.test)):

@@ -13,8 +13,7 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .construction import only_definition
-from .devices import Devices, is_cpu, named_by
-from .option_defaults import default_statement
+from .devices import Devices, default_statement, is_cpu, named_by
 
 RULE = "CT105"
 BY_GPU = "choose GPUs with `crosstrain launch --gpu-ids`"

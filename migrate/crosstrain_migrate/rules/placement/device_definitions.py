@@ -13,7 +13,7 @@ from . import cpu_choice, moves
 from .construction import construct
 from .device import OTHER, Placement
 from .device_choices import Choice, find_choices
-from .option_defaults import default_statement
+from .devices import default_statement
 from .unused_devices import attribute_reads, in_class, is_read_by_others, uses_of
 
 # Calls in the choice of a device that have no effect beyond their value.

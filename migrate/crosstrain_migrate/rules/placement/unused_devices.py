@@ -75,9 +75,7 @@ def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
         return []
     if in_class(facts.table.of_node[definition]):
         return _uses_in_class(facts, definition, target.id)
-    reads = [
-        n for n in facts.nodes if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)
-    ]
+    reads = (n for n in facts.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Load))
     return [node for node in reads if facts.of(node) & made and _is_of_a_file(facts, node)]
 
 
@@ -92,10 +90,8 @@ def _is_of_a_file(facts: Facts, node: ast.Name | ast.Attribute) -> bool:
 
 def _uses_in_class(facts: Facts, definition: ast.Assign, name: str) -> list[ast.expr]:
     scope = facts.table.of_node[definition]
-    return [
-        *(node for node in attribute_reads(facts, name) if _means(facts, node, definition)),
-        *(node for node in facts.mentions(scope, name) if isinstance(node.ctx, ast.Load)),
-    ]
+    attributes = [node for node in attribute_reads(facts, name) if _means(facts, node, definition)]
+    return [*attributes, *(node for node in facts.mentions(scope, name) if isinstance(node.ctx, ast.Load))]
 
 
 def _means(facts: Facts, node: ast.Attribute, definition: ast.Assign) -> bool:
@@ -116,9 +112,7 @@ def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
 
 
 def attribute_reads(facts: Facts, name: str) -> list[ast.Attribute]:
-    return [
-        node for node in facts.each(ast.Attribute) if node.attr == name and isinstance(node.ctx, ast.Load)
-    ]
+    return [n for n in facts.each(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Load)]
 
 
 class UnusedDevices:
@@ -183,18 +177,15 @@ class UnusedDevices:
         return bool(devices) and isinstance(self.facts.table.parents.get(function), ast.Module)
 
     def _mentioned(self, function: ast.FunctionDef) -> bool:
-        """Whether a use, or an import that other files may rely on, is left."""
-        value = Function(function)
-        for node in self.facts.nodes:
-            if isinstance(node, ast.Name | ast.Attribute) and node not in self.gone:
-                if value in self.facts.of(node) and isinstance(node.ctx, ast.Load):
-                    return True
-            elif isinstance(node, ast.alias) and value in self.facts.interp.definitions.get(node, ()):
-                if not self._is_forgotten(node):
-                    return True
-            elif isinstance(node, ast.Constant) and node.value == function.name:
-                return True  # `__all__`
-        return False
+        """Whether a use, an import that other files may rely on, or an entry of `__all__` is left."""
+        facts, value = self.facts, Function(function)
+        uses = (n for n in facts.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Load))
+        imports = (a for a in facts.each(ast.alias) if value in facts.interp.definitions.get(a, ()))
+        return (
+            any(value in facts.of(n) for n in uses if n not in self.gone)
+            or not all(self._is_forgotten(alias) for alias in imports)
+            or any(n.value == function.name for n in facts.each(ast.Constant))
+        )
 
     def _report_lost_options(self, place: ast.AST) -> None:
         self.context.note(
@@ -256,10 +247,9 @@ class UnusedDevices:
 
     def _is_written(self, name: str) -> bool:
         """Whether new code says `name`."""
-        texts = (
-            text for x in self.context.edits for text in (getattr(x, "template", ""), getattr(x, "code", ""))
-        )
-        return any(re.search(rf"(?<![.\w]){re.escape(name)}\b", text) for text in texts)
+        mention = re.compile(rf"(?<![.\w]){re.escape(name)}\b")
+        texts = (getattr(x, field, "") for x in self.context.edits for field in ("template", "code"))
+        return any(map(mention.search, texts))
 
     def _may_go(self, alias: ast.alias) -> bool:
         values = self.facts.interp.definitions.get(alias, ())
@@ -274,14 +264,12 @@ class UnusedDevices:
         interp = self.facts.interp
         for node in self.facts.taken_from_files.get(name, ()):
             if isinstance(node, ast.ImportFrom):
-                path = interp.linked(node, node.level, node.module or "")
-                if interp.links.region(path) is scope.file:
-                    return True
+                paths = [interp.linked(node, node.level, node.module or "")]
             else:
                 owners = (v.path for v in self.facts.of(node.value) if isinstance(v, Symbol))
-                files = (interp.links.region(p.removeprefix(LOCAL)) for p in owners if p.startswith(LOCAL))
-                if any(file is scope.file for file in files):
-                    return True
+                paths = [path.removeprefix(LOCAL) for path in owners if path.startswith(LOCAL)]
+            if any(interp.links.region(path) is scope.file for path in paths):
+                return True
         return False
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from itertools import chain
 
 from crosstrain_migrate.facts.values import External, Iterator, Sequence, Value, made_at, site_of
 from crosstrain_migrate.rules.base import Context, refuse
@@ -286,11 +287,8 @@ def _begun_early(context: Context, scope: Scope, held: Held, position: ast.stmt)
 def _before_rebindings(context: Context, held: Held, used: ast.AST) -> ast.stmt | None:
     """Where everything exists before its first use, although a name is bound to the same thing again later:
     `model = model.to("cpu")` after training."""
-    line = line_of(used)
-    earlier = [[s for s in h.stores if s.lineno < line] for h in held.values()]
-    if not all(earlier):
-        return None
-    return common_position(context.facts, [s for stored in earlier for s in stored])
+    earlier = [[s for s in h.stores if s.lineno < line_of(used)] for h in held.values()]
+    return common_position(context.facts, list(chain(*earlier))) if all(earlier) else None
 
 
 def _set_before(context: Context, held: Held, position: ast.stmt) -> bool:
@@ -348,7 +346,7 @@ def _holding(context: Context, value: Value) -> Holding | None:
     """Who holds a value where everything is prepared; None where no plain variable does."""
     stage = context.subject.stages.get(value)
     scopes = context.subject.scopes if stage is None else [stage]
-    found = next((f for f in (holdings(context.facts, s, value) for s in scopes) if f), [])
+    found = next(filter(None, (holdings(context.facts, scope, value) for scope in scopes)), [])
     if not found:
         return None
     loads = context.facts.interp.is_loader(value)
@@ -362,28 +360,18 @@ def _holding(context: Context, value: Value) -> Holding | None:
             "migrate with --runtime crosstrain, or give each a variable",
         )
     plain = holding.variable.count(".") < 2 and "[" not in holding.variable
-    return holding if plain and not _is_one_of_many(context, holding) else None
-
-
-def _is_one_of_many(context: Context, holding: Holding) -> bool:
-    """Whether a loop makes the value again and again, and the holding is one place of a list or dict."""
-    return (
-        holding.container is not None
-        and not holding.is_whole_list
-        and made_repeatedly(context.facts, holding.value)
-    )
+    an_item = holding.container is not None and not holding.is_whole_list
+    return holding if plain and not (an_item and made_repeatedly(context.facts, value)) else None
 
 
 def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Holding:
     """The variable, or the item of a dict or list where that is what the loops over the loader read."""
     items = [h for h in found if h.container is not None]
+    containers = {Sequence(h.container) for h in items if h.container is not None}
     read = any(
-        Sequence(h.container) in context.facts.of(node.value)
-        for h in items
-        if h.container is not None
-        for node in context.facts.each(ast.Subscript, ast.Attribute)
-        if isinstance(node.ctx, ast.Load)
-        if not isinstance(node, ast.Attribute) or node.attr in ITEMS
+        containers & context.facts.of(node.value)
+        for node in (context.facts.each(ast.Subscript, ast.Attribute) if items else ())
+        if isinstance(node.ctx, ast.Load) and (isinstance(node, ast.Subscript) or node.attr in ITEMS)
     )
     return items[0] if items and (read or len(items) == len(found)) else found[0]
 
@@ -409,9 +397,11 @@ def _with_evaluation(context: Context, held: Held, position: ast.stmt) -> ast.st
 
 
 def _prepare_elsewhere(context: Context, loader: Value) -> None:
-    for scope in context.facts.table.scopes.values():
-        found = stores(context.facts, scope, loader)
-        if found and context.reachable(found[0].last):
-            prepare_loader(context, found[0], EVALUATION)
-            return
-    prepare_in_place(context, loader)
+    held = (
+        h for scope in context.facts.table.scopes.values() for h in stores(context.facts, scope, loader)[:1]
+    )
+    holding = next((h for h in held if context.reachable(h.last)), None)
+    if holding is None:
+        prepare_in_place(context, loader)
+    else:
+        prepare_loader(context, holding, EVALUATION)

@@ -1,4 +1,4 @@
-"""Under which names a prepared loader is used: every loop must go over the prepared one, and not over what it was."""
+"""The names under which a loader is used: every loop must go over the prepared loader, not over the original."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ITEMS = frozenset({"items", "values"})
 
 
 def sees_all(context: Context, holding: Holding, position: ast.stmt) -> bool:
-    """Whether every loop over a loader goes over it as it is prepared behind `position`, and no variable that holds it
-    as it was made is read where an item of a dict holds the prepared one."""
+    """Whether every loop over a loader goes over it as it is prepared behind `position`, and no variable with the original
+    is read where an item of a dict holds the prepared one."""
     facts, loader = context.facts, holding.value
     prepared = _Prepared(facts, holding, position)
     streamed_over = (
@@ -50,7 +50,7 @@ def seen_everywhere(context: Context, holding: Holding, position: ast.stmt) -> b
 
 
 def _is_read_beside(context: Context, holding: Holding, position: ast.stmt) -> bool:
-    """Whether a loader whose item in a dict is prepared is read as a variable as well: that one is the author's."""
+    """Whether a loader that is prepared as an item of a dict is read as a variable, too, which holds the original."""
     facts = context.facts
     if holding.container is None:
         return False
@@ -73,7 +73,7 @@ def _iterated(node: ast.expr) -> ast.expr:
 
 @dataclass
 class _Prepared:
-    """A loader that its holder gives as it is prepared behind `position`, and anything else as it was made."""
+    """A loader of which the holder has the prepared object below `position`, and everything else the original."""
 
     facts: Facts
     holding: Holding
@@ -155,7 +155,7 @@ def _unpacked(facts: Facts, name: ast.Name) -> ast.Subscript | None:
 
 
 def streams_of(context: Context, call: ast.Call) -> set[Value]:
-    """The loaders that a call begins to iterate for later: `iter(loader)`, a generator over it, a wrapper.
+    """The loaders over which a call begins an iteration for later: `iter(loader)`, a generator over it, a wrapper.
 
     `next(iter(loader))` looks at one batch and keeps nothing.
     """
@@ -164,7 +164,7 @@ def streams_of(context: Context, call: ast.Call) -> set[Value]:
     if isinstance(parent, ast.Call) and "builtins.next" in facts.paths(parent.func):
         return set()
     if isinstance(parent, ast.For) and parent.iter is call:
-        return set()  # looked at with the loop
+        return set()  # the loop itself is checked
     made = [v for v in facts.of(call) if isinstance(v, Iterator | Generator) and v.site is call]
     found = {loader for value in made for loader in streamed(facts, value)}
     if any(isinstance(v, Instance) and v.site is call and _yields(facts, v) for v in facts.of(call)):

@@ -2,7 +2,7 @@
 
 What:   Every backward pass of a loss, its keyword arguments kept; `torch.autograd.backward` too.
 Why:    It scales the loss for mixed precision, accumulation and uneven batches, and the gradients get averaged.
-Refuses: gradients by parameters that `torch.autograd.grad` takes and no loss goes through: nothing averages them.
+Refuses: gradients that `torch.autograd.grad` takes by the parameters, without a backward pass: nothing averages them.
 
 Example (backward):
     loss.backward(retain_graph=True)
@@ -56,7 +56,7 @@ def plan(context: Context) -> None:
 
 
 def _report_idle(context: Context) -> None:
-    """Training that the script never comes to: one word for each function."""
+    """Notes each function with a backward pass that the script never calls."""
     facts = context.facts
     idle = {facts.enclosing_function(call): call for call in reversed(facts.idle_backward_calls)}
     for function, call in idle.items():
@@ -67,7 +67,7 @@ def _report_idle(context: Context) -> None:
 
 
 def _report_caught(context: Context) -> None:
-    """A step whose failure on one process is passed over there leaves the others waiting for it."""
+    """Notes a handler that hides the failure of a step: the other processes would wait for the one that failed."""
     facts = context.facts
     for call, _ in facts.backward_calls:
         loop = facts.batch_loop_around(call)
@@ -79,7 +79,7 @@ def _report_caught(context: Context) -> None:
                 context.note(
                     RULE,
                     handler,
-                    "if one process alone fails here (out of memory, a bad sample), it carries on, and the others wait for it in the middle of a step",
+                    "if a single process fails here (out of memory, a bad sample), it goes on to the next step while the others wait for it in this one",
                     "let the exception propagate, or filter bad samples in the data set",
                 )
                 return
@@ -96,7 +96,7 @@ def _that_goes_on(around: ast.Try, call: ast.Call) -> ast.ExceptHandler | None:
 def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.expr]) -> str:
     """The gradient that backward begins with: `one` of `loss.backward(one)`. Empty where it is 1 anyway.
 
-    Of a loss that is one number it is a factor, like the sign of a critic's loss.
+    For a loss that is one number it is a factor, such as the sign of a critic's loss.
     """
     arguments = call.args[1:] if given in call.args else call.args
     factors = [*arguments[:1], *(k.value for k in call.keywords if k.arg in GRADIENTS)]
@@ -107,9 +107,9 @@ def _factor(context: Context, call: ast.Call, given: ast.expr, losses: list[ast.
         raise refuse(
             RULE,
             call,
-            "backward is given a weight for each value of the loss here, so what is trained is their sum: of the rows of one "
-            "process's share, averaged over the processes, it would be that many times smaller",
-            "multiply and sum up first: `(loss * weights).sum().backward()`",
+            "backward gets one weight per value of the loss here, so it minimises their weighted sum: each process would sum "
+            "only the rows of its own share, and the average over N processes would be N times smaller",
+            "multiply and sum first: `(loss * weights).sum().backward()`",
         )
     return context.source(factors[0])
 
@@ -148,7 +148,7 @@ def _loss_reduction(context: Context) -> None:
 
 
 def _averages_padding(context: Context) -> None:
-    """A mean over batches that every process pads to a length of its own counts the padding, of which there is more or less."""
+    """Notes a mean that may count padding: every process pads its share to a length of its own."""
     facts = context.facts
     for batch_value in facts.loss_batch_values:
         if not batch_value.origins or not padded_parts(context, batch_value.loader).any:

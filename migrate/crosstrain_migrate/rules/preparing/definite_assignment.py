@@ -1,4 +1,4 @@
-"""Whether a variable surely exists at a place: what is made under a condition alone may not."""
+"""Definite assignment: whether a variable certainly exists at a place. One that only a condition binds may not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def surely_bound(facts: Facts, name: str, after: ast.stmt) -> bool:
 
 
 def sole_condition(facts: Facts, name: str, stores: list[ast.stmt], position: ast.stmt) -> ast.If | None:
-    """The `if`, beside `position`, under which alone `name` is bound, where nobody asks whether it is bound at all."""
+    """The `if` in the suite of `position` that alone binds `name`, where nothing asks whether the name is bound."""
     suite = suite_of(facts, position)
     around = {
         statement

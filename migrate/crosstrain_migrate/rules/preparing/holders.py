@@ -17,8 +17,8 @@ from crosstrain_migrate.syntax.walks import walk
 class Holding:
     """A variable of the home scope that holds a prepared value: its name as written, and where it is bound.
 
-    A parameter is bound by no statement: `stores` is empty. `container` is where the dict or list is made whose item
-    this is, `loaders["train"]`; or all of it where a loop fills a list: `*models`.
+    No statement binds a parameter: its `stores` are empty. `container` is where a dict or list is made, if the value is
+    an item of it (`loaders["train"]`), or if a loop fills the list with such values (`*models`).
     """
 
     name: str

@@ -1,8 +1,9 @@
 """CT206: micro-batches are averaged once a step
 
-What:   A backward pass that no step follows keeps its gradients to itself; the author's test says which one that is.
-Why:    The gradients of all of them are averaged by the last one: the same sum, with one exchange instead of several.
-Leaves: scripts that read or clip gradients anywhere but before that step, and tests whose value is another one where the pass begins.
+What:   A backward pass that no step follows does not exchange its gradients; the author's test says which pass that is.
+Why:    The last backward pass averages the gradients of all of them: the same sum, with one exchange instead of several.
+Leaves: scripts that read or clip gradients anywhere but before that step, and tests whose value changes between the
+        backward pass and the step.
 
 Example (loop):
     for i, (x, y) in enumerate(train_loader):
@@ -74,7 +75,7 @@ def _free_name(context: Context, node: ast.AST) -> str:
 
 
 def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None:
-    """The `if` behind a backward pass, in its suite, under which alone the loop steps and forgets its gradients."""
+    """The `if` after a backward pass, in its suite, that holds every step of the loop and every `zero_grad`."""
     suite = suite_of(context.facts, backward)
     behind = suite[suite.index(backward) + 1 :]
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
@@ -85,7 +86,7 @@ def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None
         return None
     inside = set(ast.walk(found[0]))
     forgetting = [c for c in calls if _is_of_optimizer(context, c, "zero_grad")]
-    # Behind the loop, too: what the last window has left over is no process's average yet.
+    # After the loop, too: what is left of the last window has not been averaged yet.
     everywhere = list(ast.walk(context.facts.tree))
     reading: list[ast.AST] = [n for n in everywhere if isinstance(n, ast.Call) and _clips(n)]
     reading += [n for n in everywhere if isinstance(n, ast.Attribute) and n.attr == "grad"]
@@ -104,7 +105,8 @@ def _clips(call: ast.Call) -> bool:
 
 
 def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) -> bool:
-    """Whether a test of a counter, `(i + 1) % steps == 0`, is answered alike by all processes above these statements."""
+    """Whether a test of a counter, `(i + 1) % steps == 0`, has the same answer in all processes, and above these
+    statements already."""
     nodes = list(ast.walk(test))
     counts = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes)
     calls = [n for n in nodes if isinstance(n, ast.Call)]
@@ -119,7 +121,7 @@ def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) 
 
 
 def _model(context: Context, loop: ast.AST) -> str | None:
-    """The one model, under the name by which the loop calls it."""
+    """The name by which the loop calls the model, if there is only one model and one name."""
     models = set(context.subject.models)
     called = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
     named = (f for f in called if isinstance(f, ast.Name | ast.Attribute))

@@ -1,7 +1,7 @@
-"""CT205 for a learning rate that the script computes itself, from a count of steps: by default there are fewer of them.
+"""CT205 for a learning rate that the script computes from a step count: by default, several processes take fewer steps.
 
-What:   `group["lr"] = base * min(1.0, step / warmup)` in the loop over batches, where `step` counts batches and no length
-        of the loader, which shrinks with them, is part of it.
+What:   `group["lr"] = base * min(1.0, step / warmup)` in the loop over batches, where `step` counts batches, and the
+        length of the loader, which shrinks with the number of steps, plays no part.
 Why:    With N processes a step takes N batches, so a warm-up of 500 steps goes over N times as many rows.
 Leaves: rates computed from the epoch, or from the loader's length; the script as it was.
 """
@@ -40,7 +40,7 @@ def _is_rate(target: ast.expr) -> bool:
 
 
 def _values(context: Context, node: ast.expr) -> Iterator[ast.expr]:
-    """What a variable may be given, each by itself: one part of a schedule may follow the length, another not."""
+    """The values that a variable may have, one by one: a part of a schedule may follow the length, another not."""
     definitions = context.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
     statements = map(context.facts.table.statement_of, definitions)
     values = [s.value for s in statements if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]

@@ -88,7 +88,7 @@ def _plan(context: Context) -> None:
 
 
 def _record_assumptions(context: Context) -> None:
-    """Loaders that only their use or a run shows to be such, and what is taken for a stream of a loader's batches."""
+    """Records what is taken for a loader, or for a stream of a loader's batches, only because of its use or a run."""
     _record_observations(context)
     for place, values in context.facts.interp.assumed.items():
         name = context.source(place)
@@ -103,7 +103,7 @@ def _record_assumptions(context: Context) -> None:
 
 
 def _record_observations(context: Context) -> None:
-    """What is prepared because a run has shown what it is."""
+    """Records what is prepared because an observed run has shown what it is."""
     interp, subject = context.facts.interp, context.subject
     for value in (*subject.models, *subject.optimizers, *subject.loaders, *subject.schedulers):
         site = site_of(value)
@@ -113,7 +113,7 @@ def _record_observations(context: Context) -> None:
 
 
 def _prepare_in(context: Context, scope: Scope, held: Held, together: bool = True) -> None:
-    """One prepare for what `scope` holds, or, unless all is to be prepared `together`, for one training of several."""
+    """Plans one `prepare` for what `scope` holds; unless `together`, for one of several trainings only."""
     position = common_position(context.facts, [s for h in held.values() for s in h.stores])
     position = _past_other_schedulers(context, scope, held, position)
     if together and scope is context.subject.scope:
@@ -149,7 +149,7 @@ def _prepare_in(context: Context, scope: Scope, held: Held, together: bool = Tru
 
 
 def _prepare_some_where_made(context: Context, scope: Scope, held: Held, position: ast.stmt) -> None:
-    """What is used before `position`, or may not exist there, is prepared where it is made; the rest together."""
+    """Prepares what is used before `position`, or may not exist there, where it is made; and the rest together."""
     facts = context.facts
     held = {v: _made_before_use(context, scope, h, position) for v, h in held.items()}
     apart = {
@@ -168,7 +168,7 @@ def _prepare_some_where_made(context: Context, scope: Scope, held: Held, positio
 
 
 def _made_before_use(context: Context, scope: Scope, holding: Holding, position: ast.stmt) -> Holding:
-    """The holding without the statements that bind it to the same again once it is used: `model = fit(model)`."""
+    """The holding without the statements that bind the same object again after its first use: `model = fit(model)`."""
     used = first_use(context, scope, {holding.value}, position, alone=False)
     if used is None or not holding.stores:
         return holding
@@ -192,8 +192,8 @@ def _prepare_jointly(context: Context, held: Held, position: ast.stmt) -> None:
 
 
 def _prepare_where_made(context: Context, held: Held) -> None:
-    """Of what is made in different blocks, each is prepared where the author has made it; all where the last one is
-    made, if that is sure to be reached."""
+    """Prepares what is made in different blocks: all of it behind the last one, if that is certain to be reached; else
+    each object where it is made."""
     ordered = list({spelled(context, h): h for h in _ordered(context, held)}.values())
     last = max((h.last for h in ordered), key=lambda s: s.lineno)
     around = [a for a in context.facts.table.ancestors(last) if isinstance(a, ast.stmt)]
@@ -210,8 +210,8 @@ def _prepare_where_made(context: Context, held: Held) -> None:
 
 
 def _blocks_of(context: Context, held: Held) -> list[Held]:
-    """What each block makes, where one makes the model and another, such as `if args.train:`, the optimizer and the
-    loaders. Empty where an optimizer would be prepared before its model."""
+    """What each block makes: one makes the model, another, such as `if args.train:`, the optimizer and the loaders.
+    Empty where an optimizer would be prepared before its model."""
     facts = context.facts
     places = {v: common_position(facts, h.stores) for v, h in held.items() if h.stores}
     blocks: dict[int, Held] = {}
@@ -227,8 +227,8 @@ def _blocks_of(context: Context, held: Held) -> list[Held]:
 
 
 def _prepare_statement(accelerator: str, names: list[str]) -> str:
-    """The same names on both sides. Of several lists only one could be unpacked into again: what is prepared is the
-    script's own objects, so the lists hold it already."""
+    """The call, with the same names on both sides. A starred target can stand only once; several lists need none,
+    because `prepare` changes the script's own objects, which the lists hold already."""
     lists = [name for name in names if name.startswith("*")]
     targets = ", ".join(names)
     if len(lists) > 1:
@@ -239,7 +239,8 @@ def _prepare_statement(accelerator: str, names: list[str]) -> str:
 
 
 def _check_stages(context: Context) -> None:
-    """A model that runs before the stage that trains it is prepared where it is made: batches are on its device."""
+    """Takes a model out of the stage that trains it where it runs before: it is prepared where it is made, so that it is
+    on the device of its batches."""
     facts, subject = context.facts, context.subject
     makers = {maker_of(context, optimizer) for optimizer in subject.optimizers}
     for model in subject.models:
@@ -250,7 +251,7 @@ def _check_stages(context: Context) -> None:
             raise refuse(
                 RULE,
                 site_of(model),
-                "training goes in stages, and Accelerate prepares another object than the one that other stages hold",
+                "training runs in stages, and Accelerate's prepare returns a new object, which other stages do not hold",
                 "migrate with --runtime crosstrain, or make everything in one function",
             )
         if stage is None or model in makers:
@@ -267,13 +268,13 @@ def _check_stages(context: Context) -> None:
 
 
 def _otherwise_named(context: Context, held: Held, position: ast.stmt) -> list[Value]:
-    """Loaders that some loop would go on to see under a name that this prepare does not rebind."""
+    """The loaders that some loop reads under a name that this `prepare` does not rebind."""
     loaders = [v for v in held if context.facts.interp.is_loader(v)]
     return [v for v in loaders if not sees_all(context, held[v], position)]
 
 
 def _begun_early(context: Context, scope: Scope, held: Held, position: ast.stmt) -> list[Value]:
-    """Training loaders of which a stream of batches begins before all else exists: `stream = cycle(loader)`."""
+    """The training loaders whose batches are streamed before everything else exists: `stream = cycle(loader)`."""
     found = []
     for loader in (v for v in context.subject.train_loaders if v in held):
         first = first_use(context, scope, {loader}, position)
@@ -285,14 +286,15 @@ def _begun_early(context: Context, scope: Scope, held: Held, position: ast.stmt)
 
 
 def _before_rebindings(context: Context, held: Held, used: ast.AST) -> ast.stmt | None:
-    """Where everything exists before its first use, although a name is bound to the same thing again later:
+    """Where everything exists before its first use, if a name is merely bound to the same object again later:
     `model = model.to("cpu")` after training."""
     earlier = [[s for s in h.stores if s.lineno < line_of(used)] for h in held.values()]
     return common_position(context.facts, list(chain(*earlier))) if all(earlier) else None
 
 
 def _set_before(context: Context, held: Held, position: ast.stmt) -> bool:
-    """Gives optimizers and schedulers that one condition alone makes a value in every case, where that is enough."""
+    """Binds optimizers and schedulers that are made under one condition to None above it, where nothing else is missing.
+    Returns whether everything exists then."""
     steps = {*context.subject.optimizers, *context.subject.schedulers}
     conditions: dict[str, ast.If | None] = {}
     for holding in held.values():
@@ -313,7 +315,7 @@ def _is_bound(context: Context, holding: Holding, position: ast.stmt) -> bool:
 
 
 def _past_other_schedulers(context: Context, scope: Scope, held: Held, position: ast.stmt) -> ast.stmt:
-    """Schedulers that stay unprepared are still made before the prepare, from the optimizer as it was."""
+    """A position behind the schedulers that stay unprepared: they are made from the unprepared optimizer."""
     for scheduler in context.facts.schedulers:
         found = stores(context.facts, scope, scheduler) if scheduler not in held else []
         if found:
@@ -343,7 +345,7 @@ def _wrapped(context: Context, code: str, position: ast.stmt) -> str:
 
 
 def _holding(context: Context, value: Value) -> Holding | None:
-    """Who holds a value where everything is prepared; None where no plain variable does."""
+    """The variable that holds a value where everything is prepared; None where no plain variable does."""
     stage = context.subject.stages.get(value)
     scopes = context.subject.scopes if stage is None else [stage]
     found = next(filter(None, (holdings(context.facts, scope, value) for scope in scopes)), [])
@@ -355,8 +357,8 @@ def _holding(context: Context, value: Value) -> Holding | None:
         raise refuse(
             RULE,
             holding.last,
-            f"`{holding.variable}` holds models or optimizers, and Accelerate prepares other objects than those that "
-            "the script may hold elsewhere",
+            f"`{holding.variable}` holds models or optimizers, and Accelerate's prepare returns new objects, while the "
+            "script may hold the old ones elsewhere",
             "migrate with --runtime crosstrain, or give each a variable",
         )
     plain = holding.variable.count(".") < 2 and "[" not in holding.variable
@@ -365,7 +367,7 @@ def _holding(context: Context, value: Value) -> Holding | None:
 
 
 def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Holding:
-    """The variable, or the item of a dict or list where that is what the loops over the loader read."""
+    """The variable; or the item of a dict or list, where the loops over the loader read that."""
     items = [h for h in found if h.container is not None]
     containers = {Sequence(h.container) for h in items if h.container is not None}
     read = any(
@@ -377,7 +379,7 @@ def _that_loops_read(context: Context, value: Value, found: list[Holding]) -> Ho
 
 
 def _with_evaluation(context: Context, held: Held, position: ast.stmt) -> ast.stmt:
-    """Evaluation loaders join the one prepare where nothing is used in between, and get one of their own elsewhere."""
+    """The position at which evaluation loaders can join the one `prepare`. Those that cannot are prepared on their own."""
     facts, scope = context.facts, context.subject.scope
     for loader in context.subject.eval_loaders:
         holding = next(iter(holdings(facts, scope, loader)), None)

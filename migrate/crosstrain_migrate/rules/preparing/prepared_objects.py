@@ -29,8 +29,8 @@ RULE, ALONE = "CT201", "CT902"
 
 
 def find_subject(facts: Facts, loaders: bool = True) -> Subject:
-    """The core of the conversion, with the training loaders or without. Raises Refusal when there is no scope where
-    `prepare` can stand."""
+    """The core of the conversion; without the training loaders unless `loaders`. Raises Refusal when no scope can hold
+    `prepare`."""
     first_backward = facts.backward_calls[0][0]
     if not facts.optimizers:
         raise refuse(
@@ -54,7 +54,7 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
 
 
 def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
-    """What is prepared where the models, the optimizers and the loaders meet; None where they do not."""
+    """The subject, in a scope that holds the models, the optimizers and the loaders; None where there is none."""
     values: list[Value] = [*facts.models, *facts.optimizers, *named]
     candidates = _holding_all(facts, values) or _given_the_rest(facts, facts.optimizers, values)
     if not candidates:
@@ -78,7 +78,8 @@ def _given_the_rest(facts: Facts, made: Iterable[Value], values: Iterable[Value]
 
 
 def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
-    """Loaders that are made elsewhere, or have no name, are prepared where they are made: `cycle(DataLoader(...))`."""
+    """The subject, with loaders prepared where they are made if they are made elsewhere or have no name:
+    `cycle(DataLoader(...))`."""
     alone = _together(facts, [], loaders)
     if alone is None or not all(_comes_to(facts, alone.scope, site_of(loader)) for loader in loaders):
         return None
@@ -92,12 +93,13 @@ def trained_by(facts: Facts, optimizer: Value) -> set[Value]:
 
 
 def _comes_to(facts: Facts, scope: Scope, node: ast.AST) -> bool:
-    """Whether what stands at `node` runs in `scope`, or in functions that it calls."""
+    """Whether code at `node` runs in `scope`, or in functions that it calls."""
     return scope.parent is None or scope in _leading_to(facts, facts.table.of_node[node])
 
 
 def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
-    """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
+    """The subject, where one scope holds the models and the loaders, and calls a function for each optimizer: first for
+    the teacher, then for the student."""
     outer = _holding_all(facts, [*facts.models, *named])
     if not outer:
         return None
@@ -113,8 +115,8 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
 
 
 def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
-    """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`.
-    What no variable holds is prepared in its expression."""
+    """The subject, where no scope holds everything: each object is prepared in the scope that makes it, the model at the
+    top level of the file, say, and the optimizer in `main`. What no variable holds is prepared in its expression."""
     places: dict[Value, Scope] = {}
     for value in (*facts.models, *facts.optimizers, *loaders):
         holding = _holding_all(facts, [value])
@@ -130,8 +132,8 @@ def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
 
 
 def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:
-    """The innermost function or file that leads to all of several scopes by its calls; None for a file's own top level,
-    which needs no calls to be before all."""
+    """The innermost function or file whose calls lead to all of several scopes; None if one of them is the top level of
+    a file, which runs first anyway."""
     leading = [_leading_to(facts, place) for place in places]
     common = [s for s in leading[0] if all(s in others for others in leading[1:])]
     functions = [s for s in common if not isinstance(facts.table.parents.get(s.node), ast.ClassDef)]
@@ -139,7 +141,7 @@ def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:
 
 
 def _leading_to(facts: Facts, place: Scope) -> list[Scope]:
-    """The scopes whose calls come to a scope, the nearest first."""
+    """The scopes whose calls lead to a scope, the nearest first."""
     found = [place]
     for scope in found:
         callers = (facts.table.of_node[site] for site in facts.callers.get(scope.node, ()))
@@ -153,8 +155,8 @@ def _distance(facts: Facts, scope: Scope, value: Value) -> tuple[bool, int]:
 
 
 def _must_be_told_apart(facts: Facts) -> None:
-    """One call that makes models and optimizers, by a name from elsewhere: what is to be prepared as what, and what of the
-    rest is a loader, only a run shows."""
+    """Raises Refusal where one call makes models and optimizers by a name from elsewhere: only a run shows which of its
+    results is which."""
     for optimizer in facts.optimizers:
         site = site_of(optimizer)
         if any(facts.interp.is_module(value) for value in facts.of(site)):
@@ -167,7 +169,7 @@ def _must_be_told_apart(facts: Facts) -> None:
 
 
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:
-    """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
+    """Raises Refusal where a parameter of the optimizer belongs to no module: its gradient would not be averaged."""
     site = getattr(optimizer, "site", None)
     observation = facts.interp.observation
     if not isinstance(site, ast.Call) or (observation is not None and observation.owned_by(site)):
@@ -181,8 +183,8 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
         raise refuse(
             RULE,
             parameters,
-            "this optimizer changes the rows of a batch (an attack on the input, say) and belongs to no model: their loss is "
-            "a mean over the rows of a process's share, so their gradients are larger than for the whole batch",
+            "this optimizer changes the rows of a batch (in an attack on the input, say), not the parameters of a model: the "
+            "loss is a mean over the rows of one process's share, so their gradients are larger than for the whole batch",
             "change the rows by hand: `(slope,) = torch.autograd.grad(loss, x)` and `x = x + rate * slope.sign()`",
         )
     if loose is not None:
@@ -195,7 +197,7 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
 
 
 def _asks_a_model(facts: Facts, parameters: ast.expr) -> bool:
-    """`model.parameters()`, of a variable that is prepared, whatever else it may hold: a model from a file, say."""
+    """`model.parameters()`, where the variable is prepared, although it may hold something else, too: a model from a file."""
     method = parameters.func if isinstance(parameters, ast.Call) and not parameters.args else None
     if not isinstance(method, ast.Attribute) or method.attr != "parameters":
         return False
@@ -250,7 +252,7 @@ def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
 
 
 def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
-    """The suite of a statement. What stands under `if __name__ == "__main__":` runs as the rest of the file does."""
+    """The suite of a statement. Code under `if __name__ == "__main__":` counts as part of the file's top level."""
     parent = facts.table.parents[statement]
     if isinstance(parent, ast.stmt) and is_main_test(parent):
         return _block(facts, parent)
@@ -258,7 +260,7 @@ def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
-    """What is to be said of training without a DataLoader, of which not every process draws its own data."""
+    """The finding about training without a DataLoader, unless every process draws its own data."""
     if draws_apart:
         return None
     first = facts.backward_calls[0][0]

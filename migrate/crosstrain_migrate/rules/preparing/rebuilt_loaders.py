@@ -1,7 +1,7 @@
-"""Loaders that are made anew again and again: alike on all processes only where what they are made of is.
+"""Loaders that are rebuilt repeatedly: they are the same on all processes only if their data are.
 
-A loader of each epoch over one data set is. One over what a policy has just played is not: what processes compute and
-draw between two of them is their own, and each would take its share of other rows.
+A loader that each epoch makes over one data set is. One over what a policy has just played is not: each process computes
+and draws its own data between two loaders, and would take its share of different rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_alike(facts: Facts, site: ast.expr) -> None:
 
 
 def _runs_a_model(facts: Facts, call: ast.Call) -> bool:
-    """Whether a call is one of a module that trains, or of a function of the script that makes data with one."""
+    """Whether a call runs a module that trains, or a function of the script that makes data with one."""
     called = facts.of(call.func)
     models = set(facts.models)
     if called & models or any(

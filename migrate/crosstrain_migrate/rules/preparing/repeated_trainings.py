@@ -1,7 +1,7 @@
 """Several trainings one after the other in one scope: what is prepared for each of them.
 
-`finetune = train(model, SGD(model.parameters()))`, and further down the same with another model or optimizer: what the
-second needs does not exist yet while the first runs, so each has a `prepare` of its own.
+`finetune = train(model, SGD(model.parameters()))`, and further down the same with another model or optimizer: while the
+first training runs, what the second needs does not exist yet, so each gets a `prepare` of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .prepared_objects import trained_by
 
 
 def rounds_of(context: Context, held: Held) -> list[Held]:
-    """`held`, by the training that each first serves; one only where there is one optimizer, or all are made together."""
+    """`held`, split by the training that each object serves first; whole where there is only one optimizer."""
     facts, subject = context.facts, context.subject
     optimizers = sorted((o for o in subject.optimizers if o in held), key=lambda o: held[o].last.lineno)
     if len(optimizers) < 2 or not all(held[v].stores for v in held):

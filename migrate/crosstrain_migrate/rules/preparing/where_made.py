@@ -1,7 +1,8 @@
 """CT201 where no joint call can stand: each object is prepared where the author makes it.
 
-By its name, behind the statement that binds it (`loader = accelerator.prepare(loader)`); or, where no name of the scope
-serves, in its expression (`cycle(accelerator.prepare(DataLoader(...)))`). A model is prepared before its optimizer.
+It is prepared by its name, behind the statement that binds it (`loader = accelerator.prepare(loader)`); or, where no
+name of the scope will do, in its expression (`cycle(accelerator.prepare(DataLoader(...)))`). A model is prepared before
+its optimizer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MADE_HERE = "it is prepared where it is made"
 
 
 def prepare_each(context: Context, held: Held) -> None:
-    """Every object by itself, in the order in which the script makes them."""
+    """Prepares every object by itself, in the order in which the script makes them."""
     facts = context.facts
     behind: dict[Value, ast.stmt] = {}
     for value, holding in sorted(held.items(), key=lambda item: _line(item[1])):
@@ -41,7 +42,7 @@ def _line(holding: Holding) -> int:
 
 
 def prepare_loader(context: Context, holding: Holding, reason: str) -> None:
-    """A loader by the name of its scope, where every loop goes on to see it by that name; else in its expression."""
+    """Prepares a loader by the name that every loop reads it by; where there is none, in its expression."""
     loader = holding.value
     if not _sees_all_where_made(context, holding):
         variables = [h for h in stores(context.facts, holding.scope, loader) if h.container is None]
@@ -83,7 +84,7 @@ def prepare_named(
 
 
 def maker_of(context: Context, optimizer: Value) -> Value | None:
-    """The module whose constructor makes an optimizer of its own parameters: it is prepared there, by itself."""
+    """The module whose constructor makes an optimizer for its own parameters: it is prepared there, by itself."""
     facts = context.facts
     if optimizer not in context.subject.optimizers:
         return None
@@ -93,8 +94,8 @@ def maker_of(context: Context, optimizer: Value) -> Value | None:
 
 
 def _behind_home(context: Context, holding: Holding, position: ast.stmt) -> ast.stmt:
-    """Where the Accelerator is made only further down: below it, or, for a loader whose batches are streamed by then,
-    where it was, with the Accelerator above it."""
+    """`position`, or a place below it where the Accelerator exists. Above a loader whose batches are streamed by then,
+    the Accelerator moves up instead."""
     home = context.home.statement
     table = context.facts.table
     if home is None or table.of_node[position] is not table.of_node[home] or home.lineno <= position.lineno:
@@ -132,7 +133,7 @@ def spelled(context: Context, holding: Holding) -> str:
 
 
 def _moves(context: Context, holding: Holding) -> list[ast.stmt]:
-    """The statements of the scope that put a model on its device: what runs it before does so on the CPU."""
+    """The statements of the scope that move a model to its device: the model runs on the CPU before them."""
     facts = context.facts
     if holding.value not in context.subject.models:
         return []
@@ -155,9 +156,9 @@ def prepare_in_place(context: Context, value: Value) -> None:
         raise refuse(
             RULE,
             site,
-            "this call also makes loaders whose batches must stay whole, and `prepare` would share out all of them"
+            "this call also makes loaders whose batches must stay whole, and `prepare` would split the batches of all of them"
             if accelerator is not None
-            else "this is made before the Accelerator can be: nobody would place it, or share it out",
+            else "this is made before the Accelerator can exist, so nothing would place it or split its batches",
             "make it beside the model, and give it a name there: `loader = DataLoader(...)`",
         )
     if loads:
@@ -178,7 +179,7 @@ def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:
 
 
 def check_previews(context: Context, loader: Value, position: ast.stmt) -> None:
-    """A batch that is only looked at was taken for a whole one: it must not come from the loader as prepared above."""
+    """Raises Refusal where the script looks at a whole batch of a loader below the place where it is prepared."""
     facts = context.facts
     for preview in facts.interp.previews:
         over = preview.iter if isinstance(preview, ast.For) else preview
@@ -188,7 +189,7 @@ def check_previews(context: Context, loader: Value, position: ast.stmt) -> None:
             raise refuse(
                 RULE,
                 preview,
-                "a batch is looked at here as a whole one, and its loader must be prepared before: this would be a "
-                "process's share of it",
-                "look at the data set, or after everything is made",
+                "this looks at a whole batch, but its loader must be prepared above, so it would get one process's share of "
+                "the batch",
+                "look at the data set instead, or look only after everything is made",
             )

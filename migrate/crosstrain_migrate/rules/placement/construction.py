@@ -67,7 +67,7 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
 
 
 def _above_draw(facts: Facts, home: Home, early: Place, definitions: list[ast.Assign]) -> Home:
-    """A home above a draw that every process would otherwise make for itself."""
+    """A home above a random draw, which every process would otherwise make for itself."""
     draw, scope = early
     file = home.scope.file if home.scope.parent is None else modules_of(facts.tree)[-1]
     # The options that chose the device may not be known so early.
@@ -76,15 +76,15 @@ def _above_draw(facts: Facts, home: Home, early: Place, definitions: list[ast.As
         raise refuse(
             CONSTRUCT,
             draw,
-            "this draws random numbers before the Accelerator can exist, and nothing has seeded them: each process "
-            "would go on with numbers of its own",
+            "this draws random numbers before the Accelerator can exist, and no seed is set: each process would draw "
+            "different ones",
             "call torch.manual_seed (or numpy's, or random's) before it",
         )
     return Home(scope, "accelerator", None, _outermost(facts, draw, scope))
 
 
 def _reads_a_variable(facts: Facts, value: ast.expr) -> bool:
-    """Whether a choice of a device reads variables; a number put into its name does not count."""
+    """Whether a choice of a device reads variables; a GPU number in a device's name does not count."""
     if names_a_device(value):
         return False
     if isinstance(value, ast.Name):
@@ -108,7 +108,7 @@ def _only_caller(facts: Facts, scope: Scope) -> Scope | None:
 
 
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
-    """The scope that prepares, or, when it is given a model or a loader, its caller that makes them: the Accelerator
+    """The scope that prepares, or the caller that makes the models and loaders which that scope is given: the Accelerator
     must exist before they draw random numbers."""
     missing = [v for v in subject.named if v not in subject.stages]
     scope, seen = subject.scope, {subject.scope}
@@ -124,7 +124,7 @@ def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
 
 
 def _above_marks(facts: Facts, scope: Scope) -> Scope:
-    """The outermost caller whose own statements need the accelerator: what it decides for a rank, say."""
+    """The outermost caller whose own statements need the accelerator, to decide something by the rank, say."""
     marked = {facts.table.of_node[n] for n in facts.each(ast.Name) if MARKED.match(n.id)}
     found, seen = scope, {scope}
     current = _only_caller(facts, scope)
@@ -155,7 +155,7 @@ def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[a
     marked = next((s for s in suite if _mentions_accelerator(s)), None)
     if marked is not None and first_store.lineno < marked.lineno:
         marked = _in_suite(facts, first_store, suite) or marked
-    # Where the script names no device, or too late, the first thing that is prepared must find it there.
+    # Where the script names no device, or names it too late, the Accelerator stands above the first prepared object.
     late = anchor is not None and scope is subject.scope and anchor.lineno > _needed_by(facts, subject)
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
     first = min((s for s in (anchor, draw, marked, made) if s is not None), key=line_of)
@@ -209,7 +209,7 @@ def _tests_around(facts: Facts, statement: ast.stmt) -> list[ast.expr]:
 
 
 def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt, read: list[ast.AST]) -> bool:
-    """Whether the Accelerator may be made before `earlier`: what its arguments are read from is known by then."""
+    """Whether the Accelerator may be made before `earlier`: the variables that its arguments read exist by then."""
     if first not in suite or first.lineno <= earlier.lineno:
         return False
     between = suite[suite.index(earlier) : suite.index(first)]

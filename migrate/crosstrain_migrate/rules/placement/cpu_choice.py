@@ -21,7 +21,7 @@ AVAILABLE = (".is_available", "cuda.device_count")
 
 
 def cpu_option(context: Context, definition: ast.Assign) -> str | None:
-    """What `cpu=` must be so that the choice which `definition` makes is obeyed; None: it has no effect."""
+    """The `cpu=` that obeys the choice of `definition`; None where it does not depend on an option."""
     said = len(context.findings)
     chosen = _decided_before(context, definition.value)
     if len(chosen) == 1:
@@ -36,7 +36,7 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
 
 
 def of_overrides(context: Context, definitions: list[ast.Assign]) -> str | None:
-    """What `cpu=` must be where an `if` does more than choose a GPU, and the device is the CPU otherwise."""
+    """The `cpu=` for an `if` that chooses a GPU, among other things, where the device is the CPU otherwise."""
     for definition in definitions:
         around, value = context.facts.table.parents[definition], definition.value
         if not isinstance(around, ast.If) or definition not in around.body or is_cpu(value):
@@ -57,13 +57,12 @@ def _is_cpu_otherwise(context: Context, around: ast.If, target: ast.expr) -> boo
 
 
 def check_other(context: Context, definition: ast.Assign) -> None:
-    """A further choice of a device, made again or elsewhere: its switch must be the one that is obeyed already."""
+    """Notes a further choice of a device whose switch is not the one that `cpu=` obeys already."""
+    if _decided_before(context, definition.value):
+        return  # by a definition that is checked itself
     said = len(context.findings)
-    chosen = _decided_before(context, definition.value)
-    if chosen:
-        return  # which is a choice of its own
     option = _of_value(context, definition)
-    del context.findings[said:]  # the first choice has said it
+    del context.findings[said:]  # the first choice has reported them
     if option is not None and option != context.options.get("cpu"):
         _report_lost(context, definition.value)
 
@@ -88,7 +87,7 @@ def _of_value(context: Context, definition: ast.Assign) -> str | None:
 
 
 def _is_setting(context: Context, value: ast.Attribute | ast.Name) -> bool:
-    """`args.device`: a variable that says which device, and no device that the machine has."""
+    """Whether it is a variable that names a device, such as `args.device`, and no device object."""
     plain = all(isinstance(n, ast.Name | ast.Attribute | ast.expr_context) for n in walk(value))
     return plain and not any(isinstance(v, External) for v in context.facts.of(value))
 
@@ -182,7 +181,7 @@ def asks_availability(node: ast.AST | None) -> bool:
 
 
 def _wanted(context: Context, test: ast.expr) -> list[ast.expr] | None:
-    """What `test` asks beside the machine: the conditions that it joins by `and`; None where that is not so plain."""
+    """The conditions that `test` joins by `and`, but for questions about the machine; None where it joins them otherwise."""
     terms = _terms(context, test)
     return None if terms is None else [t for t in terms if not asks_availability(t)]
 
@@ -237,7 +236,7 @@ def _asks(test: ast.expr) -> bool:
 
 
 def of_guards(context: Context, tests: list[ast.expr]) -> str | None:
-    """What `cpu=` must be where `if test:` stood around what moved the models, and nothing else chose a device."""
+    """The `cpu=` for an `if test:` around what moved the models, where nothing else chose a device."""
     found = {_of_guard(context, test): test for test in sorted(tests, key=place_of, reverse=True)}
     if len(found) != 1:
         return None
@@ -291,7 +290,7 @@ def _bound_by(node: ast.stmt | ast.Name | ast.arg) -> set[str]:
 
 
 def _reads_options(context: Context, value: ast.expr) -> bool:
-    """Whether a choice of a device depends on a variable, and not merely by a number in the name of a GPU."""
+    """Whether a choice of a device depends on a variable, other than for the number of a GPU."""
     if names_a_device(value) or (isinstance(value, ast.Call) and asks_availability(value)):
         return False
     if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("device"):
@@ -311,6 +310,6 @@ def _report_lost(context: Context, place: ast.expr) -> None:
     context.note(
         RULE,
         place,
-        f"`{ast.unparse(place)}` chose the device by a switch that the Accelerator does not get, so the switch has no effect any more",
+        f"`{ast.unparse(place)}` chose the device by a switch that cannot reach the Accelerator, so it has no effect any more",
         "use `crosstrain launch --cpu` (or --gpu-ids) in its place",
     )

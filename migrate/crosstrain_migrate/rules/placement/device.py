@@ -4,7 +4,7 @@ CT105: what still needs a device gets the accelerator's
 
 What:   `.to(device)` and `.cuda()` go from prepared modules and from batches of prepared loaders; every other use of a
         device becomes `accelerator.device`; a device that nothing uses any more goes, with its parameter.
-Why:    One process drives one device, and which one only the launcher knows.
+Why:    One process drives one device, and only the launcher knows which.
 
 Example CT103 (model):
     model = nn.Linear(8, 3)
@@ -85,7 +85,7 @@ class Placement(RemovedMoves):
         if call.func.attr == "to" and (device is None or is_cpu(device)):
             return
         owner = call.func.value
-        # A helper that moves what it is given does so for others, too, unless it goes as a whole.
+        # A helper that moves its argument may serve other callers, too, unless it goes as a whole.
         rule = None if in_mover(self.facts.interp, call) else self._strippable(owner)
         if rule is not None and not (rule == MODEL and comes_back(self.facts, call)):
             self._strip(call, device, rule)
@@ -93,7 +93,7 @@ class Placement(RemovedMoves):
             self._portable_cuda(call)
 
     def _moving_helpers(self) -> None:
-        """`batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
+        """Removes `batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
         interp = self.facts.interp
         for wrapper in interp.wrappers:
             self._unwrap(wrapper)
@@ -148,7 +148,7 @@ class Placement(RemovedMoves):
         return None
 
     def _strippable(self, owner: ast.expr) -> str | None:
-        """The rule by which a move of `owner` is done by the runtime; None when it is not."""
+        """The rule that removes a move of `owner`, because the runtime makes it; None where it does not."""
         if isinstance(owner, ast.Tuple | ast.List):  # to_device((x, y), device)
             return BATCH if {self._strippable(part) for part in owner.elts} == {BATCH} else None
         values = known_values(self.facts, owner)
@@ -205,8 +205,8 @@ class Placement(RemovedMoves):
         return None
 
     def _copied_early(self, models: set[Value]) -> bool:
-        """Whether something takes a copy of the model's parameters (an average of them, a twin) before `prepare`
-        places the model: both must be on the device from the start."""
+        """Whether something copies the model's parameters (for an average or a second model) before `prepare` places
+        the model: both must be on the device from the start."""
         scope = self.context.subject.scope
         mine = [c for c in self.facts.calls if self.facts.table.of_node[c] is scope]
         subject = self.context.subject
@@ -250,7 +250,7 @@ class Placement(RemovedMoves):
             self._numbered(device)
         self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in walk(a))
         strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
-        # What else becomes of this expression (a gather, say) is made of what is left of it.
+        # Any other edit of this expression (a gather, say) must apply to what is left of it.
         edits = self.context.edits
         place = next((number for number, edit in enumerate(edits) if edit.node is call), len(edits))
         edits.insert(place, strip)
@@ -282,7 +282,7 @@ class Placement(RemovedMoves):
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
 
     def _follows_tensor(self, call: ast.Call) -> bool:
-        """`window.cuda(image.get_device())`: to where a tensor is that is at hand."""
+        """`window.cuda(image.get_device())`: a move to the device of another tensor."""
         asked = call.args[0] if len(call.args) == 1 and not call.keywords else None
         if not isinstance(asked, ast.Call) or not isinstance(asked.func, ast.Attribute) or asked.args:
             return False
@@ -298,7 +298,7 @@ class Placement(RemovedMoves):
     # -- what is left ----------------------------------------------------------------------------------------
 
     def _uses(self) -> None:
-        """Device expressions that still matter: definitions become accelerator.device, literals too."""
+        """Collects the definitions of devices, and replaces devices that are written where they are used."""
         self.context.device_definitions += self.devices.definitions(self.gone)
         for node in self.facts.each(ast.keyword, ast.Call):
             if isinstance(node, ast.keyword):
@@ -314,7 +314,7 @@ class Placement(RemovedMoves):
         self._loaded_models()
 
     def _loaded_models(self) -> None:
-        """A whole model comes back from its file to the device of the process that wrote it, unless told otherwise."""
+        """Adds `map_location=` to loads of whole models: else a model goes to the device of the process that saved it."""
         for call in self.facts.calls_to("torch.load"):
             told = len(call.args) > 1 or any(k.arg in {"map_location", None} for k in call.keywords)
             if not told and self._runs_as_model(call) and self.context.has_device(call):
@@ -334,7 +334,7 @@ class Placement(RemovedMoves):
         )
 
     def _runs_as_model(self, call: ast.Call) -> bool:
-        """Whether what a file held is called, or put into evaluation or training mode."""
+        """Whether the loaded object is called, or put into evaluation or training mode."""
         parents = self.facts.table.parents
         statement = parents.get(call)
         if not isinstance(statement, ast.Assign):
@@ -351,7 +351,7 @@ class Placement(RemovedMoves):
         return False
 
     def _literal(self, node: ast.expr) -> None:
-        """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
+        """Replaces `device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
         if node in self.gone or is_cpu(node):
             return
         chosen_here = self.devices.is_device(node) and self.devices.decides(node)
@@ -365,7 +365,7 @@ class Placement(RemovedMoves):
 
 
 def _makes_a_tensor(path: str) -> bool:
-    """Whether a function makes tensors where it is told to, or where its other arguments are: maybe on the CPU."""
+    """Whether a function makes a tensor on the device that its arguments name or are on: perhaps the CPU."""
     made = path.startswith("torch.") and api.last(path) in api.FACTORIES
     return made or path in PERMUTATIONS | WEIGHTED_DRAWS
 

@@ -1,4 +1,4 @@
-"""For CT105: what becomes of the statements that choose a device, and of what only asked which devices there are."""
+"""For CT105: what becomes of statements that choose a device, and of variables that only say whether there is a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNUSED = "nothing uses this device any more"
 
 
 class DeviceDefinitions:
-    """Each definition becomes the Accelerator's device, or goes where nothing uses it any more."""
+    """The definitions of a script: each becomes the Accelerator's device, or goes if nothing uses it any more."""
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
@@ -34,7 +34,7 @@ class DeviceDefinitions:
         self.unread_attributes: set[ast.Assign] = set()
 
     def drop_unread_attributes(self) -> None:
-        """`self.device = device` of which every use is gone."""
+        """Finds each `self.device = device` whose every use is gone."""
         for node in self.facts.each(ast.Assign):
             target = node.targets[0]
             if len(node.targets) != 1 or not isinstance(target, ast.Attribute) or node in self.gone:
@@ -53,7 +53,7 @@ class DeviceDefinitions:
         )
 
     def ask_for_the_accelerator(self) -> None:
-        """A function that chooses a device of its own needs the accelerator, where that device is still used."""
+        """Hands the accelerator to each function that chooses a device of its own, if that device is still used."""
         for node in self.context.device_definitions:
             if (
                 self._becomes_the_accelerators(node)
@@ -69,7 +69,7 @@ class DeviceDefinitions:
         return find_choices(self.facts, self.placement, self.context.lines)
 
     def plan(self) -> None:
-        """Decides on every definition, and then makes the Accelerator with the options that these had."""
+        """Decides on every definition, then makes the Accelerator with the options that they set."""
         main = self._main_definition()
         if main is not None:
             self._obey(cpu_choice.cpu_option(self.context, main))
@@ -102,8 +102,8 @@ class DeviceDefinitions:
         self._drop_unread_tests()
 
     def _main_definition(self) -> ast.Assign | None:
-        """The choice that `cpu=` obeys: the first where the Accelerator is made, or anywhere; else a command-line option
-        that said where something goes."""
+        """The choice that `cpu=` obeys: the first in the scope of the Accelerator, or in any; if there is none, a
+        command-line option to which something was moved."""
         found, options = self.context.device_definitions, self.placement.options
         mine = [d for d in found if self.facts.table.of_node[d] is self.context.home.scope]
         if not found and options:
@@ -111,7 +111,7 @@ class DeviceDefinitions:
         return next(iter(mine or found), None)
 
     def _obey(self, option: str | None) -> None:
-        """Hands `cpu=` to the Accelerator, where no earlier choice has."""
+        """Sets `cpu=` of the Accelerator, unless an earlier choice has."""
         if option is not None:
             self.context.options = {"cpu": option, **self.context.options}
 
@@ -135,7 +135,7 @@ class DeviceDefinitions:
     # -- a choice written as an `if` statement ---------------------------------------------------------------
 
     def _fold_choices(self) -> ast.Assign | None:
-        """Such a choice goes as a whole. Returns the branch that becomes the Accelerator, if one does."""
+        """Folds each such choice into one statement. Returns the branch that becomes the Accelerator, if one does."""
         found: ast.Assign | None = None
         for choice in self._choices():
             if not self.context.reachable(choice.statement):
@@ -149,7 +149,7 @@ class DeviceDefinitions:
         return found
 
     def _fold(self, choice: Choice, used: bool) -> ast.Assign | None:
-        """The first branch stands for all. Returns it where it becomes the Accelerator."""
+        """Keeps only the first branch. Returns it if it becomes the Accelerator."""
         first, home = choice.bindings[0], self.context.home
         reason = "the launcher chooses the device"
         accelerator = self.context.holder(choice.statement)
@@ -180,7 +180,7 @@ class DeviceDefinitions:
         return self.context.has_device(node) and not in_class(self.facts.table.of_node[node])
 
     def _is_of_another_file(self, node: ast.stmt) -> bool:
-        """At the top level of a file that has no accelerator."""
+        """Whether a statement stands at the top level of a file that has no accelerator."""
         scope = self.facts.table.of_node[node]
         return scope.parent is None and not self.context.home.is_global_in(scope)
 
@@ -204,7 +204,7 @@ class DeviceDefinitions:
         return len(mine) == 1 and bool(made) and made <= others and _is_pure_device(node.value)
 
     def _is_mere_text(self, node: ast.Assign) -> bool:
-        """`backend = "cuda"` that nothing reads at all: no device, as far as anyone can tell."""
+        """Whether it is text that nothing reads, such as `backend = "cuda"`, and so perhaps no device at all."""
         target = node.targets[0]
         constant = isinstance(node.value, ast.Constant) and isinstance(target, ast.Name)
         return constant and isinstance(target, ast.Name) and not self._is_name_read(target.id)
@@ -213,7 +213,7 @@ class DeviceDefinitions:
         return any(isinstance(n.ctx, ast.Load) for n in self.facts.names.get(name, ()))
 
     def _is_read_as_text(self, node: ast.Assign) -> bool:
-        """A device written as a string, in a variable that is compared, sliced or printed as one."""
+        """Whether it is a string, in a variable that is compared, sliced or printed as one."""
         target = node.targets[0]
         makes_object = any(isinstance(n, ast.Call) and _makes_object(n) for n in walk(node.value))
         if makes_object or not isinstance(target, ast.Name):
@@ -227,7 +227,7 @@ class DeviceDefinitions:
     # -- what only asked for a GPU ---------------------------------------------------------------------------
 
     def _drop_unread_tests(self) -> None:
-        """Variables such as `use_cuda` whose every use is gone."""
+        """Removes variables such as `use_cuda` whose every use is gone."""
         kept = " ".join(self.context.options.values()).split()
         for node in self.facts.each(ast.Assign):
             target = node.targets[0]

@@ -59,7 +59,7 @@ class Devices:
         return isinstance(value, ast.Attribute) and bool(found) and all(map(_is_of_unknown, found))
 
     def decides(self, value: ast.expr) -> bool:
-        """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
+        """Whether a value decides which device is used, and is not a copy of one that was decided elsewhere."""
         if isinstance(value, ast.Attribute) and self.decided_before(value):
             return True
         if isinstance(value, ast.Name | ast.Attribute) and not self.is_option(value):
@@ -83,7 +83,7 @@ class Devices:
         )
 
     def decided_before(self, value: ast.Attribute) -> list[ast.expr]:
-        """What chose the device that the script has put into `args.device`, where it did; others get the process's own."""
+        """The expressions that chose the device which the script has put into `args.device`, if it has."""
         sources = self.alone.sources
         if not sources.is_namespace(value.value) or self.is_option(value):
             return []
@@ -108,7 +108,7 @@ class Devices:
 
 
 def is_cpu(node: ast.expr) -> bool:
-    """A device that is the CPU by the author's own word."""
+    """Whether an expression names the CPU."""
     if isinstance(node, ast.Call) and node.args:
         return is_cpu(node.args[0])
     return isinstance(node, ast.Constant) and node.value == "cpu"

@@ -1,4 +1,4 @@
-"""Random numbers that are drawn before the Accelerator exists, which gives all processes one random state."""
+"""Random numbers that are drawn before the Accelerator exists and gives all processes one random state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = frozenset(
 DRAWS = NOISE | {"random_split", "randperm", "shuffle", "multinomial"}
 OWN_STATE = frozenset({"generator", "random_state", "seed"})  # arguments that name a state of their own
 MAKERS = frozenset({"default_rng", "RandomState", "Random", "Generator", "SeedSequence"})
-DEPTH = 3  # calls of the script's own functions are followed so far
+DEPTH = 3  # how far calls of the script's own functions are followed
 
 Place = tuple[ast.stmt, Scope]
 
@@ -36,7 +36,7 @@ def unseeded_draw(facts: Facts, home: Home) -> Place | None:
     """The first draw that runs before `home` and that nothing has seeded: each process would draw its own numbers."""
     seeded: set[str] = set()
     for node, scope in _before(facts, home):
-        if not isinstance(node, ast.If | ast.For | ast.While | ast.Try):  # which may seed, or not
+        if not isinstance(node, ast.If | ast.For | ast.While | ast.Try):  # these may or may not set a seed
             paths = (symbol.path for _, symbol in _called(facts, node))
             seeded |= {_family(path) for path in paths if last(path) in SEEDS}
         for call, symbol in _called(facts, node):

@@ -1,11 +1,11 @@
-"""CT104 for what the CPU reads of a batch that the script left there: the prepared loader puts it on the device.
+"""CT104 for batches that the script left on the CPU and reads there: the prepared loader puts them on the device.
 
-What:   `x.numpy()`, functions of NumPy that are given a tensor, and what meets a tensor that the script fetches, where
-        nothing has brought it to the CPU.
+What:   `x.numpy()`, tensors that are passed to NumPy, and tensors that are computed with one that the script has brought
+        to the CPU, get a `.cpu()`.
 Why:    NumPy cannot read a tensor on a GPU, and tensors on two devices cannot be computed with.
 Before: `points = x.numpy()`; `hits = model(x).argmax(1).cpu() == y`
 After:  `points = x.cpu().numpy()`; `hits = model(x).argmax(1).cpu() == y.cpu()`
-Leaves: what `.cpu()` or `.to("cpu")` has fetched already.
+Leaves: tensors that `.cpu()` or `.to("cpu")` has brought to the CPU already.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from .on_the_cpu import bound_to, comes_through
 
 RULE = "CT104"
 PAIRWISE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "div", "equal", "allclose"})
-LEAVES = frozenset({"to", "cuda", "item", "tolist", "size"})  # the CPU, or tensors
+LEAVES = frozenset(
+    {"to", "cuda", "item", "tolist", "size"}
+)  # their results are not on the CPU, or no tensors
 COLLAPSES = frozenset({"sum", "mean", "max", "min"})  # without a dimension: one number may meet any tensor
 REASON = "NumPy reads it on the CPU, and the loader puts it on the device"
 
@@ -66,7 +68,7 @@ def _given_to_numpy(context: Context, call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _meetings(context: Context) -> Iterator[list[ast.expr]]:
-    """What is computed with one another: the sides of an operator, and what is given to a library other than PyTorch."""
+    """Expressions that are computed together: the sides of an operator, or the arguments of another library's function."""
     facts = context.facts
     for node in facts.each(ast.BinOp, ast.Compare, ast.Call):
         if facts.in_module(node) or not facts.is_reached(node):
@@ -88,7 +90,7 @@ def _is_loose(node: ast.expr) -> bool:
 
 
 def _stays_on_device(context: Context, tensor: ast.expr) -> bool:
-    """Whether a prepared loader's rows, or what was computed from them, arrive here as they are."""
+    """Whether a tensor is rows of a prepared loader, or was computed from them, and nothing has brought it to the CPU."""
     found = local_batch_values(context.facts, tensor, context.subject.loaders - context.subject.on_the_cpu)
     if not found or any(s.kind not in PER_SAMPLE for s in found):  # a count, a size, or what may be one
         return False
@@ -98,7 +100,7 @@ def _stays_on_device(context: Context, tensor: ast.expr) -> bool:
 
 
 def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether `node` is rows on the CPU: what the script fetches, and what methods and operators make of it."""
+    """Whether `node` is rows that the script has brought to the CPU, or that methods and operators have made of such."""
     if node in seen:
         return False
     seen = seen | {node}

@@ -1,8 +1,8 @@
 """For CT105: a test around nothing but moves to the GPU.
 
-What:   `if use_cuda:` around `x = x.cuda()` goes, and so does `x.cuda() if use_cuda else x`; what is moved goes to the
+What:   `if use_cuda:` around `x = x.cuda()` goes, and so does `x.cuda() if use_cuda else x`; the tensor moves to the
         accelerator's device in either case.
-Why:    The model is on the accelerator's device whatever the test says of CUDA: on a TPU, say, or on Apple's GPU.
+Why:    The model is on the accelerator's device, a TPU or Apple's GPU, say, whatever the test says about CUDA.
 Before: `if use_cuda: z = z.cuda()`
 After:  `z = z.to(accelerator.device)`
 """
@@ -42,7 +42,7 @@ def plan(context: Context, placement: Placement) -> None:
 
 
 def _asks_for_what_is_moved(test: ast.expr, moves: list[ast.AST]) -> bool:
-    """`if y is not None: y = y.cuda()`: it asks whether there is something to move, and not for a GPU."""
+    """Whether a test asks if there is something to move, and not for a GPU: `if y is not None: y = y.cuda()`."""
     owners = [m.func.value for m in moves if isinstance(m, ast.Call) and isinstance(m.func, ast.Attribute)]
     return bool(_variables_in([test]) & _variables_in(owners))
 

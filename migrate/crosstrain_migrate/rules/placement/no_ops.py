@@ -13,7 +13,7 @@ from .removed_moves import RemovedMoves
 
 
 class NoOps:
-    """Removes what `placement` has left without a purpose."""
+    """Removes statements that the removed moves have left without effect."""
 
     def __init__(self, placement: RemovedMoves) -> None:
         self.placement = placement
@@ -104,7 +104,7 @@ class NoOps:
         self.context.edits[:] = [x for x in self.context.edits if x.node not in inner]
 
     def _remove_test(self, node: ast.If) -> None:
-        """`if use_cuda:` around nothing but moves; what it does otherwise stays."""
+        """Removes `if use_cuda:` around nothing but moves; its `else` stays."""
         if not is_pure(node.test):
             return
         if not node.orelse and self.facts.table.is_whole_else(node):
@@ -115,7 +115,7 @@ class NoOps:
             self.context.edits.append(e.Fold(node, "CT105", arms=("negate", "keep")))
 
     def _remove_last_link(self, node: ast.If) -> None:
-        """The last `elif` of a chain, or the `if` that is all its `else` holds."""
+        """Removes the last `elif` of a chain, or an `if` that is the whole `else` of another."""
         top, links = node, 0
         while (parent := self.facts.table.parents[top]) is not None and self.facts.table.is_whole_else(top):
             assert isinstance(parent, ast.If)
@@ -133,7 +133,7 @@ class NoOps:
         return any(self.facts.table.is_whole_else(one) for one in (node, node.orelse[0]))
 
     def _remove_loop(self, node: ast.For) -> None:
-        """`for k in batch:` around nothing but moves."""
+        """Removes `for k in batch:` around nothing but moves."""
         calls = [n for n in walk(node.iter) if isinstance(n, ast.Call)]
         previews = all(isinstance(c.func, ast.Attribute) and c.func.attr in {"items", "keys"} for c in calls)
         bound, inner = set(walk(node.target)), set(walk(node))

@@ -1,7 +1,7 @@
-"""Loaders whose batches the script works on before it moves them: they stay on the CPU until it does.
+"""Loaders whose batches the script uses on the CPU before it moves them.
 
-A prepared loader puts its batches on the device at once. What meets tensors of the CPU, or NumPy, before the author's
-own `.to(device)` could not be computed there; such a loader is prepared without placement, and the moves stay.
+A prepared loader puts its batches on the device at once, where they could not be computed with NumPy or with tensors on
+the CPU. If the script does so before its own `.to(device)`, the loader is prepared without placement, and the moves stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOVES = frozenset({"to", "cuda", "cpu"})
 
 
 def worked_on(facts: Facts) -> set[Value]:
-    """The loaders whose batches the script moves itself, and works on before."""
+    """The loaders whose batches the script moves itself, after it has used them on the CPU."""
     moved = {
         batch_value.loader
         for call in facts.calls
@@ -52,7 +52,7 @@ def _rows(facts: Facts, node: ast.AST) -> list[FromBatch]:
 
 
 def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:
-    """Tensors, each with whether it meets one that was made on the CPU, or NumPy."""
+    """Tensors, each with whether it is computed with NumPy, or with a tensor that was made on the CPU."""
     for node in facts.each(ast.Call, ast.BinOp, ast.Subscript):
         if isinstance(node, ast.Call):
             yield from _in_call(facts, node)
@@ -67,7 +67,7 @@ def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:
 def _in_call(facts: Facts, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
     paths = facts.paths(call.func)
     if isinstance(call.func, ast.Attribute):
-        if call.func.attr == "numpy":  # what is only read is fetched where it is read
+        if call.func.attr == "numpy":  # CT104 adds `.cpu()` to what is only read
             yield call.func.value, call in facts.loss_slice
         yield from ((argument, _is_fresh(facts, call.func.value)) for argument in call.args)
     if any(path.startswith("numpy.") for path in paths):

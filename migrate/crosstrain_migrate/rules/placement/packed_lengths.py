@@ -1,4 +1,4 @@
-"""CT105 for lengths: packing padded sequences wants them on the CPU, where the prepared loader does not leave them."""
+"""CT105 for lengths: packing padded sequences needs them on the CPU, and a prepared loader moves them to the device."""
 
 from __future__ import annotations
 

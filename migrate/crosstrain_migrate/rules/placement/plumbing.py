@@ -1,8 +1,8 @@
 """CT106: functions are handed the accelerator
 
-What:   A function that now mentions the accelerator gets it as a parameter, in the place of a device parameter where it
-        has one; its callers pass it. Device variables and parameters that nothing uses any more go.
-Why:    No global where the author had none, and no dead plumbing.
+What:   A function that now mentions the accelerator gets it as a parameter, in place of its device parameter where it
+        has one, and its callers pass it. Device variables and parameters that nothing uses any more go.
+Why:    The script gets no global that the author did not have, and keeps no unused parameters.
 Before: `def train(args, model, device, loader):`
 After:  `def train(args, model, accelerator, loader):`
 """
@@ -96,8 +96,8 @@ class Plumbing:
                     raise refuse(
                         RULE,
                         cls,
-                        f"class {cls.name} needs the accelerator, and its constructor is that of a class of another library, "
-                        "which does not take it",
+                        f"class {cls.name} needs the accelerator, but inherits its constructor from another library's class, "
+                        "which does not take one",
                         "give it an __init__ of its own",
                     )
         return found
@@ -118,8 +118,8 @@ class Plumbing:
         return found
 
     def _released(self, parameters: Parameters) -> Parameters:
-        """Of these, the parameters that can go, or turn into the accelerator. One may free another: that which a caller
-        has passed on to it."""
+        """Those of the parameters that can go or become the accelerator. One that goes may free another: the parameter
+        that its caller passed on."""
         found: set[FunctionNode] = set()
         while more := {f for f, name in parameters.items() if f not in found and self._release(f, name)}:
             found |= more
@@ -198,7 +198,7 @@ class Plumbing:
                 self.context.edits.append(e.RemoveArgument(site, RULE, argument=passed))
 
     def _check_calls(self, function: ast.AST, receivers: set[ast.AST]) -> None:
-        """A call that may reach another function, too, cannot give both the same arguments."""
+        """Raises Refusal where a call may also reach a function that takes no accelerator."""
         for site in self._calls_of(function):
             other = next((f for f in self.facts.targets(site) if f not in receivers), None)
             if other is not None:
@@ -207,7 +207,7 @@ class Plumbing:
                     site,
                     f"this may call `{self._name_of(function)}`, which needs the accelerator, or `{self._name_of(other)}`, "
                     "which does not",
-                    "call each by its own name, or make the accelerator a global",
+                    "call each by its own name, or make the accelerator a global variable",
                 )
 
     def _name_of(self, function: ast.AST) -> str:

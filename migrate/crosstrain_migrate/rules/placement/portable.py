@@ -1,4 +1,4 @@
-"""Calls that only CUDA answers, outside of what is computed: made only where CUDA is."""
+"""Calls that fail without CUDA and compute nothing are made only where CUDA is available."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def plan(context: Context) -> None:
 
 
 def _is_asked(context: Context, call: ast.Call) -> bool:
-    """Whether a test around the call may already ask for a device."""
+    """Whether a test around the call may check for a device already."""
     tests = (around for around in context.facts.table.ancestors(call) if isinstance(around, ast.If))
     return not all(map(is_main_test, tests))

@@ -1,4 +1,4 @@
-"""The Accelerator's `mixed_precision=` argument, in words that are known where the Accelerator is made."""
+"""The Accelerator's `mixed_precision=` argument, spelled with variables that exist where the Accelerator is made."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _asks_cuda(context: Context, condition: str | None) -> bool:
 
 
 def _available(context: Context, wanted: Precision) -> str | None:
-    """The switch, in words that are known where the Accelerator is made."""
+    """The switch, spelled with variables that exist where the Accelerator is made."""
     if wanted.flag is None:
         return None
     try:
@@ -178,7 +178,7 @@ def _chooses_cuda(value: ast.expr) -> ast.expr | None:
 
 
 def _forget(context: Context, scope: Scope, name: str, statement: ast.stmt) -> None:
-    """A variable that only named the switch goes."""
+    """Removes a variable that only named the switch."""
     names = (n for n in walk(scope.node) if isinstance(n, ast.Name) and n.id == name)
     if not any(isinstance(n.ctx, ast.Load) for n in names):
         context.remove(statement, RULE, "the Accelerator is told at once")

@@ -9,7 +9,7 @@ from crosstrain_migrate.syntax.scopes import Scope
 
 
 class RemovedMoves:
-    """The calls that move something and go, with what went along."""
+    """The calls that move something and go, and everything that goes with them."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -1,4 +1,4 @@
-"""For CT103: a model that comes back from the CPU is moved by the author still: `prepare` has placed it once."""
+"""For CT103: a move of a model that may come back from the CPU stays, because `prepare` places it only once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _runs_at(facts: Facts, call: ast.Call) -> Iterator[ast.Call]:
 
 
 def _is_before(facts: Facts, first: ast.Call, second: ast.Call) -> bool:
-    """Whether `first` may run before `second`, of which neither calls the function of the other."""
+    """Whether `first` may run before `second`, if both stand in one function."""
     if facts.enclosing_function(first) is not facts.enclosing_function(second) or first is second:
         return False
     if facts.table.of_node[first].module is not facts.table.of_node[second].module:

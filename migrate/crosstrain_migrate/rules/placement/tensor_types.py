@@ -1,4 +1,4 @@
-"""CT105 for types that name a device: `torch.cuda.FloatTensor`, default tensor types, `.cuda()` where no accelerator is."""
+"""CT105 for types that name a device (`torch.cuda.FloatTensor`, default tensor types), and `.cuda()` out of reach."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
 
 
 def left_behind(context: Context, call: ast.Call) -> None:
-    """`.cuda()` where no accelerator is: in a module, or in a function that only others call."""
+    """Notes a `.cuda()` that no accelerator can reach: in a module, or in a function that only a library calls."""
     context.note(RULE, call, f"`{ast.unparse(call)}`: {REASON}", REMEDY)
 
 

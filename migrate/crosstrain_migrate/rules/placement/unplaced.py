@@ -1,6 +1,6 @@
-"""CT105 for scripts that choose no device: `prepare` puts the model on one, and what else it is given stays on the CPU.
+"""CT105 for scripts that choose no device: `prepare` puts the model on one, but its other inputs stay on the CPU.
 
-Where no DataLoader places anything, the model stays there, too: every process does the same work anyway.
+Where no DataLoader places anything, the model stays on the CPU, too: every process does the same work anyway.
 """
 
 from __future__ import annotations

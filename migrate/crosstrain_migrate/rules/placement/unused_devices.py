@@ -1,8 +1,8 @@
-"""For CT105: devices that another file chose, and what nothing uses once the launcher chooses.
+"""For CT105: devices that another file chose, and what is unused once the launcher chooses.
 
-What:   Uses of a device that a module of the project made at its top level become the accelerator's; helper functions
-        that only chose a device, and imports whose every use is gone, go.
-Why:    No dead plumbing, and no device but the process's own.
+What:   Uses of a device that a module of the project made at its top level become the accelerator's device. Helper
+        functions that only chose a device, and imports whose every use is gone, go.
+Why:    The process uses its own device, and no unused code stays.
 Before: `from config import device`
 After:  (gone)
 """
@@ -28,8 +28,8 @@ RULE = "CT105"
 
 
 def replace_imported(context: Context, placement: Placement) -> None:
-    """Uses of devices from the top level of files that see no accelerator, and of those that the body of a class holds,
-    become the accelerator's device."""
+    """Replaces uses of devices from files that see no accelerator, and from the bodies of classes, by the accelerator's
+    device."""
     table = context.facts.table
     for definition in context.device_definitions:
         scope = table.of_node[definition]
@@ -46,7 +46,7 @@ def replace_imported(context: Context, placement: Placement) -> None:
 
 
 def _keep(context: Context, definition: ast.Assign, use: ast.expr) -> None:
-    """Where no accelerator can be handed to, "cuda" without a number still is the process's own GPU."""
+    """Keeps a use that no accelerator can reach: "cuda" without a number still is the process's own GPU."""
     if any(names_ordinal(n) for n in walk(definition.value)):
         raise refuse(
             RULE,
@@ -68,7 +68,7 @@ def in_class(scope: Scope) -> bool:
 
 
 def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
-    """Names and attributes that mean the variable itself, in any file; not what was passed on from it."""
+    """Names and attributes that read the variable itself, in any file; not variables that its value was passed to."""
     made = {v for v in facts.of(definition.value) if isinstance(v, External) and v.path == "torch.device"}
     target = definition.targets[0]
     if not isinstance(target, ast.Name):
@@ -101,7 +101,7 @@ def _means(facts: Facts, node: ast.Attribute, definition: ast.Assign) -> bool:
 
 
 def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
-    """Whether something that may be the class, and may be something else, is asked for the variable."""
+    """Whether the variable may be read from an object that is perhaps the class and perhaps something else."""
     target = definition.targets[0]
     made = {v for v in facts.of(definition.value) if isinstance(v, External)}
     return isinstance(target, ast.Name) and any(
@@ -133,7 +133,7 @@ class UnusedDevices:
         self._imports()
 
     def _replaced(self) -> set[ast.AST]:
-        """What no longer stands in the script because another expression takes its place."""
+        """The nodes that other expressions replace."""
         found: set[ast.AST] = set()
         for edit in self.context.edits:
             if isinstance(edit, e.Replace):
@@ -148,7 +148,7 @@ class UnusedDevices:
             if node in self.gone or scope.parent is not None or self.context.home.is_global_in(scope):
                 continue
             if any(isinstance(target, ast.Attribute) for target in node.targets):
-                continue  # `args.device`: who reads it is for the rule about attributes
+                continue  # `args.device`: see DeviceDefinitions.drop_unread_attributes
             if all(use in self.gone for use in uses_of(self.facts, node)):
                 if _reads_options(node.value):
                     self._report_lost_options(node)
@@ -156,7 +156,7 @@ class UnusedDevices:
                 self.context.remove(node, RULE, "nothing uses this device any more")
 
     def _helpers(self) -> list[ast.FunctionDef]:
-        """Functions that gave a device to code that has gone, and give it to nothing else."""
+        """Functions that returned a device to removed code, and to nothing else."""
         found = []
         for function, sites in self.facts.callers.items():
             if not isinstance(function, ast.FunctionDef) or function in self.facts.interp.escaped:
@@ -191,7 +191,7 @@ class UnusedDevices:
         self.context.note(
             RULE,
             place,
-            "what chose the device here had options of its own, which do nothing any more: the launcher chooses",
+            "the code that chose the device here had options of its own, which have no effect any more: the launcher chooses",
             "use `crosstrain launch --cpu` (or --gpu-ids) in their place",
         )
 
@@ -222,7 +222,7 @@ class UnusedDevices:
         return any(isinstance(v, Function | Class) and v.node in self.gone for v in values)
 
     def _only_binds(self, node: ast.Import | ast.ImportFrom) -> bool:
-        """Whether nothing is done when what `node` imports is run: no call that may register or set something."""
+        """Whether importing the modules has no effect: no call at their top level may register or set something."""
         interp = self.facts.interp
         if isinstance(node, ast.ImportFrom):
             names, level = [node.module or ""], node.level

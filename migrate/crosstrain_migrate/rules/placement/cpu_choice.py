@@ -13,10 +13,9 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .construction import only_definition
-from .devices import Devices, default_statement, is_cpu, named_by
+from .devices import BY_GPU_IDS, SELECTS_A_GPU, Devices, default_statement, is_cpu, named_by
 
 RULE = "CT105"
-BY_GPU = "choose GPUs with `crosstrain launch --gpu-ids`"
 AVAILABLE = (".is_available", "cuda.device_count")
 
 
@@ -94,10 +93,7 @@ def _is_setting(context: Context, value: ast.Attribute | ast.Name) -> bool:
 
 def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
     if any(names_ordinal(n) for n in walk(value)):
-        reason = (
-            "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
-        )
-        context.note(RULE, value, reason, BY_GPU)
+        context.note(RULE, value, SELECTS_A_GPU, BY_GPU_IDS)
     if context.home.scope.parent is None and sets_by_name(context.facts):
         context.note(
             RULE,
@@ -114,7 +110,7 @@ def _from_option(context: Context, value: ast.Attribute | ast.Name) -> str:
         RULE,
         value,
         f"`{text}` chooses the device: `cpu` is still obeyed, a GPU number in it is not (the launcher hands out devices)",
-        BY_GPU,
+        BY_GPU_IDS,
     )
     return f'{text} == "cpu"' if isinstance(value, ast.Attribute) else f'str({text}) == "cpu"'
 

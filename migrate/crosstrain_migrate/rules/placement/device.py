@@ -49,7 +49,7 @@ from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from . import tensor_types
-from .devices import Devices, is_cpu, known_values
+from .devices import BY_GPU_IDS, SELECTS_A_GPU, Devices, is_cpu, known_values
 from .no_ops import NoOps
 from .removed_moves import RemovedMoves
 from .returns_from_cpu import comes_back
@@ -207,20 +207,18 @@ class Placement(RemovedMoves):
     def _copied_early(self, models: set[Value]) -> bool:
         """Whether something copies the model's parameters (for an average or a second model) before `prepare` places
         the model: both must be on the device from the start."""
-        scope = self.context.subject.scope
-        mine = [c for c in self.facts.calls if self.facts.table.of_node[c] is scope]
-        subject = self.context.subject
-        core = [*subject.models, *subject.optimizers, *subject.train_loaders, *self.facts.schedulers]
-        made = [s.lineno for v in core for h in stores(self.facts, scope, v) for s in h.stores]
-        for call in mine:
-            if call.lineno > max(made, default=0):
-                break  # `prepare` stands above it
-            if not any(isinstance(a, ast.Name) and self.facts.of(a) & models for a in call.args):
-                continue
-            for value in self.facts.of(call.func):
-                if isinstance(value, Class) or (isinstance(value, Symbol) and value.path in COPIES):
-                    return True
-        return False
+        facts, subject = self.facts, self.context.subject
+        core = [*subject.models, *subject.optimizers, *subject.train_loaders, *facts.schedulers]
+        made = [s.lineno for v in core for h in stores(facts, subject.scope, v) for s in h.stores]
+        before = (call for call in facts.calls if call.lineno <= max(made, default=0))
+        copying = (
+            value
+            for call in before
+            if facts.table.of_node[call] is subject.scope
+            and any(isinstance(a, ast.Name) and facts.of(a) & models for a in call.args)
+            for value in facts.of(call.func)
+        )
+        return any(isinstance(v, Class) or (isinstance(v, Symbol) and v.path in COPIES) for v in copying)
 
     @staticmethod
     def _weightless_loss(value: External) -> bool:
@@ -242,29 +240,24 @@ class Placement(RemovedMoves):
             self.gone.add(device)
             return
         self.stripped.add(call)
-        if device is not None and (
-            self.devices.is_option(device) or (rule == MODEL and self.devices.is_setting(device))
-        ):
-            self.options.append(device)
-        if device is not None and self.devices.is_ordinal(device):
-            self._numbered(device)
-        self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in walk(a))
+        if device is not None:
+            if self.devices.is_option(device) or (rule == MODEL and self.devices.is_setting(device)):
+                self.options.append(device)
+            if self.devices.is_ordinal(device):
+                self._report_number(device)
+        self.gone.update(n for argument in arguments_of(call) for n in walk(argument))
         strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
         # Any other edit of this expression (a gather, say) must apply to what is left of it.
         edits = self.context.edits
         place = next((number for number, edit in enumerate(edits) if edit.node is call), len(edits))
         edits.insert(place, strip)
 
-    def _numbered(self, device: ast.expr) -> None:
-        known = self.devices.alone.known(device)
-        if known is None or known.value == 0:
-            return  # the first one, as everybody writes it
-        reason = (
-            "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
-        )
-        if not any(f.reason == reason for f in self.context.findings):
-            remedy = "choose GPUs with `crosstrain launch --gpu-ids`"
-            self.context.note(OTHER, device, reason, remedy)
+    def _report_number(self, device: ast.expr) -> None:
+        """Notes the number of a GPU, once in a script; everybody writes 0 for the first."""
+        known = self.devices.single_process.known(device)
+        reported = any(f.reason == SELECTS_A_GPU for f in self.context.findings)
+        if known is not None and known.value != 0 and not reported:
+            self.context.note(OTHER, device, SELECTS_A_GPU, BY_GPU_IDS)
 
     def _portable_cuda(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)

@@ -47,13 +47,8 @@ def _choice(facts: Facts, placement: Placement, statement: ast.If) -> Choice | N
     current: list[ast.stmt] = [statement]
     while len(current) == 1 and isinstance(branch := current[0], ast.If):
         binding = branch.body[0]
-        own = branch is statement or _asks_availability(branch.test)
-        if (
-            len(branch.body) != 1
-            or not isinstance(binding, ast.Assign)
-            or not own
-            or not is_pure(branch.test)
-        ):
+        own = is_pure(branch.test) and (branch is statement or _asks_availability(branch.test))
+        if len(branch.body) != 1 or not isinstance(binding, ast.Assign) or not own:
             return None
         bindings.append(binding)
         current = branch.orelse

@@ -55,11 +55,8 @@ class DeviceDefinitions:
     def ask_for_the_accelerator(self) -> None:
         """Hands the accelerator to each function that chooses a device of its own, if that device is still used."""
         for node in self.context.device_definitions:
-            if (
-                self._becomes_the_accelerators(node)
-                and not self._is_unused(node)
-                and not self._restates(node)
-            ):
+            goes = self._is_unused(node) or self._restates(node)
+            if not goes and self._becomes_the_accelerators(node):
                 self.context.device(node)
         for choice in self._choices():
             if self.placement.reads_left_of(choice.name) and self.context.reachable(choice.statement):
@@ -219,10 +216,9 @@ class DeviceDefinitions:
         if makes_object or not isinstance(target, ast.Name):
             return False
         parents = [self.facts.table.parents[use] for use in self.placement.reads_left_of(target)]
-        return any(
-            isinstance(p, TEXTS) or (isinstance(p, ast.Call) and "builtins.print" in self.facts.paths(p.func))
-            for p in parents
-        )
+        calls = (p for p in parents if isinstance(p, ast.Call))
+        printed = any("builtins.print" in self.facts.paths(call.func) for call in calls)
+        return printed or any(isinstance(p, TEXTS) for p in parents)
 
     # -- what only asked for a GPU ---------------------------------------------------------------------------
 

@@ -13,13 +13,16 @@ from crosstrain_migrate.rules.arguments import option_name
 from crosstrain_migrate.rules.distribution.single_process import SingleProcess
 from crosstrain_migrate.syntax.walks import walk
 
+SELECTS_A_GPU = "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
+BY_GPU_IDS = "choose GPUs with `crosstrain launch --gpu-ids`"
+
 
 class Devices:
     """Tells devices of one script apart from everything else."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.alone = SingleProcess(facts)
+        self.single_process = SingleProcess(facts)
 
     def is_device(self, node: ast.expr) -> bool:
         """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
@@ -43,14 +46,16 @@ class Devices:
         """`.to(0)`, and `.to(gpu)` where `gpu = 0`: the number of a GPU."""
         if not isinstance(node, ast.Constant | ast.Name | ast.Attribute):
             return False
-        known = self.alone.known(node)
+        known = self.single_process.known(node)
         return known is not None and type(known.value) is int
 
     def is_option(self, value: ast.expr) -> bool:
         """`args.device`: a command-line option that says which device."""
         found = [v for v in self.facts.of(value) if isinstance(v, Member) and v.name in self._option_names]
         if isinstance(value, ast.Attribute) and all(map(_is_of_unknown, found)):
-            return bool(found) and self.alone.sources.is_namespace(value.value)  # `image.device` is none
+            return bool(found) and self.single_process.sources.is_namespace(
+                value.value
+            )  # `image.device` is none
         return bool(found)
 
     def is_setting(self, value: ast.expr) -> bool:
@@ -84,7 +89,7 @@ class Devices:
 
     def decided_before(self, value: ast.Attribute) -> list[ast.expr]:
         """The expressions that chose the device which the script has put into `args.device`, if it has."""
-        sources = self.alone.sources
+        sources = self.single_process.sources
         if not sources.is_namespace(value.value) or self.is_option(value):
             return []
         chosen = sources.of(value)

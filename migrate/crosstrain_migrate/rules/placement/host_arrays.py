@@ -42,8 +42,9 @@ def plan(context: Context) -> None:
                 template = "({x}).cpu().numpy" if _is_loose(call.func.value) else "{x}.cpu().numpy"
                 context.replace(call.func, RULE, REASON, template, x=call.func.value)
             continue
-        for argument in _given_to_numpy(context, call):
-            if _stays_on_device(context, argument):
+        by_numpy = any(path.startswith("numpy.") for path in context.facts.paths(call.func))
+        for argument in call.args if by_numpy else ():
+            if not isinstance(argument, ast.Starred) and _stays_on_device(context, argument):
                 _fetch(context, argument, REASON)
     for together in _meetings(context):
         here = [tensor for tensor in together if _is_on_host(context, tensor, frozenset())]
@@ -60,11 +61,6 @@ def _fetch(context: Context, tensor: ast.expr, reason: str) -> None:
             return
     template = "({x}).cpu()" if _is_loose(tensor) else "{x}.cpu()"
     context.replace(tensor, RULE, reason, template, x=tensor)
-
-
-def _given_to_numpy(context: Context, call: ast.Call) -> Iterator[ast.expr]:
-    if any(path.startswith("numpy.") for path in context.facts.paths(call.func)):
-        yield from (a for a in call.args if not isinstance(a, ast.Starred))
 
 
 def _meetings(context: Context) -> Iterator[list[ast.expr]]:

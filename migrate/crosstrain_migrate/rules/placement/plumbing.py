@@ -217,9 +217,8 @@ class Plumbing:
     def _insert(self, function: ast.AST) -> None:
         position = 0 if self.context.method_class(function) is None else 1
         reason = "it needs the accelerator"
-        self.context.edits.append(
-            e.InsertParameter(function, RULE, reason, position=position, code="accelerator")
-        )
+        insert = e.InsertParameter(function, RULE, reason, position=position, code="accelerator")
+        self.context.edits.append(insert)
         self._pass_first(self._calls_of(function))
 
     def _give_constructor(self, cls: ast.ClassDef) -> None:

@@ -11,6 +11,8 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .devices import BY_GPU_IDS
+
 RULE, VARIABLE = "CT105", "CUDA_VISIBLE_DEVICES"
 ENVIRONMENT = frozenset({"os.environ", "environ"})
 NO_GPU = frozenset({"", "-1"})  # these ask for the CPU, and stay
@@ -18,7 +20,6 @@ REASON = (
     "this hides GPUs from the processes: all but the first would find none, or all would share one. The launcher hands "
     "them out"
 )
-REMEDY = "choose GPUs with `crosstrain launch --gpu-ids`"
 
 
 def plan(context: Context) -> None:
@@ -32,7 +33,7 @@ def plan(context: Context) -> None:
         goes = len(settings) == len(named) and value is not None and _only_text(value)
         if goes and context.allows(RULE, statement):
             _take_out(context, statement)
-        remedy = REMEDY if goes else f"take it out, and {REMEDY}"
+        remedy = BY_GPU_IDS if goes else f"take it out, and {BY_GPU_IDS}"
         context.note(RULE, statement, REASON, remedy)
 
 

@@ -16,13 +16,13 @@ from .aliases import streams_of
 
 
 def first_use(
-    context: Context, scope: Scope, held: Collection[Value], position: ast.stmt, alone: bool = True
+    context: Context, scope: Scope, held: Collection[Value], position: ast.stmt, single: bool = True
 ) -> ast.AST | None:
     """The first place, up to `position`, that runs a model or iterates a loader that is about to be prepared; or that
-    trains, where there is one training alone."""
+    trains, where there is a `single` training."""
     facts, values = context.facts, set(held)
     last = position.end_lineno or position.lineno
-    trains = {call for call, _ in facts.backward_calls} if alone else set()
+    trains = {call for call, _ in facts.backward_calls} if single else set()
     for node in walk(scope.node):
         if getattr(node, "lineno", last + 1) > last or facts.table.of_node.get(node) is not scope:
             continue

@@ -155,7 +155,7 @@ def _prepare_some_where_made(context: Context, scope: Scope, held: Held, positio
     apart = {
         v
         for v, h in held.items()
-        if not _is_bound(context, h, position) or first_use(context, scope, {v}, position, alone=False)
+        if not _is_bound(context, h, position) or first_use(context, scope, {v}, position, single=False)
     }
     apart |= set().union(*(trained_by(facts, v) for v in apart)) & set(held)
     here = (c for c, _ in facts.backward_calls if facts.table.of_node[c] is scope)
@@ -169,7 +169,7 @@ def _prepare_some_where_made(context: Context, scope: Scope, held: Held, positio
 
 def _made_before_use(context: Context, scope: Scope, holding: Holding, position: ast.stmt) -> Holding:
     """The holding without the statements that bind the same object again after its first use: `model = fit(model)`."""
-    used = first_use(context, scope, {holding.value}, position, alone=False)
+    used = first_use(context, scope, {holding.value}, position, single=False)
     if used is None or not holding.stores:
         return holding
     before = [s for s in holding.stores if s.lineno < line_of(used)]

@@ -25,7 +25,7 @@ from crosstrain_migrate.syntax.scopes import Scope, suites
 
 from .holders import holdings, stores
 
-RULE, ALONE = "CT201", "CT902"
+RULE, NO_LOADER = "CT201", "CT902"
 
 
 def find_subject(facts: Facts, loaders: bool = True) -> Subject:
@@ -274,7 +274,7 @@ def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
     else:
         reason = "training without a DataLoader"
     return finding(
-        ALONE,
+        NO_LOADER,
         node,
         f"{reason}: with several processes, each repeats the same work",
         "run it on one process, or wrap the data in a DataLoader",

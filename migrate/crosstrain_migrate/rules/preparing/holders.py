@@ -115,11 +115,8 @@ def made_repeatedly(facts: Facts, value: Value) -> bool:
 
 def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
     """The statements that put the item into its container: `loaders["train"] = ...`, `models.append(...)`"""
-    return [
-        n
-        for n in walk(scope.node)
-        if isinstance(n, ast.stmt) and facts.table.of_node.get(n) is scope and _fills(n, holding)
-    ]
+    statements = (n for n in walk(scope.node) if isinstance(n, ast.stmt))
+    return [s for s in statements if facts.table.of_node.get(s) is scope and _fills(s, holding)]
 
 
 def _fills(statement: ast.stmt, holding: Holding) -> bool:

@@ -42,6 +42,7 @@ from .where_made import (
     MADE_HERE,
     check_previews,
     maker_of,
+    prepare_call,
     prepare_each,
     prepare_in_place,
     prepare_loader,
@@ -57,6 +58,7 @@ ROLES = {
     "loader": "a DataLoader",
     "scheduler": "a scheduler",
 }
+TOGETHER = "everything that takes part in training is prepared together"
 EVALUATION = "the evaluation loader is prepared where it is made"
 
 
@@ -181,14 +183,13 @@ def _prepare_jointly(context: Context, held: Held, position: ast.stmt) -> None:
         check_previews(context, loader, position)
     accelerator = context.accelerator(position)
     ordered = _ordered(context, held)
-    apart = dict.fromkeys(spelled(context, h) for h in ordered if h.value in context.subject.on_the_cpu)
+    apart = {spelled(context, h): h.value for h in ordered if h.value in context.subject.on_the_cpu}
     names = [n for n in dict.fromkeys(spelled(context, h) for h in ordered) if n not in apart]
     codes = [_wrapped(context, _prepare_statement(accelerator, names), position)] if names else []
     if any(maker_of(context, value) is not None for value in held):
         codes.insert(0, f"{accelerator}.prepare(self)")
-    codes += [f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)" for name in apart]
-    reason = "everything that takes part in training is prepared together"
-    context.edits.append(e.InsertAfter(position, RULE, reason, code="\n".join(codes)))
+    codes += [f"{name} = {prepare_call(context, v, accelerator, name)}" for name, v in apart.items()]
+    context.edits.append(e.InsertAfter(position, RULE, TOGETHER, code="\n".join(codes)))
 
 
 def _prepare_where_made(context: Context, held: Held) -> None:
@@ -201,8 +202,7 @@ def _prepare_where_made(context: Context, held: Held) -> None:
     repeated = any(isinstance(a, ast.For | ast.While) for a in around)
     if not repeated and all(isinstance(t, ast.Constant) for t in tests):
         code = _prepare_statement(context.accelerator(last), [spelled(context, h) for h in ordered])
-        reason = "everything that takes part in training is prepared together"
-        context.edits.append(e.InsertAfter(last, RULE, reason, code=_wrapped(context, code, last)))
+        context.edits.append(e.InsertAfter(last, RULE, TOGETHER, code=_wrapped(context, code, last)))
         return
     for holding in sorted(ordered, key=lambda h: h.last.lineno):
         outermost = min(holding.stores, key=lambda s: (s.col_offset, -s.lineno))

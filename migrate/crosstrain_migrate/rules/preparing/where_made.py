@@ -67,8 +67,12 @@ def prepare_named(
 
     Returns the last statement behind which it stands.
     """
-    if not holding.stores:
-        return _of_a_parameter(context, holding, reason)
+    if not holding.stores:  # a parameter
+        function = holding.scope.node
+        assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        code = _prepared(context, holding, context.accelerator(function.body[0]))
+        context.edits.append(e.InsertAtStart(function, RULE, reason, code=code))
+        return function.body[0]
     behind = [*_moves(context, holding), *(s for s in others or () if s.lineno > holding.last.lineno)]
     positions = [common_position(context.facts, [*holding.stores, *behind])]
     if len({id(suite_of(context.facts, store)) for store in holding.stores}) > 1:
@@ -109,21 +113,18 @@ def _behind_home(context: Context, holding: Holding, position: ast.stmt) -> ast.
     return below
 
 
-def _of_a_parameter(context: Context, holding: Holding, reason: str) -> ast.stmt:
-    function = holding.scope.node
-    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-    code = _prepared(context, holding, context.accelerator(function.body[0]))
-    context.edits.append(e.InsertAtStart(function, RULE, reason, code=code))
-    return function.body[0]
-
-
 def _prepared(context: Context, holding: Holding, accelerator: str) -> str:
     name = spelled(context, holding)
-    if holding.value in context.subject.on_the_cpu:
-        return f"{name} = {accelerator}.prepare_data_loader({name}, device_placement=False)"
     if holding.is_whole_list:
         return f"{name[1:]} = [{accelerator}.prepare(one) for one in {name[1:]}]"
-    return f"{name} = {accelerator}.prepare({name})"
+    return f"{name} = {prepare_call(context, holding.value, accelerator, name)}"
+
+
+def prepare_call(context: Context, value: Value, accelerator: str, code: str) -> str:
+    """The call that prepares one value. A loader whose batches the script uses on the CPU does not place them."""
+    if value in context.subject.on_the_cpu:
+        return f"{accelerator}.prepare_data_loader({code}, device_placement=False)"
+    return f"{accelerator}.prepare({code})"
 
 
 def spelled(context: Context, holding: Holding) -> str:
@@ -164,12 +165,9 @@ def prepare_in_place(context: Context, value: Value) -> None:
     if loads:
         check_uncounted(context, value, site)
         check_alike(context.facts, site)
-    call = "prepare({x})"
-    if value in context.subject.on_the_cpu:
-        call = "prepare_data_loader({x}, device_placement=False)"
     if not any(isinstance(one, e.Replace) and one.node is site and one.rule == RULE for one in context.edits):
         reason = "no variable of this scope holds it, so it is prepared where it is made"
-        context.replace(site, RULE, reason, f"{accelerator}.{call}", x=site)
+        context.replace(site, RULE, reason, prepare_call(context, value, accelerator, "{x}"), x=site)
 
 
 def _serves_others(context: Context, loader: Value, site: ast.expr) -> bool:

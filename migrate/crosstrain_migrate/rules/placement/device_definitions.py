@@ -45,12 +45,10 @@ class DeviceDefinitions:
 
     def _is_attribute_read(self, node: ast.Assign, target: ast.Attribute) -> bool:
         default = default_statement(self.facts, node)
-        ignored = self.gone | set(walk(default.test) if default is not None else ())
-        return any(
-            n not in ignored
-            and (self.placement.devices.is_device(n) or ast.unparse(n) == ast.unparse(target))
-            for n in attribute_reads(self.facts, target.attr)
-        )
+        asked = set(walk(default.test)) if default is not None else set()
+        reads = [n for n in attribute_reads(self.facts, target.attr) if n not in asked and n not in self.gone]
+        is_device = self.placement.devices.is_device
+        return any(is_device(n) or ast.unparse(n) == ast.unparse(target) for n in reads)
 
     def ask_for_the_accelerator(self) -> None:
         """Hands the accelerator to each function that chooses a device of its own, if that device is still used."""
@@ -90,9 +88,8 @@ class DeviceDefinitions:
             else:
                 self.context.remove(default_statement(self.facts, node) or node, OTHER, UNUSED)
         if self.context.requested.mapped and self._asks_processes(self.context.options.get("cpu", "")):
-            del self.context.options[
-                "cpu"
-            ]  # a script that tells one process from several does not ask for the CPU
+            # A script that tells one process from several does not ask for the CPU.
+            del self.context.options["cpu"]
         for stored in sorted(self.unread_attributes - {*self.context.device_definitions}, key=line_of):
             self.context.remove(stored, OTHER, UNUSED)
         construct(self.context, in_place_of)

@@ -13,6 +13,11 @@ from crosstrain_migrate.rules.arguments import option_name
 from crosstrain_migrate.rules.distribution.single_process import SingleProcess
 from crosstrain_migrate.syntax.walks import walk
 
+# What may decide on a device: `["cpu", "cuda"][args.cuda]`, for one.
+DECIDING = (
+    *(ast.Call, ast.IfExp, ast.Constant, ast.JoinedStr),
+    *(ast.BinOp, ast.Attribute, ast.BoolOp, ast.Subscript),
+)
 SELECTS_A_GPU = "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
 BY_GPU_IDS = "choose GPUs with `crosstrain launch --gpu-ids`"
 
@@ -52,10 +57,8 @@ class Devices:
     def is_option(self, value: ast.expr) -> bool:
         """`args.device`: a command-line option that says which device."""
         found = [v for v in self.facts.of(value) if isinstance(v, Member) and v.name in self._option_names]
-        if isinstance(value, ast.Attribute) and all(map(_is_of_unknown, found)):
-            return bool(found) and self.single_process.sources.is_namespace(
-                value.value
-            )  # `image.device` is none
+        if isinstance(value, ast.Attribute) and all(map(_is_of_unknown, found)):  # `image.device` is none
+            return bool(found) and self.single_process.sources.is_namespace(value.value)
         return bool(found)
 
     def is_setting(self, value: ast.expr) -> bool:
@@ -69,17 +72,7 @@ class Devices:
             return True
         if isinstance(value, ast.Name | ast.Attribute) and not self.is_option(value):
             return False
-        if not isinstance(
-            value,
-            ast.Call
-            | ast.IfExp
-            | ast.Constant
-            | ast.JoinedStr
-            | ast.BinOp
-            | ast.Attribute
-            | ast.BoolOp
-            | ast.Subscript,  # ["cpu", "cuda"][args.cuda]
-        ):
+        if not isinstance(value, DECIDING):
             return False
         if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):
             return False

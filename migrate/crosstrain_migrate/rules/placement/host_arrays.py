@@ -26,9 +26,8 @@ from .on_the_cpu import bound_to, comes_through
 
 RULE = "CT104"
 PAIRWISE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "div", "equal", "allclose"})
-LEAVES = frozenset(
-    {"to", "cuda", "item", "tolist", "size"}
-)  # their results are not on the CPU, or no tensors
+# Methods whose results are not on the CPU, or are no tensors.
+LEAVES = frozenset({"to", "cuda", "item", "tolist", "size"})
 COLLAPSES = frozenset({"sum", "mean", "max", "min"})  # without a dimension: one number may meet any tensor
 REASON = "NumPy reads it on the CPU, and the loader puts it on the device"
 

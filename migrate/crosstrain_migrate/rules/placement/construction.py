@@ -19,24 +19,24 @@ Becomes (device):
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.torch_api import names_a_device
-from crosstrain_migrate.facts.values import External, FromBatch, Function, Symbol, made_at
+from crosstrain_migrate.facts.values import External, FromBatch, Function, Symbol, Value, made_at
 from crosstrain_migrate.rules.base import Context, Home, Subject, refuse
 from crosstrain_migrate.rules.distribution.requested_options import MARKED
 from crosstrain_migrate.rules.output import fetches, loggers
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.syntax import edits as e
-from crosstrain_migrate.syntax.nodes import FunctionNode
-from crosstrain_migrate.syntax.program import modules_of
+from crosstrain_migrate.syntax.nodes import FunctionNode, line_of
+from crosstrain_migrate.syntax.program import is_main_test, modules_of
 from crosstrain_migrate.syntax.scopes import Scope, all_arguments
 from crosstrain_migrate.syntax.walks import walk
 
 from . import precision_argument
-from .early_draws import Place, may_draw, unseeded_draw
+from .early_draws import Place, defines, may_draw, unseeded_draw
 
 IMPORT, CONSTRUCT = "CT101", "CT102"
 READS_OPTIONS = frozenset({"parse_args", "parse_known_args"})
@@ -63,156 +63,153 @@ def find_home(facts: Facts, subject: Subject, definitions: list[ast.Assign]) -> 
     home = Home(scope, "accelerator" if cls is None else "self.accelerator", cls)
     home.statement = _statement(facts, subject, scope, definitions)
     early = unseeded_draw(facts, home)
-    return home if early is None else _above(facts, home, early, definitions)
+    return home if early is None else _above_draw(facts, home, early, definitions)
 
 
-def _above(facts: Facts, home: Home, early: Place, definitions: list[ast.Assign]) -> Home:
-    """A home above a draw that every process would otherwise make for itself."""
+def _above_draw(facts: Facts, home: Home, early: Place, definitions: list[ast.Assign]) -> Home:
+    """A home above a random draw, which every process would otherwise make for itself."""
     draw, scope = early
-    reason = (
-        "this draws random numbers before the Accelerator can exist, and nothing has seeded them: each process "
-        "would go on with numbers of its own"
-    )
-    method = isinstance(facts.table.parents.get(scope.node), ast.ClassDef)
     file = home.scope.file if home.scope.parent is None else modules_of(facts.tree)[-1]
     # The options that chose the device may not be known so early.
-    asks = any(_asks(facts, d.value) for d in definitions)
-    if method or asks or (scope.parent is None and scope.file is not file):
-        raise refuse(CONSTRUCT, draw, reason, "call torch.manual_seed (or numpy's, or random's) before it")
+    asks = any(_reads_a_variable(facts, d.value) for d in definitions)
+    if _is_method(facts, scope) or asks or (scope.parent is None and scope.file is not file):
+        raise refuse(
+            CONSTRUCT,
+            draw,
+            "this draws random numbers before the Accelerator can exist, and no seed is set: each process would draw "
+            "different ones",
+            "call torch.manual_seed (or numpy's, or random's) before it",
+        )
     return Home(scope, "accelerator", None, _outermost(facts, draw, scope))
 
 
-def _asks(facts: Facts, value: ast.expr) -> bool:
-    """Whether a choice of a device reads variables; a number put into its name does not count."""
+def _reads_a_variable(facts: Facts, value: ast.expr) -> bool:
+    """Whether a choice of a device reads variables; a GPU number in a device's name does not count."""
     if names_a_device(value):
         return False
     if isinstance(value, ast.Name):
         return not any(isinstance(v, Symbol) for v in facts.of(value))
-    return any(_asks(facts, part) for part in ast.iter_child_nodes(value) if isinstance(part, ast.expr))
+    return any(
+        _reads_a_variable(facts, part) for part in ast.iter_child_nodes(value) if isinstance(part, ast.expr)
+    )
+
+
+# -- the scope -----------------------------------------------------------------------------------------------
+
+
+def _is_method(facts: Facts, scope: Scope) -> bool:
+    return isinstance(facts.table.parents.get(scope.node), ast.ClassDef)
+
+
+def _only_caller(facts: Facts, scope: Scope) -> Scope | None:
+    """The one scope that calls a function; None where there are several, or none."""
+    callers = {facts.table.of_node[site] for site in facts.callers.get(scope.node, ())}
+    return callers.pop() if len(callers) == 1 else None
 
 
 def _where_all_is_made(facts: Facts, subject: Subject) -> Scope:
-    """The scope that prepares, or, when it is given a model or a loader, its caller that makes them: the Accelerator
+    """The scope that prepares, or the caller that makes the models and loaders which that scope is given: the Accelerator
     must exist before they draw random numbers."""
     missing = [v for v in subject.named if v not in subject.stages]
     scope, seen = subject.scope, {subject.scope}
     while missing := [v for v in missing if not stores(facts, scope, v)]:
-        callers = {facts.table.of_node[site] for site in facts.callers.get(scope.node, ())}
-        if len(callers) != 1:
-            return subject.scope if scope is subject.scope else scope
-        scope = callers.pop()
-        if scope in seen or isinstance(facts.table.parents.get(scope.node), ast.ClassDef):
+        caller = _only_caller(facts, scope)
+        if caller is None:
+            return scope
+        if caller in seen or _is_method(facts, caller):
             return subject.scope
-        seen.add(scope)
+        seen.add(caller)
+        scope = caller
     return scope
 
 
 def _above_marks(facts: Facts, scope: Scope) -> Scope:
-    """The outermost caller whose own statements need the accelerator: what it decides for a rank, say."""
+    """The outermost caller whose own statements need the accelerator, to decide something by the rank, say."""
     marked = {facts.table.of_node[n] for n in facts.each(ast.Name) if MARKED.match(n.id)}
-    found, current, seen = scope, scope, {scope}
-    while True:
-        callers = {facts.table.of_node[site] for site in facts.callers.get(current.node, ())}
-        current = callers.pop() if len(callers) == 1 else scope
-        if current in seen or not isinstance(current.node, ast.FunctionDef):
-            return found
+    found, seen = scope, {scope}
+    current = _only_caller(facts, scope)
+    while current is not None and current not in seen and isinstance(current.node, ast.FunctionDef):
         seen.add(current)
-        if current in marked and not isinstance(facts.table.parents.get(current.node), ast.ClassDef):
+        if current in marked and not _is_method(facts, current):
             found = current
+        current = _only_caller(facts, current)
+    return found
 
 
-def mentions_accelerator(statement: ast.stmt) -> bool:
-    """Whether a statement that runs at once (no definition) holds a mark for the accelerator."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    return any(isinstance(n, ast.Name) and MARKED.match(n.id) for n in walk(statement))
+# -- the statement -------------------------------------------------------------------------------------------
 
 
 def _statement(facts: Facts, subject: Subject, scope: Scope, definitions: list[ast.Assign]) -> ast.stmt:
     """The statement of `scope` before which the Accelerator must be made."""
     mine = [d for d in definitions if facts.table.of_node[d] is scope]
-    first_store = min(_first_stores(facts, subject), key=lambda s: s.lineno)
+    first_store = min(_first_stores(facts, subject), key=line_of)
     if scope is subject.scope:
-        suite = suite_of(facts, _outermost(facts, first_store, scope))
+        within: ast.stmt = first_store
     elif scope.parent is not None or not mine:
-        first_store = min(_made_in(facts, subject, scope), key=lambda s: s.lineno, default=_first(scope))
-        suite = suite_of(facts, _outermost(facts, first_store, scope))
+        within = first_store = min(_made_in(facts, subject, scope), key=line_of, default=_first(scope))
     else:
-        suite = suite_of(facts, _outermost(facts, mine[0], scope))
+        within = mine[0]
+    suite = suite_of(facts, _outermost(facts, within, scope))
     anchor = next((_in_suite(facts, d, suite) for d in mine), None)
     draw = next((s for s in suite if may_draw(facts, s)), None)
-    marked = next((s for s in suite if mentions_accelerator(s)), None)
+    marked = next((s for s in suite if _mentions_accelerator(s)), None)
     if marked is not None and first_store.lineno < marked.lineno:
         marked = _in_suite(facts, first_store, suite) or marked
-    # Where the script names no device, or too late, the first thing that is prepared must find it there.
+    # Where the script names no device, or names it too late, the Accelerator stands above the first prepared object.
     late = anchor is not None and scope is subject.scope and anchor.lineno > _needed_by(facts, subject)
     made = _in_suite(facts, first_store, suite) or first_store if anchor is None or late else None
-    first = min((s for s in (anchor, draw, marked, made) if s is not None), key=lambda s: s.lineno)
-    early = (_makes_speaker, _moves_a_tensor, fetches.may_download)
-    asks = next(
-        (s for s in suite if any(wants(facts, s) for wants in early) or _moves_another(facts, subject, s)),
-        None,
-    )
-    options = [part for d in definitions for part in (d, *_tests_around(facts, d))]
-    return asks if asks is not None and _may_stand(suite, asks, first, options) else first
+    first = min((s for s in (anchor, draw, marked, made) if s is not None), key=line_of)
+    wants = next((s for s in suite if _wants_early(facts, subject, s)), None)
+    read = [part for d in definitions for part in (d, *_tests_around(facts, d))]
+    return wants if wants is not None and _may_stand(suite, wants, first, read) else first
 
 
-def _first_stores(facts: Facts, subject: Subject) -> list[ast.stmt]:
-    """The statements that make what needs the Accelerator from the start, in the scope that prepares."""
-    core = subject.named if subject.stages else subject.models
-    found = [h.stores[0] for v in (*core, *subject.optimizers) for h in stores(facts, subject.scope, v)]
-    made = [facts.table.statement_of(made_at(v)) for v in subject.unnamed]
-    found += [s for s in made if facts.table.of_node[s] is subject.scope]
-    stages = dict.fromkeys(subject.stages.values()) if not found else ()
-    return found + [facts.table.statement_of(c) for s in stages for c in _calls_into(facts, subject.scope, s)]
+def _mentions_accelerator(statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once (no definition) holds a mark for the accelerator."""
+    names = (n for n in walk(statement) if isinstance(n, ast.Name))
+    return not defines(statement) and any(MARKED.match(name.id) for name in names)
 
 
-def _makes_speaker(facts: Facts, statement: ast.stmt) -> bool:
-    """Whether a statement that runs at once makes a writer or a log, itself or in a function of the script."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+def _wants_early(facts: Facts, subject: Subject, statement: ast.stmt) -> bool:
+    """Whether a statement that runs at once makes a writer or a log, downloads, or moves what nobody prepares: the
+    Accelerator says which process does so, and where to."""
+    if defines(statement):
         return False
     calls = [n for n in walk(statement) if isinstance(n, ast.Call)]
-    called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
-    calls += [n for function in called for n in walk(function) if isinstance(n, ast.Call)]
-    if any(loggers.keeps_a_file_open(facts, part) for part in walk(statement)):
-        return True
-    return any(facts.paths(c.func) & loggers.MADE for c in calls)
-
-
-def _moves_a_tensor(facts: Facts, statement: ast.stmt) -> bool:
-    """Whether a statement that runs at once moves something that nobody prepares: `test_data.data[:100].cuda()`."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    return any(_is_a_tensors_move(facts, call) for call in walk(statement) if isinstance(call, ast.Call))
-
-
-def _moves_another(facts: Facts, subject: Subject, statement: ast.stmt) -> bool:
-    """Whether a statement that runs at once moves a module that nobody prepares, a teacher say: to the process's own
-    device, which the Accelerator chooses."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    moved = (
-        n.func.value
-        for n in walk(statement)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in {"to", "cuda"}
+    return (
+        _makes_speaker(facts, statement, calls)
+        or fetches.may_download(facts, statement)
+        or any(_moves_the_unprepared(facts, subject, call) for call in calls)
     )
-    others = (v for node in moved for v in facts.of(node) if v not in subject.models)
-    return any(facts.interp.is_module(v) for v in others)
 
 
-def _is_a_tensors_move(facts: Facts, call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "cuda" or facts.targets(call):
+def _makes_speaker(facts: Facts, statement: ast.stmt, calls: list[ast.Call]) -> bool:
+    """Whether a statement makes a writer or a log, itself or in a function of the script."""
+    called = [v.node for c in calls for v in facts.of(c.func) if isinstance(v, Function)]
+    inner = [n for function in called for n in walk(function) if isinstance(n, ast.Call)]
+    return any(loggers.keeps_a_file_open(facts, part) for part in walk(statement)) or any(
+        facts.paths(c.func) & loggers.MADE for c in (*calls, *inner)
+    )
+
+
+def _moves_the_unprepared(facts: Facts, subject: Subject, call: ast.Call) -> bool:
+    """Whether a call moves a module other than those that train, a teacher say, or a tensor that no loader yields:
+    `test_data.data[:100].cuda()`."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"to", "cuda"}:
         return False
     moved = facts.of(call.func.value)
-    return not any(facts.interp.is_module(v) or isinstance(v, External | FromBatch) for v in moved)
+    modules = {v for v in moved if facts.interp.is_module(v)}
+    if modules or call.func.attr == "to":
+        return not modules <= set(subject.models)
+    return not facts.targets(call) and not any(isinstance(v, External | FromBatch) for v in moved)
 
 
 def _tests_around(facts: Facts, statement: ast.stmt) -> list[ast.expr]:
     return [around.test for around in facts.table.ancestors(statement) if isinstance(around, ast.If)]
 
 
-def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt, options: Sequence[ast.AST]) -> bool:
-    """Whether the Accelerator may be made before `earlier`: what its arguments are read from is known by then."""
+def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt, read: list[ast.AST]) -> bool:
+    """Whether the Accelerator may be made before `earlier`: the variables that its arguments read exist by then."""
     if first not in suite or first.lineno <= earlier.lineno:
         return False
     between = suite[suite.index(earlier) : suite.index(first)]
@@ -220,7 +217,7 @@ def _may_stand(suite: list[ast.stmt], earlier: ast.stmt, first: ast.stmt, option
     stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     if any(isinstance(n, ast.Attribute) and n.attr in READS_OPTIONS for n in inner):
         return False
-    return not any(isinstance(n, ast.Name) and n.id in stored for o in options for n in walk(o))
+    return not any(isinstance(n, ast.Name) and n.id in stored for o in read for n in walk(o))
 
 
 def _needed_by(facts: Facts, subject: Subject) -> int:
@@ -239,25 +236,35 @@ def _first(scope: Scope) -> ast.stmt:
     return body[1] if documented else body[0]
 
 
+def _first_stores(facts: Facts, subject: Subject) -> list[ast.stmt]:
+    """The statements that make what needs the Accelerator from the start, in the scope that prepares."""
+    core = subject.named if subject.stages else subject.models
+    found = _stored(facts, subject.scope, (*core, *subject.optimizers))
+    made = [facts.table.statement_of(made_at(v)) for v in subject.unnamed]
+    found += [s for s in made if facts.table.of_node[s] is subject.scope]
+    stages = dict.fromkeys(subject.stages.values()) if not found else ()
+    return found + [s for stage in stages for s in _calls_into(facts, subject.scope, stage)]
+
+
 def _made_in(facts: Facts, subject: Subject, scope: Scope) -> list[ast.stmt]:
     """The statements of `scope` that hold what is prepared, or call the function that prepares it."""
-    found = [
-        h.stores[0]
-        for v in (*subject.models, *subject.optimizers, *subject.train_loaders)
-        for h in stores(facts, scope, v)
-    ]
-    return found + [facts.table.statement_of(c) for c in _calls_into(facts, scope, subject.scope)]
+    held = _stored(facts, scope, (*subject.models, *subject.optimizers, *subject.train_loaders))
+    return held + _calls_into(facts, scope, subject.scope)
 
 
-def _calls_into(facts: Facts, scope: Scope, inner: Scope) -> list[ast.Call]:
-    """The calls in `scope` that lead to `inner`, straight or by way of other functions."""
-    found: list[ast.Call] = []
+def _stored(facts: Facts, scope: Scope, values: Iterable[Value]) -> list[ast.stmt]:
+    return [holding.stores[0] for value in values for holding in stores(facts, scope, value)]
+
+
+def _calls_into(facts: Facts, scope: Scope, inner: Scope) -> list[ast.stmt]:
+    """The statements of `scope` whose calls lead to `inner`, straight or by way of other functions."""
+    found: list[ast.stmt] = []
     waiting, seen = [inner.node], {inner.node}
     while waiting:
         for call in facts.callers.get(waiting.pop(), ()):
             around = facts.table.of_node[call]
             if around is scope:
-                found.append(call)
+                found.append(facts.table.statement_of(call))
             elif around.node not in seen:
                 seen.add(around.node)
                 waiting.append(around.node)
@@ -268,15 +275,11 @@ def _outermost(facts: Facts, statement: ast.stmt, scope: Scope) -> ast.stmt:
     """The ancestor of `statement` that stands in the scope's own body, or in its `if __name__` block."""
     current = statement
     for around in facts.table.ancestors(statement):
-        if around is scope.node or _is_main_test(around):
+        if around is scope.node or is_main_test(around):
             return current
         if isinstance(around, ast.stmt):
             current = around
     return current
-
-
-def _is_main_test(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
 def _in_suite(facts: Facts, node: ast.AST, suite: list[ast.stmt]) -> ast.stmt | None:
@@ -316,12 +319,5 @@ def construct(context: Context, in_place_of: ast.Assign | None) -> None:
         context.edits.append(e.ReplaceStatement(in_place_of, CONSTRUCT, reason, code=code))
     else:
         context.edits.append(e.InsertBefore(statement, CONSTRUCT, reason, code=code))
-    package = context.runtime
-    context.edits.append(
-        e.AddImport(
-            context.home.scope.file,
-            IMPORT,
-            f"from {package} import Accelerator",
-            code=f"from {package} import Accelerator",
-        )
-    )
+    imported = f"from {context.runtime} import Accelerator"
+    context.edits.append(e.AddImport(context.home.scope.file, IMPORT, imported, code=imported))

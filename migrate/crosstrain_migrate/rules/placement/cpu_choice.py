@@ -6,7 +6,6 @@ import ast
 
 from crosstrain_migrate.facts.torch_api import names_a_device
 from crosstrain_migrate.facts.values import External
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.rules.sources import sets_by_name
@@ -14,16 +13,14 @@ from crosstrain_migrate.syntax.nodes import place_of
 from crosstrain_migrate.syntax.walks import walk
 
 from .construction import only_definition
-from .devices import Devices, is_cpu
-from .option_defaults import default_statement
+from .devices import BY_GPU_IDS, SELECTS_A_GPU, Devices, default_statement, is_cpu, named_by
 
 RULE = "CT105"
-BY_GPU = "choose GPUs with `crosstrain launch --gpu-ids`"
 AVAILABLE = (".is_available", "cuda.device_count")
 
 
 def cpu_option(context: Context, definition: ast.Assign) -> str | None:
-    """What `cpu=` must be so that the choice which `definition` makes is obeyed; None: it has no effect."""
+    """The `cpu=` that obeys the choice of `definition`; None where it does not depend on an option."""
     said = len(context.findings)
     chosen = _decided_before(context, definition.value)
     if len(chosen) == 1:
@@ -38,15 +35,13 @@ def cpu_option(context: Context, definition: ast.Assign) -> str | None:
 
 
 def of_overrides(context: Context, definitions: list[ast.Assign]) -> str | None:
-    """What `cpu=` must be where an `if` does more than choose a GPU, and the device is the CPU otherwise."""
+    """The `cpu=` for an `if` that chooses a GPU, among other things, where the device is the CPU otherwise."""
     for definition in definitions:
-        around = context.facts.table.parents[definition]
-        if isinstance(around, ast.If) and definition in around.body and not is_cpu(definition.value):
-            if not _is_cpu_otherwise(context, around, definition.targets[0]):
-                continue
-            value = definition.value
-            first = value.args[0] if isinstance(value, ast.Call) and value.args else value
-            choice = ast.IfExp(around.test, first, ast.Constant("cpu"))
+        around, value = context.facts.table.parents[definition], definition.value
+        if not isinstance(around, ast.If) or definition not in around.body or is_cpu(value):
+            continue
+        if _is_cpu_otherwise(context, around, definition.targets[0]):
+            choice = ast.IfExp(around.test, named_by(value), ast.Constant("cpu"))
             return cpu_option(context, ast.Assign(definition.targets, choice))
     return None
 
@@ -61,13 +56,12 @@ def _is_cpu_otherwise(context: Context, around: ast.If, target: ast.expr) -> boo
 
 
 def check_other(context: Context, definition: ast.Assign) -> None:
-    """A further choice of a device, made again or elsewhere: its switch must be the one that is obeyed already."""
+    """Notes a further choice of a device whose switch is not the one that `cpu=` obeys already."""
+    if _decided_before(context, definition.value):
+        return  # by a definition that is checked itself
     said = len(context.findings)
-    chosen = _decided_before(context, definition.value)
-    if chosen:
-        return  # which is a choice of its own
     option = _of_value(context, definition)
-    del context.findings[said:]  # the first choice has said it
+    del context.findings[said:]  # the first choice has reported them
     if option is not None and option != context.options.get("cpu"):
         _report_lost(context, definition.value)
 
@@ -82,8 +76,8 @@ def _of_value(context: Context, definition: ast.Assign) -> str | None:
     if default_statement(facts, definition) is not None and isinstance(definition.targets[0], ast.Attribute):
         return f'{ast.unparse(definition.targets[0])} == "cpu"'
     _report_numbers_and_names(context, value)
-    if isinstance(value, ast.Call) and value.args and not names_a_device(value):
-        value = value.args[0]
+    if not names_a_device(value):
+        value = named_by(value)
     if isinstance(value, ast.IfExp):
         return _from_choice(context, value)
     if isinstance(value, ast.Attribute | ast.Name) and _is_setting(context, value):
@@ -92,17 +86,14 @@ def _of_value(context: Context, definition: ast.Assign) -> str | None:
 
 
 def _is_setting(context: Context, value: ast.Attribute | ast.Name) -> bool:
-    """`args.device`: a variable that says which device, and no device that the machine has."""
+    """Whether it is a variable that names a device, such as `args.device`, and no device object."""
     plain = all(isinstance(n, ast.Name | ast.Attribute | ast.expr_context) for n in walk(value))
     return plain and not any(isinstance(v, External) for v in context.facts.of(value))
 
 
 def _report_numbers_and_names(context: Context, value: ast.expr) -> None:
     if any(names_ordinal(n) for n in walk(value)):
-        reason = (
-            "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
-        )
-        context.note(RULE, value, reason, BY_GPU, Severity.NOTE)
+        context.note(RULE, value, SELECTS_A_GPU, BY_GPU_IDS)
     if context.home.scope.parent is None and sets_by_name(context.facts):
         context.note(
             RULE,
@@ -119,8 +110,7 @@ def _from_option(context: Context, value: ast.Attribute | ast.Name) -> str:
         RULE,
         value,
         f"`{text}` chooses the device: `cpu` is still obeyed, a GPU number in it is not (the launcher hands out devices)",
-        BY_GPU,
-        Severity.NOTE,
+        BY_GPU_IDS,
     )
     return f'{text} == "cpu"' if isinstance(value, ast.Attribute) else f'str({text}) == "cpu"'
 
@@ -142,8 +132,9 @@ def names_ordinal(node: ast.AST) -> bool:
 
 def _from_choice(context: Context, value: ast.IfExp) -> str | None:
     test, body = value.test, value.body
-    if is_cpu(body) and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test, body = test.operand, value.orelse  # "cpu" if not test else "cuda"
+    negated = _operand_of_not(test)
+    if is_cpu(body) and negated is not None:
+        test, body = negated, value.orelse  # "cpu" if not test else "cuda"
     if is_cpu(body):
         return _unless(context, test)
     wanted = _wanted(context, test)
@@ -159,20 +150,18 @@ def _negated(context: Context, wanted: list[ast.expr]) -> str | None:
         return None
     if len(wanted) > 1:
         return f"not ({' and '.join(_text(context, t) for t in wanted)})"
-    term = wanted[0]
-    if isinstance(term, ast.UnaryOp) and isinstance(term.op, ast.Not):
-        return _text(context, term.operand)
-    return f"not {_text(context, term)}"
+    negated = _operand_of_not(wanted[0])
+    return f"not {_text(context, wanted[0])}" if negated is None else _text(context, negated)
+
+
+def _operand_of_not(test: ast.expr) -> ast.expr | None:
+    return test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
 
 
 def _unless(context: Context, test: ast.expr) -> str | None:
     """`"cpu" if args.cpu or not torch.cuda.is_available() else "cuda"`"""
     parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
-    wanted = [
-        p
-        for p in parts
-        if not (isinstance(p, ast.UnaryOp) and isinstance(p.op, ast.Not) and asks_availability(p.operand))
-    ]
+    wanted = [p for p in parts if not asks_availability(_operand_of_not(p))]
     return " or ".join(_text(context, p) for p in wanted) or None
 
 
@@ -180,7 +169,7 @@ def _text(context: Context, node: ast.expr) -> str:
     return context.source(node) if hasattr(node, "lineno") else ast.unparse(node)
 
 
-def asks_availability(node: ast.expr) -> bool:
+def asks_availability(node: ast.AST | None) -> bool:
     """`torch.cuda.is_available()`, `torch.cuda.device_count() > 0`"""
     if isinstance(node, ast.Compare):
         node = node.left
@@ -188,7 +177,7 @@ def asks_availability(node: ast.expr) -> bool:
 
 
 def _wanted(context: Context, test: ast.expr) -> list[ast.expr] | None:
-    """What `test` asks beside the machine: the conditions that it joins by `and`; None where that is not so plain."""
+    """The conditions that `test` joins by `and`, but for questions about the machine; None where it joins them otherwise."""
     terms = _terms(context, test)
     return None if terms is None else [t for t in terms if not asks_availability(t)]
 
@@ -196,13 +185,8 @@ def _wanted(context: Context, test: ast.expr) -> list[ast.expr] | None:
 def _terms(context: Context, test: ast.expr) -> list[ast.expr] | None:
     """The conditions that `test` joins by `and`, variables replaced by what they were assigned once."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        found: list[ast.expr] = []
-        for part in test.values:
-            inner = _terms(context, part)
-            if inner is None:
-                return None
-            found.extend(inner)
-        return found
+        parts = [_terms(context, part) for part in test.values]
+        return None if None in parts else [term for part in parts for term in part or ()]
     if isinstance(test, ast.Name):
         definition = only_definition(context.facts, test)
         return _terms(context, definition) if definition is not None and _asks(definition) else [test]
@@ -216,8 +200,7 @@ def _of_attribute(context: Context, test: ast.Attribute) -> list[ast.expr] | Non
     facts = context.facts
     made = [
         (target, node.value)
-        for node in facts.nodes
-        if isinstance(node, ast.Assign)
+        for node in facts.each(ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Attribute)
         and target.attr == test.attr
@@ -242,14 +225,14 @@ def _seen_from(test: ast.Attribute, target: ast.Attribute, term: ast.expr) -> as
 
 
 def _asks(test: ast.expr) -> bool:
-    return any(asks_availability(n) for n in walk(test) if isinstance(n, ast.expr))
+    return any(map(asks_availability, walk(test)))
 
 
 # -- `if test:` around moves ---------------------------------------------------------------------------------
 
 
 def of_guards(context: Context, tests: list[ast.expr]) -> str | None:
-    """What `cpu=` must be where `if test:` stood around what moved the models, and nothing else chose a device."""
+    """The `cpu=` for an `if test:` around what moved the models, where nothing else chose a device."""
     found = {_of_guard(context, test): test for test in sorted(tests, key=place_of, reverse=True)}
     if len(found) != 1:
         return None
@@ -263,7 +246,7 @@ def of_guards(context: Context, tests: list[ast.expr]) -> str | None:
 def _of_guard(context: Context, test: ast.expr) -> str | None:
     """Only flags are obeyed: a comparison may choose among several GPUs."""
     wanted = _wanted(context, test) or []
-    flags = [t.operand if isinstance(t, ast.UnaryOp) and isinstance(t.op, ast.Not) else t for t in wanted]
+    flags = [_operand_of_not(term) or term for term in wanted]
     return _negated(context, wanted) if all(isinstance(f, ast.Name | ast.Attribute) for f in flags) else None
 
 
@@ -275,11 +258,10 @@ def _is_known_at_home(context: Context, option: str) -> bool:
     scope, statement = context.home.scope, context.home.statement
     assert statement is not None
     for name in (n for n in walk(ast.parse(option)) if isinstance(n, ast.Name)):
-        found = scope.resolve(name.id)
-        if found is None:
-            if name.id != "str":
-                return False
-        elif found is scope and not _is_bound_above(context, name.id, statement):
+        bound = scope.resolve(name.id)
+        if bound is None and name.id != "str":
+            return False
+        if bound is scope and not _is_bound_above(context, name.id, statement):
             return False
     return True
 
@@ -304,7 +286,7 @@ def _bound_by(node: ast.stmt | ast.Name | ast.arg) -> set[str]:
 
 
 def _reads_options(context: Context, value: ast.expr) -> bool:
-    """Whether a choice of a device depends on a variable, and not merely by a number in the name of a GPU."""
+    """Whether a choice of a device depends on a variable, other than for the number of a GPU."""
     if names_a_device(value) or (isinstance(value, ast.Call) and asks_availability(value)):
         return False
     if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("device"):
@@ -324,7 +306,6 @@ def _report_lost(context: Context, place: ast.expr) -> None:
     context.note(
         RULE,
         place,
-        f"`{ast.unparse(place)}` chose the device by a switch that the Accelerator does not get, so the switch has no effect any more",
+        f"`{ast.unparse(place)}` chose the device by a switch that cannot reach the Accelerator, so it has no effect any more",
         "use `crosstrain launch --cpu` (or --gpu-ids) in its place",
-        Severity.NOTE,
     )

@@ -4,7 +4,7 @@ CT105: what still needs a device gets the accelerator's
 
 What:   `.to(device)` and `.cuda()` go from prepared modules and from batches of prepared loaders; every other use of a
         device becomes `accelerator.device`; a device that nothing uses any more goes, with its parameter.
-Why:    One process drives one device, and which one only the launcher knows.
+Why:    One process drives one device, and only the launcher knows which.
 
 Example CT103 (model):
     model = nn.Linear(8, 3)
@@ -28,7 +28,7 @@ from __future__ import annotations
 import ast
 
 from crosstrain_migrate.facts import torch_api as api
-from crosstrain_migrate.facts.arguments import argument_of, keyword_of
+from crosstrain_migrate.facts.arguments import argument_of, arguments_of, given, keyword_of
 from crosstrain_migrate.facts.regions import in_mover
 from crosstrain_migrate.facts.tensors import PERMUTATIONS, WEIGHTED_DRAWS
 from crosstrain_migrate.facts.values import (
@@ -39,19 +39,17 @@ from crosstrain_migrate.facts.values import (
     Member,
     Method,
     Symbol,
-    Unknown,
     Value,
     code_of,
 )
-from crosstrain_migrate.results import Severity
-from crosstrain_migrate.rules.arguments import argument_for
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.holders import stores
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import FunctionNode
 from crosstrain_migrate.syntax.walks import walk
 
 from . import tensor_types
-from .devices import Devices, is_cpu
+from .devices import BY_GPU_IDS, SELECTS_A_GPU, Devices, is_cpu, known_values
 from .no_ops import NoOps
 from .removed_moves import RemovedMoves
 from .returns_from_cpu import comes_back
@@ -72,11 +70,8 @@ class Placement(RemovedMoves):
     def plan(self) -> None:
         self._moving_helpers()
         for call in self.facts.calls:
-            if (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr in {"to", "cuda"}
-                and call not in self.gone
-            ):
+            moves = isinstance(call.func, ast.Attribute) and call.func.attr in {"to", "cuda"}
+            if moves and call not in self.gone:
                 self._moving_call(call)
         tensor_types.plan(self.context, lambda owner: self._strippable(owner) == BATCH)
         NoOps(self).plan()
@@ -90,7 +85,7 @@ class Placement(RemovedMoves):
         if call.func.attr == "to" and (device is None or is_cpu(device)):
             return
         owner = call.func.value
-        # A helper that moves what it is given does so for others, too, unless it goes as a whole.
+        # A helper that moves its argument may serve other callers, too, unless it goes as a whole.
         rule = None if in_mover(self.facts.interp, call) else self._strippable(owner)
         if rule is not None and not (rule == MODEL and comes_back(self.facts, call)):
             self._strip(call, device, rule)
@@ -98,7 +93,7 @@ class Placement(RemovedMoves):
             self._portable_cuda(call)
 
     def _moving_helpers(self) -> None:
-        """`batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
+        """Removes `batch = to_device(batch, device)`, and the helper itself once nothing needs it."""
         interp = self.facts.interp
         for wrapper in interp.wrappers:
             self._unwrap(wrapper)
@@ -106,15 +101,14 @@ class Placement(RemovedMoves):
             callers = self.facts.callers.get(helper, ())
             used = [s for s in callers if self.facts.enclosing_function(s) not in interp.movers]
             sites = [s for s in used if s not in self.gone]
+            assert isinstance(helper, FunctionNode)
             for site in sites:
-                moved = argument_for(self.context, site, helper, name)
+                moved = self.facts.passed(site, helper, name)
                 rule = self._strippable(moved) if moved is not None else None
                 if moved is not None and rule is not None:
                     self._strip_helper(site, moved, rule)
             if used and all(s in self.stripped for s in sites) and helper not in interp.escaped:
-                assert isinstance(helper, ast.stmt)
-                self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
-                self.gone.update(walk(helper))
+                self._drop_helper(helper)
 
     def _unwrap(self, wrapper: ast.AST) -> None:
         """`DeviceLoader(loader, device)` becomes the loader; the class goes once nothing needs it."""
@@ -126,60 +120,51 @@ class Placement(RemovedMoves):
             moved = argument_of(site, init, self.facts.interp.wrappers[wrapper], True)
             if moved is not None and self._is_shared_loader(moved):
                 self._strip_helper(site, moved, BATCH)
-        uses = [
-            n
-            for n in self.facts.each(ast.Name, ast.Attribute)
-            if isinstance(n.ctx, ast.Load) and Class(wrapper) in self.facts.of(n)
-        ]
-        if sites and all(site in self.stripped for site in sites) and len(uses) == len(sites):
-            self.context.remove(wrapper, BATCH, "nothing needs to be moved by hand any more")
-            self.gone.update(walk(wrapper))
+        reads = (n for n in self.facts.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Load))
+        uses = [n for n in reads if Class(wrapper) in self.facts.of(n)]
+        if sites and self.stripped.issuperset(sites) and len(uses) == len(sites):
+            self._drop_helper(wrapper)
+
+    def _drop_helper(self, helper: ast.AST) -> None:
+        assert isinstance(helper, ast.stmt)
+        self.context.remove(helper, BATCH, "nothing needs to be moved by hand any more")
+        self.gone.update(walk(helper))
 
     def _is_shared_loader(self, node: ast.expr) -> bool:
-        values = {v for v in self.facts.of(node) if not _is_nothing(v)}
+        values = known_values(self.facts, node)
         return bool(values) and values <= self.context.subject.placing
 
     def _strip_helper(self, site: ast.Call, moved: ast.expr, rule: str) -> None:
         self.stripped.add(site)
         self.moved[site] = moved
-        others = [a for a in (*site.args, *(k.value for k in site.keywords)) if a is not moved]
-        self.gone.update(n for other in others for n in walk(other))
+        self.gone.update(n for other in arguments_of(site) if other is not moved for n in walk(other))
         self.context.replace(site, rule, _placed(rule), "{x}", x=moved)
 
     def _device_argument(self, call: ast.Call) -> ast.expr | None:
-        keyword = keyword_of(call, "device")
-        if keyword is not None:
-            return keyword
-        if not call.args or not (
-            self.devices.is_device(call.args[0]) or self.devices.is_ordinal(call.args[0])
-        ):
-            return None
-        return call.args[0]
+        device = given(call, "device", 0)
+        named = device is not None and device not in call.args
+        if device is None or named or self.devices.is_device(device) or self.devices.is_ordinal(device):
+            return device
+        return None
 
     def _strippable(self, owner: ast.expr) -> str | None:
-        """The rule by which a move of `owner` is done by the runtime; None when it is not."""
+        """The rule that removes a move of `owner`, because the runtime makes it; None where it does not."""
         if isinstance(owner, ast.Tuple | ast.List):  # to_device((x, y), device)
             return BATCH if {self._strippable(part) for part in owner.elts} == {BATCH} else None
-        values = {v for v in self.facts.of(owner) if not _is_nothing(v)}
+        values = known_values(self.facts, owner)
         if not values:
             return None
         subject = self.context.subject
         if values <= set(subject.models):
             return None if self._copied_early(values) else MODEL
-        batch_values = {v for v in values if isinstance(v, FromBatch)}
-        members = {v.receiver for v in values if isinstance(v, Member)}
-        if batch_values and all(
-            s.loader in subject.placing
-            for s in batch_values | {m for m in members if isinstance(m, FromBatch)}
-        ):
-            return BATCH if self._comes_placed(owner) else None
+        batch_values = [v for v in values if isinstance(v, FromBatch)]
+        owners = [v.receiver for v in values if isinstance(v, Member) and isinstance(v.receiver, FromBatch)]
+        if batch_values and all(v.loader in subject.placing for v in (*batch_values, *owners)):
+            # Only what the loader itself yields is on the device already; a new tensor of its size is not.
+            return BATCH if self._made_by_loader(owner, frozenset()) else None
         if all(isinstance(v, External) and self._weightless_loss(v) for v in values):
             return MODEL
         return None
-
-    def _comes_placed(self, owner: ast.expr) -> bool:
-        """Only what the loader itself yields is on the device already; a new tensor of its size is not."""
-        return self._made_by_loader(owner, frozenset())
 
     def _made_by_loader(self, owner: ast.AST, seen: frozenset[ast.AST]) -> bool:
         for node in walk(owner):
@@ -192,9 +177,8 @@ class Placement(RemovedMoves):
                 function = self.facts.of(node.func)
                 if any(isinstance(v, Symbol) and _makes_a_tensor(v.path) for v in function):
                     return False
-                if any(
-                    not self._made_by_loader(r, seen | {r}) for r in self._returned_by(node) if r not in seen
-                ):
+                returned = [r for r in self._returned_by(node) if r not in seen]
+                if not all(self._made_by_loader(r, seen | {r}) for r in returned):
                     return False
         return True
 
@@ -221,22 +205,20 @@ class Placement(RemovedMoves):
         return None
 
     def _copied_early(self, models: set[Value]) -> bool:
-        """Whether something takes a copy of the model's parameters (an average of them, a twin) before `prepare`
-        places the model: both must be on the device from the start."""
-        scope = self.context.subject.scope
-        mine = [c for c in self.facts.calls if self.facts.table.of_node[c] is scope]
-        subject = self.context.subject
-        core = [*subject.models, *subject.optimizers, *subject.train_loaders, *self.facts.schedulers]
-        made = [s.lineno for v in core for h in stores(self.facts, scope, v) for s in h.stores]
-        for call in mine:
-            if call.lineno > max(made, default=0):
-                break  # `prepare` stands above it
-            if not any(isinstance(a, ast.Name) and self.facts.of(a) & models for a in call.args):
-                continue
-            for value in self.facts.of(call.func):
-                if isinstance(value, Class) or (isinstance(value, Symbol) and value.path in COPIES):
-                    return True
-        return False
+        """Whether something copies the model's parameters (for an average or a second model) before `prepare` places
+        the model: both must be on the device from the start."""
+        facts, subject = self.facts, self.context.subject
+        core = [*subject.models, *subject.optimizers, *subject.train_loaders, *facts.schedulers]
+        made = [s.lineno for v in core for h in stores(facts, subject.scope, v) for s in h.stores]
+        before = (call for call in facts.calls if call.lineno <= max(made, default=0))
+        copying = (
+            value
+            for call in before
+            if facts.table.of_node[call] is subject.scope
+            and any(isinstance(a, ast.Name) and facts.of(a) & models for a in call.args)
+            for value in facts.of(call.func)
+        )
+        return any(isinstance(v, Class) or (isinstance(v, Symbol) and v.path in COPIES) for v in copying)
 
     @staticmethod
     def _weightless_loss(value: External) -> bool:
@@ -258,29 +240,24 @@ class Placement(RemovedMoves):
             self.gone.add(device)
             return
         self.stripped.add(call)
-        if device is not None and (
-            self.devices.is_option(device) or (rule == MODEL and self.devices.is_setting(device))
-        ):
-            self.options.append(device)
-        if device is not None and self.devices.is_ordinal(device):
-            self._numbered(device)
-        self.gone.update(n for a in (*call.args, *(k.value for k in call.keywords)) for n in walk(a))
+        if device is not None:
+            if self.devices.is_option(device) or (rule == MODEL and self.devices.is_setting(device)):
+                self.options.append(device)
+            if self.devices.is_ordinal(device):
+                self._report_number(device)
+        self.gone.update(n for argument in arguments_of(call) for n in walk(argument))
         strip = e.Replace(call, rule, reason, template="{x}", holes={"x": call.func.value})
-        # What else becomes of this expression (a gather, say) is made of what is left of it.
+        # Any other edit of this expression (a gather, say) must apply to what is left of it.
         edits = self.context.edits
         place = next((number for number, edit in enumerate(edits) if edit.node is call), len(edits))
         edits.insert(place, strip)
 
-    def _numbered(self, device: ast.expr) -> None:
-        known = self.devices.alone.known(device)
-        if known is None or known.value == 0:
-            return  # the first one, as everybody writes it
-        reason = (
-            "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
-        )
-        if not any(f.reason == reason for f in self.context.findings):
-            remedy = "choose GPUs with `crosstrain launch --gpu-ids`"
-            self.context.note(OTHER, device, reason, remedy, Severity.NOTE)
+    def _report_number(self, device: ast.expr) -> None:
+        """Notes the number of a GPU, once in a script; everybody writes 0 for the first."""
+        known = self.devices.single_process.known(device)
+        reported = any(f.reason == SELECTS_A_GPU for f in self.context.findings)
+        if known is not None and known.value != 0 and not reported:
+            self.context.note(OTHER, device, SELECTS_A_GPU, BY_GPU_IDS)
 
     def _portable_cuda(self, call: ast.Call) -> None:
         assert isinstance(call.func, ast.Attribute)
@@ -290,16 +267,15 @@ class Placement(RemovedMoves):
             tensor_types.left_behind(self.context, call)
             return
         device = self.context.device(call)
-        extra = "".join(
-            f", {k.arg}={self.context.source(k.value)}" for k in call.keywords if k.arg == "non_blocking"
-        )
+        waits = keyword_of(call, "non_blocking")
+        extra = f", non_blocking={self.context.source(waits)}" if waits is not None else ""
         template = "{x}" + f".to({device}{extra})"
         self.gone.update(n for a in call.args for n in walk(a))
         self.portable.add(call)
         self.context.replace(call, OTHER, "the process's own device", template, x=call.func.value)
 
     def _follows_tensor(self, call: ast.Call) -> bool:
-        """`window.cuda(image.get_device())`: to where a tensor is that is at hand."""
+        """`window.cuda(image.get_device())`: a move to the device of another tensor."""
         asked = call.args[0] if len(call.args) == 1 and not call.keywords else None
         if not isinstance(asked, ast.Call) or not isinstance(asked.func, ast.Attribute) or asked.args:
             return False
@@ -308,40 +284,36 @@ class Placement(RemovedMoves):
         assert isinstance(call.func, ast.Attribute)
         self.portable.add(call)
         moved, like = call.func.value, asked.func.value
-        self.context.replace(
-            call, OTHER, "to where the other tensor is", "{x}.to({y}.device)", x=moved, y=like
-        )
+        reason = "to where the other tensor is"
+        self.context.replace(call, OTHER, reason, "{x}.to({y}.device)", x=moved, y=like)
         return True
 
     # -- what is left ----------------------------------------------------------------------------------------
 
     def _uses(self) -> None:
-        """Device expressions that still matter: definitions become accelerator.device, literals too."""
-        for statement in self.devices.definitions(self.gone):
-            self.context.device_definitions.append(statement)
+        """Collects the definitions of devices, and replaces devices that are written where they are used."""
+        self.context.device_definitions += self.devices.definitions(self.gone)
         for node in self.facts.each(ast.keyword, ast.Call):
             if isinstance(node, ast.keyword):
-                if node.arg in {"device", "map_location"}:
-                    self._literal(node.value)
-            elif (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr in {"to", "set_default_device"}
-                and node.args
-            ):
-                self._literal(node.args[0])
-
+                found = [node.value] if node.arg in {"device", "map_location"} else []
+            else:
+                takes = isinstance(node.func, ast.Attribute) and node.func.attr in {
+                    "to",
+                    "set_default_device",
+                }
+                found = node.args[:1] if takes else []
+            for device in found:
+                self._literal(device)
         self._loaded_models()
 
     def _loaded_models(self) -> None:
-        """A whole model comes back from its file to the device of the process that wrote it, unless told otherwise."""
+        """Adds `map_location=` to loads of whole models: else a model goes to the device of the process that saved it."""
         for call in self.facts.calls_to("torch.load"):
             told = len(call.args) > 1 or any(k.arg in {"map_location", None} for k in call.keywords)
-            if told or not self._runs_as_model(call) or not self.context.has_device(call):
-                continue
-            code = f"map_location={self.context.device(call)}"
-            self.context.edits.append(
-                e.InsertArgument(call, OTHER, "the process's own device", position=-1, code=code)
-            )
+            if not told and self._runs_as_model(call) and self.context.has_device(call):
+                code = f"map_location={self.context.device(call)}"
+                reason = "the process's own device"
+                self.context.edits.append(e.InsertArgument(call, OTHER, reason, position=-1, code=code))
 
     def _names_a_model(self, target: ast.expr) -> bool:
         """Whether the variable, or attribute, held a prepared model before."""
@@ -355,7 +327,7 @@ class Placement(RemovedMoves):
         )
 
     def _runs_as_model(self, call: ast.Call) -> bool:
-        """Whether what a file held is called, or put into evaluation or training mode."""
+        """Whether the loaded object is called, or put into evaluation or training mode."""
         parents = self.facts.table.parents
         statement = parents.get(call)
         if not isinstance(statement, ast.Assign):
@@ -372,14 +344,11 @@ class Placement(RemovedMoves):
         return False
 
     def _literal(self, node: ast.expr) -> None:
-        """`device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
+        """Replaces `device="cuda"`, `torch.device("cuda:0")` or an option, written where it is used."""
         if node in self.gone or is_cpu(node):
             return
-        if not self.devices.is_ordinal(node) and not (
-            self.devices.is_device(node) and self.devices.decides(node)
-        ):
-            return
-        if not self.context.has_device(node):
+        chosen_here = self.devices.is_device(node) and self.devices.decides(node)
+        if not (chosen_here or self.devices.is_ordinal(node)) or not self.context.has_device(node):
             return
         chosen = self.devices.decided_before(node) if isinstance(node, ast.Attribute) else []
         if any(self.context.has_device(c) for c in chosen):
@@ -389,15 +358,10 @@ class Placement(RemovedMoves):
 
 
 def _makes_a_tensor(path: str) -> bool:
-    """Whether a function makes tensors where it is told to, or where its other arguments are: maybe on the CPU."""
-    return (
-        path.startswith("torch.") and api.last(path) in api.FACTORIES
-    ) or path in PERMUTATIONS | WEIGHTED_DRAWS
+    """Whether a function makes a tensor on the device that its arguments name or are on: perhaps the CPU."""
+    made = path.startswith("torch.") and api.last(path) in api.FACTORIES
+    return made or path in PERMUTATIONS | WEIGHTED_DRAWS
 
 
 def _placed(rule: str) -> str:
     return "prepare places the model" if rule == MODEL else "the prepared loader yields batches on the device"
-
-
-def _is_nothing(value: Value) -> bool:
-    return isinstance(value, Unknown)

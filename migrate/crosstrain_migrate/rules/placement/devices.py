@@ -8,10 +8,18 @@ from functools import cached_property
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import External, FromBatch, Member, Sequence, Unknown
+from crosstrain_migrate.facts.values import External, FromBatch, Member, Sequence, Unknown, Value
 from crosstrain_migrate.rules.arguments import option_name
 from crosstrain_migrate.rules.distribution.single_process import SingleProcess
 from crosstrain_migrate.syntax.walks import walk
+
+# What may decide on a device: `["cpu", "cuda"][args.cuda]`, for one.
+DECIDING = (
+    *(ast.Call, ast.IfExp, ast.Constant, ast.JoinedStr),
+    *(ast.BinOp, ast.Attribute, ast.BoolOp, ast.Subscript),
+)
+SELECTS_A_GPU = "this selects a GPU by its number, which has no effect any more: the launcher assigns devices"
+BY_GPU_IDS = "choose GPUs with `crosstrain launch --gpu-ids`"
 
 
 class Devices:
@@ -19,7 +27,7 @@ class Devices:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.alone = SingleProcess(facts)
+        self.single_process = SingleProcess(facts)
 
     def is_device(self, node: ast.expr) -> bool:
         """Whether an expression is a device: torch.device(...), a device string, or an option that holds one."""
@@ -43,14 +51,14 @@ class Devices:
         """`.to(0)`, and `.to(gpu)` where `gpu = 0`: the number of a GPU."""
         if not isinstance(node, ast.Constant | ast.Name | ast.Attribute):
             return False
-        known = self.alone.known(node)
+        known = self.single_process.known(node)
         return known is not None and type(known.value) is int
 
     def is_option(self, value: ast.expr) -> bool:
         """`args.device`: a command-line option that says which device."""
         found = [v for v in self.facts.of(value) if isinstance(v, Member) and v.name in self._option_names]
-        if isinstance(value, ast.Attribute) and all(map(_is_of_unknown, found)):
-            return bool(found) and self.alone.sources.is_namespace(value.value)  # `image.device` is none
+        if isinstance(value, ast.Attribute) and all(map(_is_of_unknown, found)):  # `image.device` is none
+            return bool(found) and self.single_process.sources.is_namespace(value.value)
         return bool(found)
 
     def is_setting(self, value: ast.expr) -> bool:
@@ -59,22 +67,12 @@ class Devices:
         return isinstance(value, ast.Attribute) and bool(found) and all(map(_is_of_unknown, found))
 
     def decides(self, value: ast.expr) -> bool:
-        """The right-hand side decides which device: not a mere copy of one that was decided elsewhere."""
+        """Whether a value decides which device is used, and is not a copy of one that was decided elsewhere."""
         if isinstance(value, ast.Attribute) and self.decided_before(value):
             return True
         if isinstance(value, ast.Name | ast.Attribute) and not self.is_option(value):
             return False
-        if not isinstance(
-            value,
-            ast.Call
-            | ast.IfExp
-            | ast.Constant
-            | ast.JoinedStr
-            | ast.BinOp
-            | ast.Attribute
-            | ast.BoolOp
-            | ast.Subscript,  # ["cpu", "cuda"][args.cuda]
-        ):
+        if not isinstance(value, DECIDING):
             return False
         if isinstance(value, ast.IfExp) and self._asks_a_device(value.test):
             return False
@@ -83,8 +81,8 @@ class Devices:
         )
 
     def decided_before(self, value: ast.Attribute) -> list[ast.expr]:
-        """What chose the device that the script has put into `args.device`, where it did; others get the process's own."""
-        sources = self.alone.sources
+        """The expressions that chose the device which the script has put into `args.device`, if it has."""
+        sources = self.single_process.sources
         if not sources.is_namespace(value.value) or self.is_option(value):
             return []
         chosen = sources.of(value)
@@ -108,10 +106,32 @@ class Devices:
 
 
 def is_cpu(node: ast.expr) -> bool:
-    """A device that is the CPU by the author's own word."""
+    """Whether an expression names the CPU."""
     if isinstance(node, ast.Call) and node.args:
         return is_cpu(node.args[0])
     return isinstance(node, ast.Constant) and node.value == "cpu"
+
+
+def default_statement(facts: Facts, definition: ast.Assign) -> ast.If | None:
+    """`if args.device is None:` around nothing but `args.device = "cuda" if ... else "cpu"`: an option's default."""
+    around = facts.table.parents.get(definition)
+    if not isinstance(around, ast.If) or around.body != [definition] or around.orelse:
+        return None
+    test, target = around.test, ast.unparse(definition.targets[0])
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
+    if isinstance(test, ast.Compare) and ast.unparse(test).endswith((" is None", " == ''")):
+        asked = test.left
+    return around if asked is not None and ast.unparse(asked) == target else None
+
+
+def named_by(value: ast.expr) -> ast.expr:
+    """`x` of `torch.device(x)`; any other expression itself."""
+    return value.args[0] if isinstance(value, ast.Call) and value.args else value
+
+
+def known_values(facts: Facts, node: ast.expr) -> set[Value]:
+    """What an expression may be, as far as it is known."""
+    return {v for v in facts.of(node) if not isinstance(v, Unknown)}
 
 
 def _mentions_device(node: ast.expr) -> bool:

@@ -1,13 +1,14 @@
-"""Random numbers that are drawn before the Accelerator exists, which gives all processes one random state."""
+"""Random numbers that are drawn before the Accelerator exists and gives all processes one random state."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.torch_api import NOISE
-from crosstrain_migrate.facts.values import Symbol, Value, code_of
+from crosstrain_migrate.facts.torch_api import NOISE, last
+from crosstrain_migrate.facts.values import Symbol, code_of
 from crosstrain_migrate.rules.base import Home
 from crosstrain_migrate.syntax.program import is_main_test, modules_of
 from crosstrain_migrate.syntax.scopes import Scope
@@ -19,29 +20,28 @@ SEEDS = frozenset(
 DRAWS = NOISE | {"random_split", "randperm", "shuffle", "multinomial"}
 OWN_STATE = frozenset({"generator", "random_state", "seed"})  # arguments that name a state of their own
 MAKERS = frozenset({"default_rng", "RandomState", "Random", "Generator", "SeedSequence"})
-DEPTH = 3  # calls of the script's own functions are followed so far
+DEPTH = 3  # how far calls of the script's own functions are followed
 
 Place = tuple[ast.stmt, Scope]
 
 
 def may_draw(facts: Facts, statement: ast.stmt) -> bool:
     """Whether a statement might draw a random number before any seed is set."""
-    if _defines(statement):
+    if defines(statement):
         return False
-    return any(
-        isinstance(value, Symbol) and _draws(value.path) for _, value in _called(facts, statement, DEPTH + 1)
-    )
+    return any(_draws(symbol.path) for _, symbol in _called(facts, statement))
 
 
 def unseeded_draw(facts: Facts, home: Home) -> Place | None:
     """The first draw that runs before `home` and that nothing has seeded: each process would draw its own numbers."""
     seeded: set[str] = set()
     for node, scope in _before(facts, home):
-        if not isinstance(node, ast.If | ast.For | ast.While | ast.Try):  # which may seed, or not
-            seeded |= {_family(v.path) for v in _seeds(facts, node)}
-        for call, value in _called(facts, node, DEPTH + 1):
-            drawn = isinstance(value, Symbol) and _draws(value.path) and not _has_own_state(call, value.path)
-            if isinstance(value, Symbol) and drawn and _family(value.path) not in seeded:
+        if not isinstance(node, ast.If | ast.For | ast.While | ast.Try):  # these may or may not set a seed
+            paths = (symbol.path for _, symbol in _called(facts, node))
+            seeded |= {_family(path) for path in paths if last(path) in SEEDS}
+        for call, symbol in _called(facts, node):
+            drawn = _draws(symbol.path) and not _has_own_state(call, symbol.path)
+            if drawn and _family(symbol.path) not in seeded:
                 return facts.table.statement_of(node), scope
     return None
 
@@ -61,12 +61,12 @@ def _before(facts: Facts, home: Home) -> Iterator[tuple[ast.AST, Scope]]:
             break
         seen.add(scope)
         until = facts.table.statement_of(site)
-        given = [*site.args, *(k.value for k in site.keywords)]
-        levels.append([*_prefix(facts, until, scope), *((argument, scope) for argument in given)])
+        given = ((argument, scope) for argument in arguments_of(site))
+        levels.append([*_prefix(facts, until, scope), *given])
     for module in modules_of(facts.tree):
         own = facts.table.scopes[module]
         if own is not scope:
-            yield from ((s, own) for s in module.body if not _defines(s) and not is_main_test(s))
+            yield from ((s, own) for s in module.body if not defines(s) and not is_main_test(s))
     for level in reversed(levels):
         yield from level
 
@@ -80,42 +80,34 @@ def _prefix(facts: Facts, until: ast.stmt, scope: Scope) -> list[tuple[ast.AST, 
         for name in ("body", "orelse", "finalbody"):
             suite = getattr(parent, name, None)
             if isinstance(suite, list) and current in suite:
-                earlier = [s for s in suite[: suite.index(current)] if not _defines(s)]
-                found = [*((s, scope) for s in earlier), *found]
+                earlier = suite[: suite.index(current)]
+                found[:0] = [(s, scope) for s in earlier if not defines(s)]
         current = parent
     return found
 
 
-def _defines(node: ast.stmt) -> bool:
+def defines(node: ast.stmt) -> bool:
+    """Whether a statement only binds a name to a function, a class or a module."""
     return isinstance(
         node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
     )
 
 
 def _called(
-    facts: Facts, node: ast.AST, depth: int, seen: frozenset[ast.AST] = frozenset()
-) -> Iterator[tuple[ast.Call, Value]]:
-    """Every call that evaluating `node` may come to, through the script's own functions, with what is called."""
-    for call in walk(node):
-        if not isinstance(call, ast.Call):
-            continue
+    facts: Facts, node: ast.AST, depth: int = DEPTH + 1, seen: frozenset[ast.AST] = frozenset()
+) -> Iterator[tuple[ast.Call, Symbol]]:
+    """Every call of a library that evaluating `node` may come to, through the script's own functions."""
+    for call in (n for n in walk(node) if isinstance(n, ast.Call)):
         for value in facts.of(call.func):
-            yield call, value
+            if isinstance(value, Symbol):
+                yield call, value
             inner = code_of(value) if depth else None
             if inner is not None and inner not in seen:
                 yield from _called(facts, inner, depth - 1, seen | {inner})
 
 
-def _seeds(facts: Facts, node: ast.AST) -> list[Symbol]:
-    return [
-        value
-        for _, value in _called(facts, node, DEPTH + 1)
-        if isinstance(value, Symbol) and value.path.rsplit(".", 1)[-1] in SEEDS
-    ]
-
-
 def _draws(path: str) -> bool:
-    name = path.rsplit(".", 1)[-1]
+    name = last(path)
     if name in SEEDS:
         return False
     return path.startswith(("random.", "numpy.random.", "sklearn.model_selection")) or name in DRAWS
@@ -125,7 +117,7 @@ def _has_own_state(call: ast.Call, path: str) -> bool:
     """`random_split(..., generator=g)`, `default_rng(0)`: not the state that all draws share."""
     if any(keyword.arg in OWN_STATE for keyword in call.keywords):
         return True
-    return path.rsplit(".", 1)[-1] in MAKERS and bool(call.args)
+    return last(path) in MAKERS and bool(call.args)
 
 
 def _family(path: str) -> str:

@@ -1,11 +1,11 @@
-"""CT104 for what the CPU reads of a batch that the script left there: the prepared loader puts it on the device.
+"""CT104 for batches that the script left on the CPU and reads there: the prepared loader puts them on the device.
 
-What:   `x.numpy()`, functions of NumPy that are given a tensor, and what meets a tensor that the script fetches, where
-        nothing has brought it to the CPU.
+What:   `x.numpy()`, tensors that are passed to NumPy, and tensors that are computed with one that the script has brought
+        to the CPU, get a `.cpu()`.
 Why:    NumPy cannot read a tensor on a GPU, and tensors on two devices cannot be computed with.
 Before: `points = x.numpy()`; `hits = model(x).argmax(1).cpu() == y`
 After:  `points = x.cpu().numpy()`; `hits = model(x).argmax(1).cpu() == y.cpu()`
-Leaves: what `.cpu()` or `.to("cpu")` has fetched already.
+Leaves: tensors that `.cpu()` or `.to("cpu")` has brought to the CPU already.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .devices import is_cpu
+from .on_the_cpu import bound_to, comes_through
 
 RULE = "CT104"
 PAIRWISE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "div", "equal", "allclose"})
-LEAVES = frozenset({"to", "cuda", "item", "tolist", "size"})  # the CPU, or tensors
+# Methods whose results are not on the CPU, or are no tensors.
+LEAVES = frozenset({"to", "cuda", "item", "tolist", "size"})
 COLLAPSES = frozenset({"sum", "mean", "max", "min"})  # without a dimension: one number may meet any tensor
 REASON = "NumPy reads it on the CPU, and the loader puts it on the device"
 
@@ -39,8 +41,9 @@ def plan(context: Context) -> None:
                 template = "({x}).cpu().numpy" if _is_loose(call.func.value) else "{x}.cpu().numpy"
                 context.replace(call.func, RULE, REASON, template, x=call.func.value)
             continue
-        for argument in _given_to_numpy(context, call):
-            if _stays_on_device(context, argument):
+        by_numpy = any(path.startswith("numpy.") for path in context.facts.paths(call.func))
+        for argument in call.args if by_numpy else ():
+            if not isinstance(argument, ast.Starred) and _stays_on_device(context, argument):
                 _fetch(context, argument, REASON)
     for together in _meetings(context):
         here = [tensor for tensor in together if _is_on_host(context, tensor, frozenset())]
@@ -59,13 +62,8 @@ def _fetch(context: Context, tensor: ast.expr, reason: str) -> None:
     context.replace(tensor, RULE, reason, template, x=tensor)
 
 
-def _given_to_numpy(context: Context, call: ast.Call) -> Iterator[ast.expr]:
-    if any(path.startswith("numpy.") for path in context.facts.paths(call.func)):
-        yield from (a for a in call.args if not isinstance(a, ast.Starred))
-
-
 def _meetings(context: Context) -> Iterator[list[ast.expr]]:
-    """What is computed with one another: the sides of an operator, and what is given to a library other than PyTorch."""
+    """Expressions that are computed together: the sides of an operator, or the arguments of another library's function."""
     facts = context.facts
     for node in facts.each(ast.BinOp, ast.Compare, ast.Call):
         if facts.in_module(node) or not facts.is_reached(node):
@@ -87,37 +85,22 @@ def _is_loose(node: ast.expr) -> bool:
 
 
 def _stays_on_device(context: Context, tensor: ast.expr) -> bool:
-    """Whether a prepared loader's rows, or what was computed from them, arrive here as they are."""
+    """Whether a tensor is rows of a prepared loader, or was computed from them, and nothing has brought it to the CPU."""
     found = local_batch_values(context.facts, tensor, context.subject.loaders - context.subject.on_the_cpu)
     if not found or any(s.kind not in PER_SAMPLE for s in found):  # a count, a size, or what may be one
         return False
     if any(isinstance(x, e.Replace) and x.node is tensor and ".cpu()" in x.template for x in context.edits):
         return False
-    return not _is_fetched(context, tensor, frozenset())
-
-
-def _is_fetched(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether `.cpu()` or `.to("cpu")` stands somewhere on the way to `node`."""
-    if node in seen:
-        return False
-    seen = seen | {node}
-    for part in walk(node):
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _fetches(part, part.func):
-            return True
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-            sources = [s for d in context.facts.interp.reaching.get(part, ()) for s in _sources(context, d)]
-            if sources and any(_is_fetched(context, source, seen) for source in sources):
-                return True
-    return False
+    return not comes_through(context.facts, tensor, _fetches)
 
 
 def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether `node` is rows on the CPU: what the script fetches, and what methods and operators make of it."""
+    """Whether `node` is rows that the script has brought to the CPU, or that methods and operators have made of such."""
     if node in seen:
         return False
     seen = seen | {node}
     if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Attribute) or _fetches(node, node.func):
+        if not isinstance(node.func, ast.Attribute) or _fetches(node):
             return isinstance(node.func, ast.Attribute)
         ends = LEAVES if arguments_of(node) else LEAVES | COLLAPSES
         return node.func.attr not in ends and _is_on_host(context, node.func.value, seen)
@@ -125,20 +108,11 @@ def _is_on_host(context: Context, node: ast.AST, seen: frozenset[ast.AST]) -> bo
         return _is_on_host(context, node.value, seen)
     if isinstance(node, ast.BinOp):
         return any(_is_on_host(context, side, seen) for side in (node.left, node.right))
-    if not isinstance(node, ast.Name):
-        return False
-    sources = [s for d in context.facts.interp.reaching.get(node, ()) for s in _sources(context, d)]
+    sources = bound_to(context.facts, node)
     return bool(sources) and all(_is_on_host(context, source, seen) for source in sources)
 
 
-def _fetches(call: ast.Call, function: ast.Attribute) -> bool:
-    given = [*call.args, *(k.value for k in call.keywords)]
-    return function.attr == "cpu" or (function.attr == "to" and any(map(is_cpu, given)))
-
-
-def _sources(context: Context, definition: ast.AST) -> list[ast.expr]:
-    """What a name is bound to: the value of an assignment, or what the callers give."""
-    if isinstance(definition, ast.arg):
-        return context.facts.given(definition)
-    statement = context.facts.table.statement_of(definition)
-    return [statement.value] if isinstance(statement, ast.Assign | ast.AugAssign) else []
+def _fetches(call: ast.Call) -> bool:
+    """`x.cpu()` or `x.to("cpu")`"""
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return method == "cpu" or (method == "to" and any(map(is_cpu, arguments_of(call))))

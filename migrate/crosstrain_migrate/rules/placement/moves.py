@@ -1,8 +1,8 @@
 """For CT105: a test around nothing but moves to the GPU.
 
-What:   `if use_cuda:` around `x = x.cuda()` goes, and so does `x.cuda() if use_cuda else x`; what is moved goes to the
+What:   `if use_cuda:` around `x = x.cuda()` goes, and so does `x.cuda() if use_cuda else x`; the tensor moves to the
         accelerator's device in either case.
-Why:    The model is on the accelerator's device whatever the test says of CUDA: on a TPU, say, or on Apple's GPU.
+Why:    The model is on the accelerator's device, a TPU or Apple's GPU, say, whatever the test says about CUDA.
 Before: `if use_cuda: z = z.cuda()`
 After:  `z = z.to(accelerator.device)`
 """
@@ -13,13 +13,13 @@ import ast
 import copy
 from collections.abc import Sequence
 
-from crosstrain_migrate.facts.values import Unknown
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.walks import walk
 
 from .device import OTHER, Placement
+from .devices import known_values
 
 REASON = "the launcher chooses the device"
 
@@ -29,7 +29,7 @@ def plan(context: Context, placement: Placement) -> None:
     for node in context.facts.each(ast.If, ast.IfExp):
         if node in placement.gone or not is_pure(node.test):
             continue
-        moved = [n for n in _moving_part(node) if n in moving]
+        moved = [n for part in _body(node) for n in walk(part) if n in moving]
         if not moved or _asks_for_what_is_moved(node.test, moved):
             continue
         if isinstance(node, ast.If) and _only_moves(placement, node):
@@ -42,18 +42,17 @@ def plan(context: Context, placement: Placement) -> None:
 
 
 def _asks_for_what_is_moved(test: ast.expr, moves: list[ast.AST]) -> bool:
-    """`if y is not None: y = y.cuda()`: it asks whether there is something to move, and not for a GPU."""
+    """Whether a test asks if there is something to move, and not for a GPU: `if y is not None: y = y.cuda()`."""
     owners = [m.func.value for m in moves if isinstance(m, ast.Call) and isinstance(m.func, ast.Attribute)]
-    moved = {
-        ast.unparse(n) for owner in owners for n in walk(owner) if isinstance(n, ast.Name | ast.Attribute)
-    }
-    asked = {ast.unparse(n) for n in walk(test) if isinstance(n, ast.Name | ast.Attribute)}
-    return bool(asked & moved)
+    return bool(_variables_in([test]) & _variables_in(owners))
 
 
-def _moving_part(node: ast.If | ast.IfExp) -> list[ast.AST]:
-    body = node.body if isinstance(node.body, list) else [node.body]
-    return [n for part in body for n in walk(part)]
+def _variables_in(nodes: Sequence[ast.AST]) -> set[str]:
+    return {ast.unparse(n) for node in nodes for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)}
+
+
+def _body(node: ast.If | ast.IfExp) -> Sequence[ast.AST]:
+    return node.body if isinstance(node.body, list) else [node.body]
 
 
 def _only_moves(placement: Placement, node: ast.If) -> bool:
@@ -97,7 +96,7 @@ def guards_of_models(context: Context, placement: Placement) -> list[ast.expr]:
     for call in placement.stripped | placement.portable:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        moved = {v for v in context.facts.of(call.func.value) if not isinstance(v, Unknown)}
+        moved = known_values(context.facts, call.func.value)
         if not moved or not moved <= models:
             continue
         test = _test_around(context, call)
@@ -113,7 +112,6 @@ def _test_around(context: Context, call: ast.Call) -> ast.expr | None:
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             return None
         if isinstance(around, ast.If | ast.IfExp):
-            body = around.body if isinstance(around.body, list) else [around.body]
-            return around.test if inside in body and is_pure(around.test) else None
+            return around.test if inside in _body(around) and is_pure(around.test) else None
         inside = around
     return None

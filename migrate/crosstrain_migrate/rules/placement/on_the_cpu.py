@@ -1,13 +1,13 @@
-"""Loaders whose batches the script works on before it moves them: they stay on the CPU until it does.
+"""Loaders whose batches the script uses on the CPU before it moves them.
 
-A prepared loader puts its batches on the device at once. What meets tensors of the CPU, or NumPy, before the author's
-own `.to(device)` could not be computed there; such a loader is prepared without placement, and the moves stay.
+A prepared loader puts its batches on the device at once, where they could not be computed with NumPy or with tensors on
+the CPU. If the script does so before its own `.to(device)`, the loader is prepared without placement, and the moves stay.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.facts import Facts
@@ -27,7 +27,7 @@ MOVES = frozenset({"to", "cuda", "cpu"})
 
 
 def worked_on(facts: Facts) -> set[Value]:
-    """The loaders whose batches the script moves itself, and works on before."""
+    """The loaders whose batches the script moves itself, after it has used them on the CPU."""
     moved = {
         batch_value.loader
         for call in facts.calls
@@ -39,7 +39,9 @@ def worked_on(facts: Facts) -> set[Value]:
     found = {
         batch_value.loader
         for part, others in _meetings(facts)
-        if others and not facts.in_module(part) and not _is_moved(facts, part, frozenset())
+        if others
+        and not facts.in_module(part)
+        and not comes_through(facts, part, lambda call: _moves(facts, call))
         for batch_value in _rows(facts, part)
     }
     return found & moved
@@ -50,7 +52,7 @@ def _rows(facts: Facts, node: ast.AST) -> list[FromBatch]:
 
 
 def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:
-    """Tensors, each with whether it meets one that was made on the CPU, or NumPy."""
+    """Tensors, each with whether it is computed with NumPy, or with a tensor that was made on the CPU."""
     for node in facts.each(ast.Call, ast.BinOp, ast.Subscript):
         if isinstance(node, ast.Call):
             yield from _in_call(facts, node)
@@ -65,7 +67,7 @@ def _meetings(facts: Facts) -> Iterator[tuple[ast.expr, bool]]:
 def _in_call(facts: Facts, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
     paths = facts.paths(call.func)
     if isinstance(call.func, ast.Attribute):
-        if call.func.attr == "numpy":  # what is only read is fetched where it is read
+        if call.func.attr == "numpy":  # CT104 adds `.cpu()` to what is only read
             yield call.func.value, call in facts.loss_slice
         yield from ((argument, _is_fresh(facts, call.func.value)) for argument in call.args)
     if any(path.startswith("numpy.") for path in paths):
@@ -98,35 +100,39 @@ def _mentions(node: ast.AST, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name for n in walk(node))
 
 
-def _is_moved(facts: Facts, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
-    """Whether the script has moved a tensor, or what it was computed from, or a module gave it."""
-    if node in seen:
-        return False
-    seen = seen | {node}
-    for part in walk(node):
-        if isinstance(part, ast.Call) and _moves(facts, part):
-            return True
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-            for definition in facts.interp.reaching.get(part, ()):
-                if any(_is_moved(facts, source, seen) for source in _sources(facts, definition)):
-                    return True
-    return False
-
-
 def _moves(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call gives a tensor on the device: it moves one, makes one there, or is one of a module or a loss."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in MOVES and not facts.paths(call.func):
         return True
-    if any(k.arg == "device" for k in call.keywords):
-        return True
-    made = facts.of(call.func)
-    return any(facts.interp.is_module(v) for v in made) or any(
-        api.is_loss_class(p) for p in facts.paths(call.func)
+    return (
+        any(k.arg == "device" for k in call.keywords)
+        or any(facts.interp.is_module(v) for v in facts.of(call.func))
+        or any(api.is_loss_class(p) for p in facts.paths(call.func))
     )
 
 
-def _sources(facts: Facts, definition: ast.AST) -> list[ast.expr]:
-    """What a name is bound to: the value of an assignment, or what the callers give."""
-    if isinstance(definition, ast.arg):
-        return facts.given(definition)
-    statement = facts.table.statement_of(definition)
-    return [statement.value] if isinstance(statement, ast.Assign | ast.AugAssign) else []
+def comes_through(
+    facts: Facts, node: ast.AST, wanted: Callable[[ast.Call], bool], seen: frozenset[ast.AST] = frozenset()
+) -> bool:
+    """Whether a call of some kind stands in `node`, or in what one of its variables is bound to."""
+    if node in seen:
+        return False
+    seen = seen | {node}
+    return any(
+        wanted(part)
+        if isinstance(part, ast.Call)
+        else any(comes_through(facts, source, wanted, seen) for source in bound_to(facts, part))
+        for part in walk(node)
+    )
+
+
+def bound_to(facts: Facts, node: ast.AST) -> list[ast.expr]:
+    """What a variable is bound to where it is read: the values of assignments, or what the callers give."""
+    found: list[ast.expr] = []
+    for definition in facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ():
+        if isinstance(definition, ast.arg):
+            found += facts.given(definition)
+            continue
+        statement = facts.table.statement_of(definition)
+        found += [statement.value] if isinstance(statement, ast.Assign | ast.AugAssign) else []
+    return found

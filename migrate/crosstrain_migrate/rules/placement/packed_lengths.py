@@ -1,9 +1,10 @@
-"""CT105 for lengths: packing padded sequences wants them on the CPU, where the prepared loader does not leave them."""
+"""CT105 for lengths: packing padded sequences needs them on the CPU, and a prepared loader moves them to the device."""
 
 from __future__ import annotations
 
 import ast
 
+from crosstrain_migrate.facts.arguments import given
 from crosstrain_migrate.facts.values import FromBatch
 from crosstrain_migrate.rules.base import Context
 
@@ -14,8 +15,7 @@ SIMPLE = ast.Name | ast.Attribute | ast.Subscript | ast.Call
 
 def plan(context: Context) -> None:
     for call in context.facts.calls_to(*PACKS):
-        given = [k.value for k in call.keywords if k.arg == "lengths"] or call.args[1:2]
-        lengths = given[0] if given else None
+        lengths = given(call, "lengths", 1)
         if isinstance(lengths, SIMPLE) and _comes_from_a_loader(context, lengths):
             # What a collate function of the script's own makes may be a list.
             template = 'torch.as_tensor({x}, device="cpu")' if _may_be_list(context, lengths) else "{x}.cpu()"

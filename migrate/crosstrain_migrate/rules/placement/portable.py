@@ -1,4 +1,4 @@
-"""Calls that only CUDA answers, outside of what is computed: made only where CUDA is."""
+"""Calls that fail without CUDA and compute nothing are made only where CUDA is available."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.program import is_main_test
 
 from . import visible_devices
 
@@ -21,6 +22,7 @@ ONLY_CUDA = frozenset(
     )
 )
 TEST = "torch.cuda.is_available()"
+REASON = "only where CUDA is: the script runs on other devices, too"
 
 
 def plan(context: Context) -> None:
@@ -31,18 +33,11 @@ def plan(context: Context) -> None:
         if not whole or _is_asked(context, call) or not context.allows(RULE, call):
             continue
         if "torch" in context.facts.table.of_node[call].module.names:
-            reason = "only where CUDA is: the script runs on other devices, too"
-            context.edits.append(
-                e.Guard(statement, RULE, reason, last=statement, test=TEST, transaction="cuda")
-            )
+            guard = e.Guard(statement, RULE, REASON, last=statement, test=TEST, transaction="cuda")
+            context.edits.append(guard)
 
 
 def _is_asked(context: Context, call: ast.Call) -> bool:
-    """Whether a test around the call may already ask for a device."""
-    return any(
-        isinstance(around, ast.If) for around in context.facts.table.ancestors(call) if not _is_main(around)
-    )
-
-
-def _is_main(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+    """Whether a test around the call may check for a device already."""
+    tests = (around for around in context.facts.table.ancestors(call) if isinstance(around, ast.If))
+    return not all(map(is_main_test, tests))

@@ -1,15 +1,17 @@
-"""The Accelerator's `mixed_precision=` argument, in words that are known where the Accelerator is made."""
+"""The Accelerator's `mixed_precision=` argument, spelled with variables that exist where the Accelerator is made."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 
 from crosstrain_migrate.rules.base import Context, Refusal, refuse
 from crosstrain_migrate.rules.distribution.requested_options import Precision
 from crosstrain_migrate.rules.side_effects import is_pure
 from crosstrain_migrate.rules.sources import sets_by_name
 from crosstrain_migrate.syntax import edits as e
+from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.scopes import Scope
 from crosstrain_migrate.syntax.walks import walk
 
@@ -32,70 +34,59 @@ def ask(context: Context) -> None:
     wanted = context.requested.precision
     if wanted is None:
         return
-    condition = _available(context, wanted)
-    terms = [condition] if condition else []
-    if wanted.cuda_only and not _asks_cuda(context, condition):
-        if "cpu" in context.options:
-            cpu = context.options["cpu"]
-            terms.append(
-                cpu[4:]
-                if cpu.startswith("not ") and " " not in cpu[4:]
-                else f"not ({cpu})"
-                if " " in cpu
-                else f"not {cpu}"
-            )
-        terms.append("torch.cuda.is_available()")
-    dtype = f'"{wanted.dtype}"'
+    terms = _conditions(context, wanted)
     joined = " and ".join(f"({t})" if " or " in t or " if " in t else t for t in terms)
+    dtype = f'"{wanted.dtype}"'
     context.options["mixed_precision"] = f'{dtype} if {joined} else "no"' if terms else dtype
-    handlers = []
-    if wanted.own_regions:
-        handlers.append("AutocastKwargs(enabled=False)")
-    if wanted.scaling:
-        handlers.append(f"GradScalerKwargs({wanted.scaling})")
+    handlers = ["AutocastKwargs(enabled=False)"] if wanted.own_regions else []
+    handlers += [f"GradScalerKwargs({wanted.scaling})"] if wanted.scaling else []
     if handlers:
         context.options["kwargs_handlers"] = f"[{', '.join(handlers)}]"
-        names = ", ".join(h.split("(")[0] for h in handlers)
-        context.edits.append(
-            e.AddImport(
-                context.home.scope.file,
-                RULE,
-                "the loss scale's options",
-                code=f"from {context.runtime}.utils import {names}",
-            )
-        )
+        code = f"from {context.runtime}.utils import {', '.join(h.split('(')[0] for h in handlers)}"
+        file = context.home.scope.file
+        context.edits.append(e.AddImport(file, RULE, "the loss scale's options", code=code))
     module = context.home.scope.module
     if "torch" not in module.names and any("torch." in t for t in terms):
         context.edits.append(e.AddImport(module.file, RULE, code="import torch"))
+
+
+def _conditions(context: Context, wanted: Precision) -> list[str]:
+    """What must hold for the precision to be lower: the script's own switch, and CUDA, where only CUDA has it."""
+    switch = _available(context, wanted)
+    terms = [switch] if switch else []
+    if not wanted.cuda_only or _asks_cuda(context, switch):
+        return terms
+    not_cpu = [_negation(context.options["cpu"])] if "cpu" in context.options else []
+    return [*terms, *not_cpu, "torch.cuda.is_available()"]
+
+
+def _negation(test: str) -> str:
+    inner = test.removeprefix("not ")
+    if inner != test and " " not in inner:
+        return inner
+    return f"not ({test})" if " " in test else f"not {test}"
 
 
 def _asks_cuda(context: Context, condition: str | None) -> bool:
     """Whether the script's own switch already is off where CUDA is not."""
     if condition is None or "is_available" in condition:
         return condition is not None
-    expression = ast.parse(condition, mode="eval").body
-    named = (
-        {n.id for n in walk(expression) if isinstance(n, ast.Name)}
-        if isinstance(expression, ast.Name)
-        else set()
-    )
-    found = [
+    name = written(ast.parse(condition, mode="eval").body)
+    assigned = [
         s.value
         for s in context.facts.each(ast.Assign)
-        if any(isinstance(t, ast.Name) and t.id in named for t in s.targets)
+        if any(isinstance(t, ast.Name) and t.id == name for t in s.targets)
     ]
-    return len(found) == 1 and any(
-        isinstance(p, ast.Call) and ast.unparse(p.func) == "torch.cuda.is_available"
-        for p in (
-            found[0].values
-            if isinstance(found[0], ast.BoolOp) and isinstance(found[0].op, ast.And)
-            else [found[0]]
-        )
-    )
+    if len(assigned) != 1:
+        return False
+    joined = isinstance(assigned[0], ast.BoolOp) and isinstance(assigned[0].op, ast.And)
+    terms = assigned[0].values if joined and isinstance(assigned[0], ast.BoolOp) else assigned
+    calls = (term for term in terms if isinstance(term, ast.Call))
+    return any(ast.unparse(call.func) == "torch.cuda.is_available" for call in calls)
 
 
 def _available(context: Context, wanted: Precision) -> str | None:
-    """The switch, in words that are known where the Accelerator is made."""
+    """The switch, spelled with variables that exist where the Accelerator is made."""
     if wanted.flag is None:
         return None
     try:
@@ -162,9 +153,8 @@ class _AsksTheDevice(ast.NodeTransformer):
     def __init__(self, context: Context) -> None:
         self.replaced = False
         self._names: dict[str, str] = {}
-        self._attributes: dict[
-            str, set[str]
-        ] = {}  # `Config.device`, and `device = ...` in the body of `Config`
+        # `Config.device`, and `device = ...` in the body of `Config`
+        self._attributes: dict[str, set[str]] = defaultdict(set)
         for definition in Devices(context.facts).definitions():
             test = _chooses_cuda(definition.value)
             in_class = isinstance(context.facts.table.parents.get(definition), ast.ClassDef)
@@ -173,8 +163,7 @@ class _AsksTheDevice(ast.NodeTransformer):
                 if isinstance(target, ast.Name) and not in_class:
                     self._names[target.id] = ast.unparse(test)
                 elif isinstance(target, ast.Name | ast.Attribute):
-                    name = target.id if isinstance(target, ast.Name) else target.attr
-                    self._attributes.setdefault(name, set()).add(ast.unparse(test))
+                    self._attributes[last_name(target)].add(ast.unparse(test))
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         asked = ast.unparse(node)
@@ -186,13 +175,9 @@ class _AsksTheDevice(ast.NodeTransformer):
 
     def _held(self, node: ast.Compare) -> list[tuple[str, str]]:
         """The devices among the attributes that a comparison mentions, each with what decided on it."""
-        return [
-            (ast.unparse(part), next(iter(tests)))
-            for part in walk(node)
-            if isinstance(part, ast.Attribute)
-            for tests in (self._attributes.get(part.attr, set()),)
-            if len(tests) == 1
-        ]
+        parts = [part for part in walk(node) if isinstance(part, ast.Attribute)]
+        held = [(ast.unparse(part), self._attributes.get(part.attr, ())) for part in parts]
+        return [(name, next(iter(tests))) for name, tests in held if len(tests) == 1]
 
 
 def _chooses_cuda(value: ast.expr) -> ast.expr | None:
@@ -213,13 +198,9 @@ def _names_cuda(value: ast.expr) -> bool:
 
 
 def _forget(context: Context, scope: Scope, name: str, statement: ast.stmt) -> None:
-    """A variable that only named the switch goes."""
-    loads = [
-        n
-        for n in walk(scope.node)
-        if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
-    ]
-    if not loads:
+    """Removes a variable that only named the switch."""
+    names = (n for n in walk(scope.node) if isinstance(n, ast.Name) and n.id == name)
+    if not any(isinstance(n.ctx, ast.Load) for n in names):
         context.remove(statement, RULE, "the Accelerator is told at once")
 
 

@@ -1,4 +1,4 @@
-"""For CT103: a model that comes back from the CPU is moved by the author still: `prepare` has placed it once."""
+"""For CT103: a move of a model that may come back from the CPU stays, because `prepare` places it only once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from crosstrain_migrate.facts.facts import Facts
-from crosstrain_migrate.facts.values import Unknown, Value
+from crosstrain_migrate.facts.values import Value
 
-from .devices import is_cpu
+from .devices import is_cpu, known_values
 
 LOOPS = ast.For | ast.AsyncFor | ast.While
 
@@ -26,8 +26,7 @@ def comes_back(facts: Facts, call: ast.Call) -> bool:
 
 
 def _moved(facts: Facts, call: ast.Call) -> set[Value]:
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else call
-    return {v for v in facts.of(owner) if not isinstance(v, Unknown)}
+    return known_values(facts, call.func.value if isinstance(call.func, ast.Attribute) else call)
 
 
 def _goes_to_the_cpu(call: ast.Call) -> bool:
@@ -51,7 +50,7 @@ def _runs_at(facts: Facts, call: ast.Call) -> Iterator[ast.Call]:
 
 
 def _is_before(facts: Facts, first: ast.Call, second: ast.Call) -> bool:
-    """Whether `first` may run before `second`, of which neither calls the function of the other."""
+    """Whether `first` may run before `second`, if both stand in one function."""
     if facts.enclosing_function(first) is not facts.enclosing_function(second) or first is second:
         return False
     if facts.table.of_node[first].module is not facts.table.of_node[second].module:

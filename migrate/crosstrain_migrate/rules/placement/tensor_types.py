@@ -1,4 +1,4 @@
-"""CT105 for types that name a device: `torch.cuda.FloatTensor`, default tensor types, `.cuda()` where no accelerator is."""
+"""CT105 for types that name a device (`torch.cuda.FloatTensor`, default tensor types), and `.cuda()` out of reach."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from crosstrain_migrate.facts import torch_api as api
 from crosstrain_migrate.facts.values import Symbol
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.syntax.walks import walk
 
@@ -18,21 +17,22 @@ REMEDY = "make it with device=accelerator.device, or like a tensor that is at ha
 
 def plan(context: Context, is_placed: Callable[[ast.expr], bool]) -> None:
     """`is_placed` tells whether the prepared loader has put a tensor on the device already."""
-    calls = [
-        call
+    converted = {
+        n
         for call in context.facts.method_calls("type")
         if isinstance(call.func, ast.Attribute) and is_placed(call.func.value)
-    ]
-    converted = {n for call in calls for n in _plain_type(context, call)}
-    found = [c for c in context.facts.calls_to("torch.set_default_tensor_type") if _names_cuda(context, c)]
+        for n in _plain_type(context, call)
+    }
+    defaults = context.facts.calls_to("torch.set_default_tensor_type")
+    found = [c for c in defaults if any("cuda" in ast.unparse(a) for a in c.args)]
     types = [n for n in context.facts.each(ast.Attribute) if n not in converted and _is_cuda_type(context, n)]
     for node in (found or types)[:1]:
-        context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY, Severity.NOTE)
+        context.note(RULE, node, f"`{ast.unparse(node)}`: {REASON}", REMEDY)
 
 
 def left_behind(context: Context, call: ast.Call) -> None:
-    """`.cuda()` where no accelerator is: in a module, or in a function that only others call."""
-    context.note(RULE, call, f"`{ast.unparse(call)}`: {REASON}", REMEDY, Severity.NOTE)
+    """Notes a `.cuda()` that no accelerator can reach: in a module, or in a function that only a library calls."""
+    context.note(RULE, call, f"`{ast.unparse(call)}`: {REASON}", REMEDY)
 
 
 def _is_cuda_type(context: Context, node: ast.AST) -> bool:
@@ -45,10 +45,6 @@ def _cuda_type(path: str) -> str:
     if path != f"torch.cuda.{name}" or not name.endswith("Tensor"):
         return ""
     return name.removesuffix("Tensor").lower()
-
-
-def _names_cuda(context: Context, call: ast.Call) -> bool:
-    return any("cuda" in ast.unparse(a) for a in call.args)
 
 
 def _plain_type(context: Context, call: ast.Call) -> set[ast.AST]:

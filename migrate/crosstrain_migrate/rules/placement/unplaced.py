@@ -1,6 +1,6 @@
-"""CT105 for scripts that choose no device: `prepare` puts the model on one, and what else it is given stays on the CPU.
+"""CT105 for scripts that choose no device: `prepare` puts the model on one, but its other inputs stay on the CPU.
 
-Where no DataLoader places anything, the model stays there, too: every process does the same work anyway.
+Where no DataLoader places anything, the model stays on the CPU, too: every process does the same work anyway.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ from crosstrain_migrate.rules.base import Context
 from .device import Placement
 
 RULE = "CT105"
+GIVEN_ON_THE_CPU = (
+    "this script chooses no device: the prepared model is on the process's own, and what it is given here is on the CPU",
+    "move it with `.to(accelerator.device)`, or launch with --cpu",
+)
+STAYS_ON_THE_CPU = (
+    "this script selects no device and has no DataLoader that places the model's inputs, so it stays on the CPU",
+    "to train on a GPU, remove `cpu=True` and move the model's inputs with `.to(accelerator.device)`",
+)
 
 
 def plan(context: Context, placement: Placement) -> None:
@@ -21,22 +29,11 @@ def plan(context: Context, placement: Placement) -> None:
     call = next((c for c in context.facts.calls if _is_given_something_else(context, c)), None)
     if call is None:
         return
-    if not context.facts.train_loaders:
-        context.options = {"cpu": "True", **context.options}
-        context.note(
-            RULE,
-            call,
-            "this script selects no device and has no DataLoader that places the model's inputs, so it stays on the CPU",
-            "to train on a GPU, remove `cpu=True` and move the model's inputs with `.to(accelerator.device)`",
-        )
+    if context.facts.train_loaders:
+        context.note(RULE, call, *GIVEN_ON_THE_CPU)
     else:
-        context.note(
-            RULE,
-            call,
-            "this script chooses no device: the prepared model is on the process's own, and what it is given here is on "
-            "the CPU",
-            "move it with `.to(accelerator.device)`, or launch with --cpu",
-        )
+        context.options = {"cpu": "True", **context.options}
+        context.note(RULE, call, *STAYS_ON_THE_CPU)
 
 
 def _chooses_a_device(context: Context) -> bool:

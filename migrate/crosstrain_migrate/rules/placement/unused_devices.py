@@ -1,8 +1,8 @@
-"""For CT105: devices that another file chose, and what nothing uses once the launcher chooses.
+"""For CT105: devices that another file chose, and what is unused once the launcher chooses.
 
-What:   Uses of a device that a module of the project made at its top level become the accelerator's; helper functions
-        that only chose a device, and imports whose every use is gone, go.
-Why:    No dead plumbing, and no device but the process's own.
+What:   Uses of a device that a module of the project made at its top level become the accelerator's device. Helper
+        functions that only chose a device, and imports whose every use is gone, go.
+Why:    The process uses its own device, and no unused code stays.
 Before: `from config import device`
 After:  (gone)
 """
@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 import re
 
+from crosstrain_migrate.facts.arguments import arguments_of
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import Class, External, Function, Symbol, Unknown
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context, refuse
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.program import LOCAL
@@ -28,8 +28,8 @@ RULE = "CT105"
 
 
 def replace_imported(context: Context, placement: Placement) -> None:
-    """Uses of devices from the top level of files that see no accelerator, and of those that the body of a class holds,
-    become the accelerator's device."""
+    """Replaces uses of devices from files that see no accelerator, and from the bodies of classes, by the accelerator's
+    device."""
     table = context.facts.table
     for definition in context.device_definitions:
         scope = table.of_node[definition]
@@ -46,7 +46,7 @@ def replace_imported(context: Context, placement: Placement) -> None:
 
 
 def _keep(context: Context, definition: ast.Assign, use: ast.expr) -> None:
-    """Where no accelerator can be handed to, "cuda" without a number still is the process's own GPU."""
+    """Keeps a use that no accelerator can reach: "cuda" without a number still is the process's own GPU."""
     if any(names_ordinal(n) for n in walk(definition.value)):
         raise refuse(
             RULE,
@@ -68,32 +68,30 @@ def in_class(scope: Scope) -> bool:
 
 
 def uses_of(facts: Facts, definition: ast.Assign) -> list[ast.expr]:
-    """Names and attributes that mean the variable itself, in any file; not what was passed on from it."""
+    """Names and attributes that read the variable itself, in any file; not variables that its value was passed to."""
     made = {v for v in facts.of(definition.value) if isinstance(v, External) and v.path == "torch.device"}
     target = definition.targets[0]
     if not isinstance(target, ast.Name):
         return []
     if in_class(facts.table.of_node[definition]):
         return _uses_in_class(facts, definition, target.id)
-    found: list[ast.expr] = []
-    for node in facts.nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and facts.of(node) & made:
-            scope = facts.table.of_node[node].resolve(node.id)
-            if scope is not None and scope.parent is None:
-                found.append(node)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and facts.of(node) & made:
-            owner = facts.of(node.value)
-            if any(isinstance(v, Symbol) and v.path.startswith(LOCAL) for v in owner):
-                found.append(node)
-    return found
+    reads = (n for n in facts.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Load))
+    return [node for node in reads if facts.of(node) & made and _is_of_a_file(facts, node)]
+
+
+def _is_of_a_file(facts: Facts, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable of a file's top level is read: by its name, or as an attribute of the module."""
+    if isinstance(node, ast.Attribute):
+        owner = facts.of(node.value)
+        return any(isinstance(v, Symbol) and v.path.startswith(LOCAL) for v in owner)
+    scope = facts.table.of_node[node].resolve(node.id)
+    return scope is not None and scope.parent is None
 
 
 def _uses_in_class(facts: Facts, definition: ast.Assign, name: str) -> list[ast.expr]:
     scope = facts.table.of_node[definition]
-    return [
-        *(node for node in _attributes(facts, name) if _means(facts, node, definition)),
-        *(node for node in facts.mentions(scope, name) if isinstance(node.ctx, ast.Load)),
-    ]
+    attributes = [node for node in attribute_reads(facts, name) if _means(facts, node, definition)]
+    return [*attributes, *(node for node in facts.mentions(scope, name) if isinstance(node.ctx, ast.Load))]
 
 
 def _means(facts: Facts, node: ast.Attribute, definition: ast.Assign) -> bool:
@@ -103,20 +101,18 @@ def _means(facts: Facts, node: ast.Attribute, definition: ast.Assign) -> bool:
 
 
 def is_read_by_others(facts: Facts, definition: ast.Assign) -> bool:
-    """Whether something that may be the class, and may be something else, is asked for the variable."""
+    """Whether the variable may be read from an object that is perhaps the class and perhaps something else."""
     target = definition.targets[0]
     made = {v for v in facts.of(definition.value) if isinstance(v, External)}
     return isinstance(target, ast.Name) and any(
         any(isinstance(v, Unknown) for v in facts.of(node.value))
         or (facts.of(node) & made and not _means(facts, node, definition))
-        for node in _attributes(facts, target.id)
+        for node in attribute_reads(facts, target.id)
     )
 
 
-def _attributes(facts: Facts, name: str) -> list[ast.Attribute]:
-    return [
-        node for node in facts.each(ast.Attribute) if node.attr == name and isinstance(node.ctx, ast.Load)
-    ]
+def attribute_reads(facts: Facts, name: str) -> list[ast.Attribute]:
+    return [n for n in facts.each(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Load)]
 
 
 class UnusedDevices:
@@ -137,7 +133,7 @@ class UnusedDevices:
         self._imports()
 
     def _replaced(self) -> set[ast.AST]:
-        """What no longer stands in the script because another expression takes its place."""
+        """The nodes that other expressions replace."""
         found: set[ast.AST] = set()
         for edit in self.context.edits:
             if isinstance(edit, e.Replace):
@@ -152,14 +148,15 @@ class UnusedDevices:
             if node in self.gone or scope.parent is not None or self.context.home.is_global_in(scope):
                 continue
             if any(isinstance(target, ast.Attribute) for target in node.targets):
-                continue  # `args.device`: who reads it is for the rule about attributes
+                continue  # `args.device`: see DeviceDefinitions.drop_unread_attributes
             if all(use in self.gone for use in uses_of(self.facts, node)):
-                self._say_options(node, node.value)
+                if _reads_options(node.value):
+                    self._report_lost_options(node)
                 self.gone.update(walk(node))
                 self.context.remove(node, RULE, "nothing uses this device any more")
 
     def _helpers(self) -> list[ast.FunctionDef]:
-        """Functions that gave a device to code that has gone, and give it to nothing else."""
+        """Functions that returned a device to removed code, and to nothing else."""
         found = []
         for function, sites in self.facts.callers.items():
             if not isinstance(function, ast.FunctionDef) or function in self.facts.interp.escaped:
@@ -167,7 +164,8 @@ class UnusedDevices:
             if not self._only_devices(function) or not all(site in self.gone for site in sites):
                 continue
             for site in sites:
-                self._say_options(site, function, site)
+                if arguments_of(site):
+                    self._report_lost_options(site)
             if not function.decorator_list and not self._mentioned(function):
                 found.append(function)
                 self.gone.update(walk(function))
@@ -179,36 +177,22 @@ class UnusedDevices:
         return bool(devices) and isinstance(self.facts.table.parents.get(function), ast.Module)
 
     def _mentioned(self, function: ast.FunctionDef) -> bool:
-        """Whether a use, or an import that other files may rely on, is left."""
-        value = Function(function)
-        for node in self.facts.nodes:
-            if isinstance(node, ast.Name | ast.Attribute) and node not in self.gone:
-                if value in self.facts.of(node) and isinstance(node.ctx, ast.Load):
-                    return True
-            elif isinstance(node, ast.alias) and value in self.facts.interp.definitions.get(node, ()):
-                if not self._is_forgotten(node):
-                    return True
-            elif isinstance(node, ast.Constant) and node.value == function.name:
-                return True  # `__all__`
-        return False
+        """Whether a use, an import that other files may rely on, or an entry of `__all__` is left."""
+        facts, value = self.facts, Function(function)
+        uses = (n for n in facts.each(ast.Name, ast.Attribute) if isinstance(n.ctx, ast.Load))
+        imports = (a for a in facts.each(ast.alias) if value in facts.interp.definitions.get(a, ()))
+        return (
+            any(value in facts.of(n) for n in uses if n not in self.gone)
+            or not all(self._is_forgotten(alias) for alias in imports)
+            or any(n.value == function.name for n in facts.each(ast.Constant))
+        )
 
-    def _say_options(self, place: ast.AST, chosen: ast.AST, call: ast.Call | None = None) -> None:
-        """The choice depended on more than on what the machine has: that part has no effect any more."""
-        given = call is not None and (call.args or call.keywords)
-        known = {"torch", "str", "bool", "int", "print"}
-        reads = [
-            n
-            for n in walk(chosen)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in known
-        ]
-        if (call is None and not reads) or (call is not None and not given):
-            return
+    def _report_lost_options(self, place: ast.AST) -> None:
         self.context.note(
             RULE,
             place,
-            "what chose the device here had options of its own, which do nothing any more: the launcher chooses",
+            "the code that chose the device here had options of its own, which have no effect any more: the launcher chooses",
             "use `crosstrain launch --cpu` (or --gpu-ids) in their place",
-            Severity.NOTE,
         )
 
     # -- imports ---------------------------------------------------------------------------------------------
@@ -238,7 +222,7 @@ class UnusedDevices:
         return any(isinstance(v, Function | Class) and v.node in self.gone for v in values)
 
     def _only_binds(self, node: ast.Import | ast.ImportFrom) -> bool:
-        """Whether nothing is done when what `node` imports is run: no call that may register or set something."""
+        """Whether importing the modules has no effect: no call at their top level may register or set something."""
         interp = self.facts.interp
         if isinstance(node, ast.ImportFrom):
             names, level = [node.module or ""], node.level
@@ -263,10 +247,9 @@ class UnusedDevices:
 
     def _is_written(self, name: str) -> bool:
         """Whether new code says `name`."""
-        texts = (
-            text for x in self.context.edits for text in (getattr(x, "template", ""), getattr(x, "code", ""))
-        )
-        return any(re.search(rf"(?<![.\w]){re.escape(name)}\b", text) for text in texts)
+        mention = re.compile(rf"(?<![.\w]){re.escape(name)}\b")
+        texts = (getattr(x, field, "") for x in self.context.edits for field in ("template", "code"))
+        return any(map(mention.search, texts))
 
     def _may_go(self, alias: ast.alias) -> bool:
         values = self.facts.interp.definitions.get(alias, ())
@@ -281,15 +264,19 @@ class UnusedDevices:
         interp = self.facts.interp
         for node in self.facts.taken_from_files.get(name, ()):
             if isinstance(node, ast.ImportFrom):
-                path = interp.linked(node, node.level, node.module or "")
-                if interp.links.region(path) is scope.file:
-                    return True
+                paths = [interp.linked(node, node.level, node.module or "")]
             else:
                 owners = (v.path for v in self.facts.of(node.value) if isinstance(v, Symbol))
-                files = (interp.links.region(p.removeprefix(LOCAL)) for p in owners if p.startswith(LOCAL))
-                if any(file is scope.file for file in files):
-                    return True
+                paths = [path.removeprefix(LOCAL) for path in owners if path.startswith(LOCAL)]
+            if any(interp.links.region(path) is scope.file for path in paths):
+                return True
         return False
+
+
+def _reads_options(choice: ast.expr) -> bool:
+    """Whether the choice of a device depends on more than on what the machine has."""
+    names = (n for n in walk(choice) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return any(name.id not in {"torch", "str", "bool", "int", "print"} for name in names)
 
 
 def _for_its_effects(node: ast.ImportFrom) -> str:

@@ -1,10 +1,9 @@
-"""CT105 for `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: the launcher decides which GPUs there are, and who gets which."""
+"""CT105 for `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: the launcher assigns the GPUs to the processes."""
 
 from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 from crosstrain_migrate.rules.preparing.prepared_objects import suite_of
 from crosstrain_migrate.rules.side_effects import effectless
@@ -12,18 +11,19 @@ from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import last_name, written
 from crosstrain_migrate.syntax.walks import walk
 
+from .devices import BY_GPU_IDS
+
 RULE, VARIABLE = "CT105", "CUDA_VISIBLE_DEVICES"
 ENVIRONMENT = frozenset({"os.environ", "environ"})
-NO_GPU = frozenset({"", "-1"})  # the processor is what this script asks for: so it stays
+NO_GPU = frozenset({"", "-1"})  # these ask for the CPU, and stay
 REASON = (
     "this hides GPUs from the processes: all but the first would find none, or all would share one. The launcher hands "
     "them out"
 )
-REMEDY = "choose GPUs with `crosstrain launch --gpu-ids`"
 
 
 def plan(context: Context) -> None:
-    """Removes what hides GPUs; where the script reads it again, says what to do instead."""
+    """Removes statements that hide GPUs. Where the script reads the variable again, it only says what to do instead."""
     named = [n for n in context.facts.each(ast.Constant) if n.value == VARIABLE]
     settings = {n: s for n in named if (s := _sets(context, n)) is not None}
     for statement in dict.fromkeys(settings.values()):
@@ -33,8 +33,8 @@ def plan(context: Context) -> None:
         goes = len(settings) == len(named) and value is not None and _only_text(value)
         if goes and context.allows(RULE, statement):
             _take_out(context, statement)
-        remedy = REMEDY if goes else f"take it out, and {REMEDY}"
-        context.note(RULE, statement, REASON, remedy, Severity.NOTE)
+        remedy = BY_GPU_IDS if goes else f"take it out, and {BY_GPU_IDS}"
+        context.note(RULE, statement, REASON, remedy)
 
 
 def _sets(context: Context, name: ast.Constant) -> ast.stmt | None:
@@ -56,13 +56,13 @@ def _value(statement: ast.stmt) -> ast.expr | None:
 
 
 def _only_text(value: ast.expr) -> bool:
-    """`",".join(str(number) for number in gpus)`: nothing is missed where it is not put together."""
+    """Whether computing a value has no effect: `",".join(str(number) for number in gpus)`."""
     calls = [n for n in walk(value) if isinstance(n, ast.Call)]
     return all(effectless(c) or last_name(c.func) in {"join", "map", "str"} for c in calls)
 
 
 def _take_out(context: Context, statement: ast.stmt) -> None:
-    """With the test around it, if that is all it decides."""
+    """Removes a statement, with the `if` around it where that holds nothing else."""
     gone, table = statement, context.facts.table
     while len(suite_of(context.facts, gone)) == 1:
         around = table.parents[gone]

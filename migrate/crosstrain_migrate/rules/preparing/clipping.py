@@ -52,7 +52,7 @@ def _check_arguments(context: Context, call: ast.Call) -> None:
     unsupported = given.keys() - (MEANT | MORE if ours else MEANT | {HOW})
     if unsupported:
         names = ", ".join(sorted(str(n) for n in unsupported))
-        reason = f"gradients are clipped without {names} there: what that argument asks for would not be done"
+        reason = f"the accelerator's method takes no {names}, so what that argument asks for would not happen"
         raise refuse(RULE, call, reason, "leave that argument out")
     if HOW in given and not ours:
         context.edits.append(e.RemoveArgument(call, RULE, argument=given[HOW]))

@@ -1,4 +1,4 @@
-"""Whether a variable surely exists at a place: what is made under a condition alone may not."""
+"""Definite assignment: whether a variable certainly exists at a place. One that only a condition binds may not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.scopes import all_arguments, suites
 from crosstrain_migrate.syntax.walks import children, walk
+
+from .prepared_objects import suite_of
 
 _ASKS_NAMES = frozenset({"locals", "globals", "vars", "dir", "NameError", "UnboundLocalError"})
 # What may leave a part of itself out.
@@ -22,8 +24,8 @@ def surely_bound(facts: Facts, name: str, after: ast.stmt) -> bool:
     while True:
         parent = facts.table.parents[current]
         suite = next((block for block in suites(parent) if current in block), [])
-        position = suite.index(current) if isinstance(current, ast.stmt) and current in suite else -1
-        if any(_binds(s, name) or _reads(s, name) for s in suite[: position + 1]):
+        done = suite[: suite.index(current) + 1] if isinstance(current, ast.stmt) and suite else []
+        if any(_binds(s, name) or _reads(s, name) for s in done):
             return True
         if parent in facts.table.scopes or isinstance(parent, ast.Module):
             return isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and name in {
@@ -33,8 +35,8 @@ def surely_bound(facts: Facts, name: str, after: ast.stmt) -> bool:
 
 
 def sole_condition(facts: Facts, name: str, stores: list[ast.stmt], position: ast.stmt) -> ast.If | None:
-    """The `if`, beside `position`, under which alone `name` is bound, where nobody asks whether it is bound at all."""
-    suite = next(block for block in suites(facts.table.parents[position]) if position in block)
+    """The `if` in the suite of `position` that alone binds `name`, where nothing asks whether the name is bound."""
+    suite = suite_of(facts, position)
     around = {
         statement
         for store in stores
@@ -42,7 +44,7 @@ def sole_condition(facts: Facts, name: str, stores: list[ast.stmt], position: as
         if isinstance(statement, ast.stmt) and statement in suite
     }
     condition = around.pop() if len(around) == 1 else None
-    asked = any(isinstance(n, ast.Name) and n.id in _ASKS_NAMES for n in facts.nodes)
+    asked = any(facts.names.get(name) for name in _ASKS_NAMES)
     if not isinstance(condition, ast.If) or not name.isidentifier() or asked:
         return None
     return condition

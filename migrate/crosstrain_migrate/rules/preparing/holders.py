@@ -17,8 +17,8 @@ from crosstrain_migrate.syntax.walks import walk
 class Holding:
     """A variable of the home scope that holds a prepared value: its name as written, and where it is bound.
 
-    A parameter is bound by no statement: `stores` is empty. `container` is where the dict or list is made whose item
-    this is, `loaders["train"]`; or all of it where a loop fills a list: `*models`.
+    No statement binds a parameter: its `stores` are empty. `container` is where a dict or list is made, if the value is
+    an item of it (`loaders["train"]`), or if a loop fills the list with such values (`*models`).
     """
 
     name: str
@@ -41,30 +41,34 @@ class Holding:
         return max(self.stores, key=lambda s: (s.lineno, s.col_offset))
 
 
+Held = dict[Value, Holding]  # what is prepared, with who holds it
+
+
 def stores(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     """The variables and `self` attributes of `scope` that hold `value`, attributes first, items of dicts and lists last."""
     found: dict[str, Holding] = {}
+
+    def hold(name: str, statement: ast.stmt, container: ast.AST | None = None) -> None:
+        found.setdefault(name, Holding(name, value, [], scope, container)).stores.append(statement)
+
     items = {Sequence(site): key for site, key in facts.items.get(value, ())}
     for node, values in facts.stores_in.get(scope, ()):
         if _is_loop_variable(facts, node):
             continue  # a loop variable over models is no place to bind a prepared one
         statement = facts.table.statement_of(node)
         if value in values:
-            name = written(node)
-            found.setdefault(name, Holding(name, value, [], scope)).stores.append(statement)
+            hold(written(node), statement)
         for container in values & set(items):
             assert isinstance(container, Sequence)
-            if items[container] == ANY and not _is_list_of_its_own(facts, container, value):
-                continue
             key = items[container]
-            name = f"*{written(node)}" if key == ANY else f"{written(node)}[{key!r}]"
-            found.setdefault(name, Holding(name, value, [], scope, container.site)).stores.append(statement)
+            if key != ANY:
+                hold(f"{written(node)}[{key!r}]", statement, container.site)
+            elif _is_list_of_its_own(facts, container, value):
+                hold(f"*{written(node)}", statement, container.site)
     for alias in facts.imports_in.get(scope, ()):
         if value in facts.interp.definitions[alias]:
-            name = alias.asname or alias.name  # made by another file of the program
-            found.setdefault(name, Holding(name, value, [], scope)).stores.append(
-                facts.table.statement_of(alias)
-            )
+            # Another file of the program has made it.
+            hold(alias.asname or alias.name, facts.table.statement_of(alias))
     for holding in found.values():
         if holding.container is not None:
             holding.stores += _filled(facts, scope, holding)
@@ -89,12 +93,10 @@ def _only_copies(holding: Holding) -> bool:
 
 
 def _is_loop_variable(facts: Facts, node: ast.AST) -> bool:
-    for around in facts.table.ancestors(node):
-        if isinstance(around, ast.comprehension | ast.For | ast.AsyncFor):
-            return True
-        if isinstance(around, ast.stmt):
-            return False
-    return False
+    around = next(
+        (a for a in facts.table.ancestors(node) if isinstance(a, ast.comprehension | ast.stmt)), None
+    )
+    return isinstance(around, ast.comprehension | ast.For | ast.AsyncFor)
 
 
 def _is_list_of_its_own(facts: Facts, container: Sequence, value: Value) -> bool:
@@ -113,11 +115,8 @@ def made_repeatedly(facts: Facts, value: Value) -> bool:
 
 def _filled(facts: Facts, scope: Scope, holding: Holding) -> list[ast.stmt]:
     """The statements that put the item into its container: `loaders["train"] = ...`, `models.append(...)`"""
-    return [
-        n
-        for n in walk(scope.node)
-        if isinstance(n, ast.stmt) and facts.table.of_node.get(n) is scope and _fills(n, holding)
-    ]
+    statements = (n for n in walk(scope.node) if isinstance(n, ast.stmt))
+    return [s for s in statements if facts.table.of_node.get(s) is scope and _fills(s, holding)]
 
 
 def _fills(statement: ast.stmt, holding: Holding) -> bool:
@@ -138,14 +137,13 @@ def holdings(facts: Facts, scope: Scope, value: Value) -> list[Holding]:
     if (found and not copied) or not isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef):
         return found
     names = [a.arg for a in all_arguments(scope.node)]
-    given = [
-        Holding(name, value, [], scope) for name in names if value in facts.interp.env.get((scope, name), ())
-    ]
+    values = {name: facts.interp.env.get((scope, name), ()) for name in names}
+    given = [Holding(name, value, [], scope) for name in names if value in values[name]]
     if found:  # other names of what the function is given
         return given or found
     return given + [
         Holding(f"{name}[{key!r}]", value, [], scope, site)
         for name in names
         for site, key in facts.items.get(value, ())
-        if key != ANY and Sequence(site) in facts.interp.env.get((scope, name), ())
+        if key != ANY and Sequence(site) in values[name]
     ]

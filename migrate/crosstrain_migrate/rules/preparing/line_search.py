@@ -1,9 +1,9 @@
 """CT903: a line search on a rank's own loss
 
 What:   What the closure of LBFGS returns is averaged over processes, as its gradients are.
-Why:    LBFGS calls the closure as often as the loss it gets asks for. By a rank's own loss the ranks would call it
-        different numbers of times, and wait for each other for ever.
-Refuses: a closure that is handed to `step` by a name the tool cannot follow, or that returns something else than its
+Why:    The loss decides how often LBFGS calls the closure. If each rank returned its own loss, the ranks would call it
+        different numbers of times and wait for each other for ever.
+Refuses: a closure that is passed to `step` by a name the tool cannot follow, or that returns something other than its
         loss; with `--runtime accelerate`, a value of `step(closure)` that is used (Accelerate's `step` returns none).
 
 Example (optimizer):
@@ -44,9 +44,9 @@ def plan(context: Context) -> None:
             raise refuse(
                 RULE,
                 call,
-                f"{_optimizer(context, call)} evaluates the loss several times a step, and what it is given here is no function of "
-                "this script that returns a loss: by the loss of its own share, each process would step another number of times",
-                "hand a function of this script to step, which returns the loss it calls backward on",
+                f"{_optimizer(context, call)} evaluates the loss several times per step, and its argument is not a function of "
+                "this script that returns a loss: the loss of its own share would decide how often each process evaluates it",
+                "pass step a function of this script that returns the loss on which it calls backward",
             )
         for closure in closures:
             for given in context.facts.returned(closure):
@@ -69,7 +69,7 @@ def _optimizer(context: Context, call: ast.Call) -> str:
 
 
 def _make_global(context: Context, given: ast.expr) -> None:
-    """What a closure returns: a share's number is a sink like any other (CT602), the rest must be the loss itself."""
+    """Averages what a closure returns. A number from a share of a batch is for CT602; all else must be the loss itself."""
     if any(s.loader in context.subject.train_loaders for s in batch_values(context.facts, given)):
         return
     function = context.facts.enclosing_function(given)
@@ -82,8 +82,8 @@ def _make_global(context: Context, given: ast.expr) -> None:
         raise refuse(
             RULE,
             given,
-            f"LBFGS decides by `{ast.unparse(given)}`, which is not what the closure calls backward on: of a process's own "
-            "share, each process would step another number of times",
+            f"LBFGS decides by `{ast.unparse(given)}`, which is not what the closure calls backward on: computed from its own "
+            "share, it would make each process evaluate the loss a different number of times",
             "return the loss that the closure calls backward on",
         )
     template = context.accelerator(given) + '.reduce({x}, reduction="mean")'

@@ -1,8 +1,9 @@
 """CT206: micro-batches are averaged once a step
 
-What:   A backward pass that no step follows keeps its gradients to itself; the author's test says which one that is.
-Why:    The gradients of all of them are averaged by the last one: the same sum, with one exchange instead of several.
-Leaves: scripts that read or clip gradients anywhere but before that step, and tests whose value is another one where the pass begins.
+What:   A backward pass that no step follows does not exchange its gradients; the author's test says which pass that is.
+Why:    The last backward pass averages the gradients of all of them: the same sum, with one exchange instead of several.
+Leaves: scripts that read or clip gradients anywhere but before that step, and tests whose value changes between the
+        backward pass and the step.
 
 Example (loop):
     for i, (x, y) in enumerate(train_loader):
@@ -74,21 +75,18 @@ def _free_name(context: Context, node: ast.AST) -> str:
 
 
 def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None:
-    """The `if` behind a backward pass, in its suite, under which alone the loop steps and forgets its gradients."""
+    """The `if` after a backward pass, in its suite, that holds every step of the loop and every `zero_grad`."""
     suite = suite_of(context.facts, backward)
     behind = suite[suite.index(backward) + 1 :]
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
     stepping = [c for c in calls if _is_of_optimizer(context, c, "step")]
-    found = [
-        s
-        for s in behind
-        if isinstance(s, ast.If) and not s.orelse and any(c in ast.walk(s) for c in stepping)
-    ]
+    tests = [s for s in behind if isinstance(s, ast.If) and not s.orelse]
+    found = [s for s in tests if any(c in ast.walk(s) for c in stepping)]
     if len(found) != 1 or not _is_known_before(context, found[0].test, behind[: behind.index(found[0])]):
         return None
     inside = set(ast.walk(found[0]))
     forgetting = [c for c in calls if _is_of_optimizer(context, c, "zero_grad")]
-    # Behind the loop, too: what the last window has left over is no process's average yet.
+    # After the loop, too: what is left of the last window has not been averaged yet.
     everywhere = list(ast.walk(context.facts.tree))
     reading: list[ast.AST] = [n for n in everywhere if isinstance(n, ast.Call) and _clips(n)]
     reading += [n for n in everywhere if isinstance(n, ast.Attribute) and n.attr == "grad"]
@@ -98,9 +96,8 @@ def _steps(context: Context, backward: ast.stmt, loop: ast.AST) -> ast.If | None
 def _is_of_optimizer(context: Context, call: ast.Call, method: str) -> bool:
     if not isinstance(call.func, ast.Attribute) or call.func.attr != method:
         return False
-    values = context.facts.of(call.func.value)
-    named = method == "zero_grad"  # a model's, too
-    return named or bool(values & set(context.facts.optimizers))
+    any_owner = method == "zero_grad"  # a model's, too
+    return any_owner or bool(context.facts.of(call.func.value) & set(context.facts.optimizers))
 
 
 def _clips(call: ast.Call) -> bool:
@@ -108,7 +105,8 @@ def _clips(call: ast.Call) -> bool:
 
 
 def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) -> bool:
-    """Whether a test of a counter, `(i + 1) % steps == 0`, is answered alike by all processes above these statements."""
+    """Whether a test of a counter, `(i + 1) % steps == 0`, has the same answer in all processes, and above these
+    statements already."""
     nodes = list(ast.walk(test))
     counts = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes)
     calls = [n for n in nodes if isinstance(n, ast.Call)]
@@ -116,21 +114,16 @@ def _is_known_before(context: Context, test: ast.expr, between: list[ast.stmt]) 
         return False
     if any(isinstance(v, FromBatch) for n in nodes if isinstance(n, ast.expr) for v in context.facts.of(n)):
         return False
-    read = {n.id for n in nodes if isinstance(n, ast.Name)} | {
-        n.attr for n in nodes if isinstance(n, ast.Attribute)
-    }
-    bound = [n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store)]
-    changed = {n.id if isinstance(n, ast.Name) else getattr(n, "attr", "") for n in bound}
+    read = {last_name(n) for n in nodes if isinstance(n, ast.Name | ast.Attribute)}
+    bound = (n for s in between for n in ast.walk(s) if isinstance(getattr(n, "ctx", None), ast.Store))
+    changed = set(map(last_name, bound))
     return not read & changed and ProcessDependent(context.facts).asks(test) is None
 
 
 def _model(context: Context, loop: ast.AST) -> str | None:
-    """The one model, under the name by which the loop calls it."""
+    """The name by which the loop calls the model, if there is only one model and one name."""
     models = set(context.subject.models)
     called = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
-    names = {
-        context.source(f)
-        for f in called
-        if isinstance(f, ast.Name | ast.Attribute) and context.facts.of(f) & models
-    }
+    named = (f for f in called if isinstance(f, ast.Name | ast.Attribute))
+    names = {context.source(f) for f in named if context.facts.of(f) & models}
     return names.pop() if len(models) == len(names) == 1 else None

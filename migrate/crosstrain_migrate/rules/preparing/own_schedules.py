@@ -1,7 +1,7 @@
-"""CT205 for a learning rate that the script computes itself, from a count of steps: by default there are fewer of them.
+"""CT205 for a learning rate that the script computes from a step count: by default, several processes take fewer steps.
 
-What:   `group["lr"] = base * min(1.0, step / warmup)` in the loop over batches, where `step` counts batches and no length
-        of the loader, which shrinks with them, is part of it.
+What:   `group["lr"] = base * min(1.0, step / warmup)` in the loop over batches, where `step` counts batches, and the
+        length of the loader, which shrinks with the number of steps, plays no part.
 Why:    With N processes a step takes N batches, so a warm-up of 500 steps goes over N times as many rows.
 Leaves: rates computed from the epoch, or from the loader's length; the script as it was.
 """
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from crosstrain_migrate.facts.slices import slice_of
 from crosstrain_migrate.facts.values import Length
-from crosstrain_migrate.results import Severity
 from crosstrain_migrate.rules.base import Context
 
 RULE = "CT205"
@@ -22,33 +21,28 @@ RULE = "CT205"
 def plan(context: Context) -> None:
     loaders = set(context.subject.train_loaders)
     for assignment in context.facts.each(ast.Assign):
-        if any(map(_is_rate, assignment.targets)) and context.facts.in_batch_loop(assignment, loaders):
-            counted = next((v for v in _values(context, assignment.value) if _counts_steps(context, v)), None)
-            if counted is not None:
-                context.note(
-                    RULE,
-                    counted,
-                    "this learning rate depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
-                    "launch with --split-batches to keep the number of steps",
-                    Severity.NOTE,
-                )
-                return
+        if not any(map(_is_rate, assignment.targets)) or not context.facts.in_batch_loop(assignment, loaders):
+            continue
+        counted = next((v for v in _values(context, assignment.value) if _counts_steps(context, v)), None)
+        if counted is not None:
+            context.note(
+                RULE,
+                counted,
+                "this learning rate depends on a step count, and by default several processes take fewer steps (the global batch is larger)",
+                "launch with --split-batches to keep the number of steps",
+            )
+            return
 
 
 def _is_rate(target: ast.expr) -> bool:
-    return (
-        isinstance(target, ast.Subscript)
-        and isinstance(target.slice, ast.Constant)
-        and target.slice.value == "lr"
-    )
+    key = target.slice if isinstance(target, ast.Subscript) else None
+    return isinstance(key, ast.Constant) and key.value == "lr"
 
 
 def _values(context: Context, node: ast.expr) -> Iterator[ast.expr]:
-    """What a variable may be given, each by itself: one part of a schedule may follow the length, another not."""
-    statements = [
-        context.facts.table.statement_of(d)
-        for d in (context.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ())
-    ]
+    """The values that a variable may have, one by one: a part of a schedule may follow the length, another not."""
+    definitions = context.facts.interp.reaching.get(node, ()) if isinstance(node, ast.Name) else ()
+    statements = map(context.facts.table.statement_of, definitions)
     values = [s.value for s in statements if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
     yield from sorted(values, key=lambda v: v.lineno) if values else [node]
 

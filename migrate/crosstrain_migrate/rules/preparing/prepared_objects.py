@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from crosstrain_migrate.facts.argument_values import is_weight
 from crosstrain_migrate.facts.arguments import given
@@ -10,7 +11,6 @@ from crosstrain_migrate.facts.assumed import loop_around
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.values import (
     External,
-    Instance,
     Iterator,
     Parameters,
     Sequence,
@@ -25,12 +25,12 @@ from crosstrain_migrate.syntax.scopes import Scope, suites
 
 from .holders import holdings, stores
 
-RULE, ALONE = "CT201", "CT902"
+RULE, NO_LOADER = "CT201", "CT902"
 
 
 def find_subject(facts: Facts, loaders: bool = True) -> Subject:
-    """The core of the conversion, with the training loaders or without. Raises Refusal when there is no scope where
-    `prepare` can stand."""
+    """The core of the conversion; without the training loaders unless `loaders`. Raises Refusal when no scope can hold
+    `prepare`."""
     first_backward = facts.backward_calls[0][0]
     if not facts.optimizers:
         raise refuse(
@@ -54,18 +54,32 @@ def find_subject(facts: Facts, loaders: bool = True) -> Subject:
 
 
 def _together(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
-    """What is prepared where the models, the optimizers and the loaders meet; None where they do not."""
+    """The subject, in a scope that holds the models, the optimizers and the loaders; None where there is none."""
     values: list[Value] = [*facts.models, *facts.optimizers, *named]
-    candidates = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
-    candidates = candidates or _that_are_given_some(facts, values)
+    candidates = _holding_all(facts, values) or _given_the_rest(facts, facts.optimizers, values)
     if not candidates:
         return _in_stages(facts, named, unnamed)
     scope = min(candidates, key=lambda s: _preference(facts, s))
     return Subject(scope, facts.models, facts.optimizers, [*named, *unnamed], unnamed=unnamed)
 
 
+def _holding_all(facts: Facts, values: Iterable[Value]) -> list[Scope]:
+    return [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+
+
+def _given_the_rest(facts: Facts, made: Iterable[Value], values: Iterable[Value]) -> list[Scope]:
+    """Functions that make some values, and are given the others: `fit(model, loader, lr)`."""
+    called = [s for s in facts.table.scopes.values() if s.is_function and facts.callers.get(s.node)]
+    return [
+        s
+        for s in called
+        if all(stores(facts, s, v) for v in made) and all(holdings(facts, s, v) for v in values)
+    ]
+
+
 def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
-    """Loaders that are made elsewhere, or have no name, are prepared where they are made: `cycle(DataLoader(...))`."""
+    """The subject, with loaders prepared where they are made if they are made elsewhere or have no name:
+    `cycle(DataLoader(...))`."""
     alone = _together(facts, [], loaders)
     if alone is None or not all(_comes_to(facts, alone.scope, site_of(loader)) for loader in loaders):
         return None
@@ -73,40 +87,26 @@ def _apart(facts: Facts, loaders: list[Value]) -> Subject | None:
     return _together(facts, [v for v in loaders if v not in apart], apart)
 
 
+def trained_by(facts: Facts, optimizer: Value) -> set[Value]:
+    """The models whose parameters an optimizer changes."""
+    return {facts.whole(part, optimizer) for part in facts.optimized_by(optimizer)}
+
+
 def _comes_to(facts: Facts, scope: Scope, node: ast.AST) -> bool:
-    """Whether what stands at `node` runs in `scope`, or in functions that it calls."""
+    """Whether code at `node` runs in `scope`, or in functions that it calls."""
     return scope.parent is None or scope in _leading_to(facts, facts.table.of_node[node])
 
 
-def _that_are_given_some(facts: Facts, values: list[Value]) -> list[Scope]:
-    """Functions that make the optimizers and are given what else there is: `fit(model, loader, lr)`."""
-    return [
-        s
-        for s in facts.table.scopes.values()
-        if s.is_function
-        and facts.callers.get(s.node)
-        and all(stores(facts, s, v) for v in facts.optimizers)
-        and all(holdings(facts, s, v) for v in values)
-    ]
-
-
 def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subject | None:
-    """One scope holds the models and the loaders, and functions it calls make an optimizer each: teacher, then student."""
-    values: list[Value] = [*facts.models, *named]
-    outer = [s for s in facts.table.scopes.values() if all(stores(facts, s, v) for v in values)]
+    """The subject, where one scope holds the models and the loaders, and calls a function for each optimizer: first for
+    the teacher, then for the student."""
+    outer = _holding_all(facts, [*facts.models, *named])
     if not outer:
         return None
     stages: dict[Value, Scope] = {}
     for optimizer in facts.optimizers:
-        models = {facts.whole(part, optimizer) for part in facts.optimized_by(optimizer)}
-        inside = [
-            s
-            for s in facts.table.scopes.values()
-            if s.is_function
-            and facts.callers.get(s.node)
-            and stores(facts, s, optimizer)
-            and all(holdings(facts, s, m) for m in models)
-        ]
+        models = trained_by(facts, optimizer)
+        inside = _given_the_rest(facts, [optimizer], models)
         if len(inside) != 1 or any(stages.get(m, inside[0]) is not inside[0] for m in models):
             return None
         stages.update(dict.fromkeys([optimizer, *models], inside[0]))
@@ -115,11 +115,11 @@ def _in_stages(facts: Facts, named: list[Value], unnamed: list[Value]) -> Subjec
 
 
 def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
-    """Each in the scope that makes it, where no scope holds all of them: a model of the file's, an optimizer of `main`.
-    What no variable holds is prepared in its expression."""
+    """The subject, where no scope holds everything: each object is prepared in the scope that makes it, the model at the
+    top level of the file, say, and the optimizer in `main`. What no variable holds is prepared in its expression."""
     places: dict[Value, Scope] = {}
     for value in (*facts.models, *facts.optimizers, *loaders):
-        holding = [s for s in facts.table.scopes.values() if stores(facts, s, value)]
+        holding = _holding_all(facts, [value])
         if holding:
             places[value] = min(holding, key=lambda s: _distance(facts, s, value))
         elif value not in loaders:
@@ -132,8 +132,8 @@ def _each_where_made(facts: Facts, loaders: list[Value]) -> Subject:
 
 
 def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:
-    """The innermost function or file that leads to all of several scopes by its calls; None for a file's own top level,
-    which needs no calls to be before all."""
+    """The innermost function or file whose calls lead to all of several scopes; None if one of them is the top level of
+    a file, which runs first anyway."""
     leading = [_leading_to(facts, place) for place in places]
     common = [s for s in leading[0] if all(s in others for others in leading[1:])]
     functions = [s for s in common if not isinstance(facts.table.parents.get(s.node), ast.ClassDef)]
@@ -141,7 +141,7 @@ def _above_all(facts: Facts, places: set[Scope]) -> Scope | None:
 
 
 def _leading_to(facts: Facts, place: Scope) -> list[Scope]:
-    """The scopes whose calls come to a scope, the nearest first."""
+    """The scopes whose calls lead to a scope, the nearest first."""
     found = [place]
     for scope in found:
         callers = (facts.table.of_node[site] for site in facts.callers.get(scope.node, ()))
@@ -155,8 +155,8 @@ def _distance(facts: Facts, scope: Scope, value: Value) -> tuple[bool, int]:
 
 
 def _must_be_told_apart(facts: Facts) -> None:
-    """One call that makes models and optimizers, by a name from elsewhere: what is to be prepared as what, and what of the
-    rest is a loader, only a run shows."""
+    """Raises Refusal where one call makes models and optimizers by a name from elsewhere: only a run shows which of its
+    results is which."""
     for optimizer in facts.optimizers:
         site = site_of(optimizer)
         if any(facts.interp.is_module(value) for value in facts.of(site)):
@@ -169,7 +169,7 @@ def _must_be_told_apart(facts: Facts) -> None:
 
 
 def _must_be_traced(facts: Facts, optimizer: Value) -> None:
-    """Every parameter of the optimizer belongs to a module: a loose one would get no averaged gradient."""
+    """Raises Refusal where a parameter of the optimizer belongs to no module: its gradient would not be averaged."""
     site = getattr(optimizer, "site", None)
     observation = facts.interp.observation
     if not isinstance(site, ast.Call) or (observation is not None and observation.owned_by(site)):
@@ -177,20 +177,14 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
     parameters = given(site, "params", 0)
     if parameters is None or isinstance(parameters, ast.Starred) or _asks_a_model(facts, parameters):
         return
-    loose = next(
-        (
-            v
-            for v in facts.of(parameters)
-            if not _of_modules(facts, v, frozenset()) and not facts.optimized_by(v)
-        ),
-        None,
-    )
+    others = (v for v in facts.of(parameters) if not facts.optimized_by(v))
+    loose = next((v for v in others if not _of_modules(facts, v, frozenset())), None)
     if loose is not None and facts.interp.loaders_of(frozenset({loose})):
         raise refuse(
             RULE,
             parameters,
-            "this optimizer changes the rows of a batch (an attack on the input, say) and belongs to no model: their loss is "
-            "a mean over the rows of a process's share, so their gradients are larger than for the whole batch",
+            "this optimizer changes the rows of a batch (in an attack on the input, say), not the parameters of a model: the "
+            "loss is a mean over the rows of one process's share, so their gradients are larger than for the whole batch",
             "change the rows by hand: `(slope,) = torch.autograd.grad(loss, x)` and `x = x + rate * slope.sign()`",
         )
     if loose is not None:
@@ -203,7 +197,7 @@ def _must_be_traced(facts: Facts, optimizer: Value) -> None:
 
 
 def _asks_a_model(facts: Facts, parameters: ast.expr) -> bool:
-    """`model.parameters()`, of a variable that is prepared, whatever else it may hold: a model from a file, say."""
+    """`model.parameters()`, where the variable is prepared, although it may hold something else, too: a model from a file."""
     method = parameters.func if isinstance(parameters, ast.Call) and not parameters.args else None
     if not isinstance(method, ast.Attribute) or method.attr != "parameters":
         return False
@@ -227,11 +221,7 @@ def _of_modules(facts: Facts, value: Value, seen: frozenset[Value]) -> bool:
 
 def _preference(facts: Facts, scope: Scope) -> tuple[int, int]:
     """Prefer the scope that makes the optimizer; then the outermost."""
-    made_here = any(
-        facts.table.of_node.get(o.site) is scope
-        for o in facts.optimizers
-        if isinstance(o, External | Instance)
-    )
+    made_here = any(facts.table.of_node.get(site_of(o)) is scope for o in facts.optimizers)
     return (0 if made_here else 1, _depth(scope))
 
 
@@ -262,7 +252,7 @@ def common_position(facts: Facts, statements: list[ast.stmt]) -> ast.stmt:
 
 
 def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
-    """The suite of a statement. What stands under `if __name__ == "__main__":` runs as the rest of the file does."""
+    """The suite of a statement. Code under `if __name__ == "__main__":` counts as part of the file's top level."""
     parent = facts.table.parents[statement]
     if isinstance(parent, ast.stmt) and is_main_test(parent):
         return _block(facts, parent)
@@ -270,35 +260,23 @@ def _block(facts: Facts, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def without_loader(facts: Facts, draws_apart: bool = False) -> Finding | None:
-    """What is to be said of training without a DataLoader, of which not every process draws its own data."""
+    """The finding about training without a DataLoader, unless every process draws its own data."""
     if draws_apart:
         return None
     first = facts.backward_calls[0][0]
-    sources = (_foreign_source(facts, call) for call, _ in facts.backward_calls)
-    source = next((found for found in sources if found is not None), None)
+    loops = (loop_around(facts, call) for call, _ in facts.backward_calls)
+    source = next((loop.iter for loop in loops if loop is not None), None)
+    node: ast.AST = first if source is None else source
     if source is not None:
         reason = f"this loop trains on what `{ast.unparse(source)}` yields, which is not a DataLoader"
-        return _same_work(source, reason)
-    made = [v for v in facts.loaders if isinstance(v, External)]
-    reason = (
-        "training without a DataLoader"
-        if not made
-        else "no loop over a DataLoader leads to this backward pass"
-    )
-    return _same_work(first, reason)
-
-
-def _same_work(node: ast.AST, reason: str) -> Finding:
+    elif any(isinstance(v, External) for v in facts.loaders):
+        reason = "no loop over a DataLoader leads to this backward pass"
+    else:
+        reason = "training without a DataLoader"
     return finding(
-        ALONE,
+        NO_LOADER,
         node,
         f"{reason}: with several processes, each repeats the same work",
         "run it on one process, or wrap the data in a DataLoader",
         Severity.NOTE,
     )
-
-
-def _foreign_source(facts: Facts, call: ast.Call) -> ast.expr | None:
-    """What a loop around `call` (callers included) goes over, unless it only counts."""
-    loop = loop_around(facts, call)
-    return None if loop is None else loop.iter

@@ -1,7 +1,7 @@
-"""Loaders that are made anew again and again: alike on all processes only where what they are made of is.
+"""Loaders that are rebuilt repeatedly: they are the same on all processes only if their data are.
 
-A loader of each epoch over one data set is. One over what a policy has just played is not: what processes compute and
-draw between two of them is their own, and each would take its share of other rows.
+A loader that each epoch makes over one data set is. One over what a policy has just played is not: each process computes
+and draws its own data between two loaders, and would take its share of different rows.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ from crosstrain_migrate.facts.arguments import arguments_of, given
 from crosstrain_migrate.facts.facts import Facts
 from crosstrain_migrate.facts.slices import slice_of
 from crosstrain_migrate.facts.values import Member
-from crosstrain_migrate.rules.base import Context
+from crosstrain_migrate.rules.base import refuse
 from crosstrain_migrate.rules.sources import sources_of
 
+RULE = "CT201"
 MAX_DEPTH = 5
-RENEWED = (
-    "this loader is rebuilt repeatedly from data that may differ between processes (a model's recent output, or random draws): each process would train on its part of rows that the others do not have",
-    "train on one process, or let one process make the data and send it to the others (`broadcast` of crosstrain.utils) before the loader is made",
-)
+REASON = "this loader is rebuilt repeatedly from data that may differ between processes (a model's recent output, or random draws): each process would train on its part of rows that the others do not have"
+REMEDY = "train on one process, or let one process make the data and send it to the others (`broadcast` of crosstrain.utils) before the loader is made"
 QUIET = frozenset({"eval", "train", "to", "parameters", "config", "state_dict", "named_parameters"})
 LOOPS = ast.For | ast.AsyncFor | ast.While | ast.comprehension
 
 
-def may_differ(context: Context, site: ast.expr) -> bool:
-    """Whether a loader made at `site` holds other rows on other processes: what a model has just computed."""
-    if not isinstance(site, ast.Call) or not _repeats(context.facts, site, MAX_DEPTH):
-        return False
+def check_alike(facts: Facts, site: ast.expr) -> None:
+    """Raises Refusal where a loader made at `site` may hold other rows on other processes: what a model has just
+    computed. No other order of the script's statements would help."""
+    if not isinstance(site, ast.Call) or not _repeats(facts, site, MAX_DEPTH):
+        return
     data = given(site, "dataset", 0)
-    computed_from = slice_of(context.facts, arguments_of(site) if data is None else [data])
-    return any(isinstance(node, ast.Call) and _runs_a_model(context.facts, node) for node in computed_from)
+    computed_from = slice_of(facts, arguments_of(site) if data is None else [data])
+    if any(isinstance(node, ast.Call) and _runs_a_model(facts, node) for node in computed_from):
+        raise refuse(RULE, site, REASON, REMEDY)
 
 
 def _runs_a_model(facts: Facts, call: ast.Call) -> bool:
-    """Whether a call is one of a module that trains, or of a function of the script that makes data with one."""
+    """Whether a call runs a module that trains, or a function of the script that makes data with one."""
     called = facts.of(call.func)
     models = set(facts.models)
     if called & models or any(

@@ -4,9 +4,9 @@ What:   All schedulers of one kind are prepared; per-epoch ones with `step_sched
         script has both kinds, the per-epoch ones stay unprepared.
 Why:    A prepared per-batch scheduler advances by the number of processes at each step, so that a schedule written for
         the loader's full length still ends on time; one stepped per epoch must not.
-Leaves: a scheduler made for the length of a loader that must be prepared before: that is its number of steps. So is one
-        whose function asks for that length each time.
-Refuses: a loader of that kind beside another one that is trained on.
+Leaves: a scheduler that gets the length of a loader which must be prepared first: that length is its number of steps.
+        So it is for a scheduler whose function asks for the length at every step.
+Refuses: such a loader beside another training loader.
 
 Example (setup):
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -46,7 +46,7 @@ def plan(context: Context) -> None:
     per_batch: list[Value] = []
     per_epoch: list[Value] = []
     for scheduler in facts.schedulers:
-        calls = [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
+        calls = _steps_of(context, scheduler)
         if not calls or not any(stores(facts, scope, scheduler) for scope in context.subject.scopes):
             continue
         inside = [facts.in_batch_loop(c, set(context.subject.train_loaders)) for c in calls]
@@ -63,11 +63,15 @@ def plan(context: Context) -> None:
         context.options["step_scheduler_with_optimizer"] = "False"
 
 
+def _steps_of(context: Context, scheduler: Value) -> list[ast.Call]:
+    facts = context.facts
+    return [c for c in facts.method_calls("step") if Member(scheduler, "step") in facts.of(c.func)]
+
+
 def _asks_later(context: Context, scheduler: Value) -> bool:
     """Whether a function of the schedule asks for the length of a loader each time: `lambda step: step / len(loader)`.
 
-    Behind prepare that is the length of a process's share, which is its number of steps: it is stepped once a step, and
-    stays as it is.
+    After `prepare` that is the length of a process's share, which is its number of steps, so the scheduler stays as it is.
     """
     site = getattr(scheduler, "site", None)
     given = arguments_of(site) if isinstance(site, ast.Call) else []
@@ -92,12 +96,9 @@ def _of_what_is_prepared(context: Context, call: ast.Call) -> bool:
 
 
 def _report_lengths(context: Context, scheduler: Value) -> None:
-    """A condition on a step counter around a per-batch scheduler counts other steps on several processes."""
-    facts = context.facts
-    for call in facts.method_calls("step"):
-        if Member(scheduler, "step") not in facts.of(call.func):
-            continue
-        for around in facts.table.ancestors(call):
+    """Notes a condition on a step counter around a per-batch scheduler: several processes count fewer steps."""
+    for call in _steps_of(context, scheduler):
+        for around in context.facts.table.ancestors(call):
             if isinstance(around, ast.For | ast.While | ast.FunctionDef):
                 break
             if isinstance(around, ast.If) and any(isinstance(n, ast.Compare) for n in walk(around.test)):
@@ -110,7 +111,7 @@ def _report_lengths(context: Context, scheduler: Value) -> None:
 
 
 class CountsItsShare(Exception):
-    """A schedule per batch is made for the length of a loader that must be prepared before: that of a process's share."""
+    """A per-batch schedule gets the length of a loader that is prepared before: the length of one process's share."""
 
     def __init__(self, loader: Value, node: ast.AST) -> None:
         super().__init__()
@@ -118,8 +119,8 @@ class CountsItsShare(Exception):
 
 
 def check_uncounted(context: Context, loader: Value, node: ast.AST) -> None:
-    """Raises CountsItsShare where a loader is prepared, at `node`, before its length is read for a scheduler per batch:
-    a prepared one wants the batches of all processes, and a prepared loader has those of one."""
+    """Raises CountsItsShare where a loader is prepared, at `node`, before its length is read for a per-batch scheduler:
+    a prepared scheduler expects the batches of all processes, and a prepared loader has those of one."""
     if not context.subject.schedulers or "step_scheduler_with_optimizer" in context.options:
         return
     facts, scope = context.facts, context.subject.scope
@@ -132,16 +133,16 @@ def check_uncounted(context: Context, loader: Value, node: ast.AST) -> None:
 
 
 def leave_unprepared(context: Context, counted: CountsItsShare) -> None:
-    """The schedulers stay as they are, and step once a step: their length is that of a process's share of the batches.
+    """Leaves the schedulers as they are: they step once per step, and are made for the length of one process's share.
 
-    Raises Refusal where another loader, whose length may be that of all, is trained on beside it.
+    Raises Refusal where another training loader exists, whose length may count all batches.
     """
     if len(context.subject.train_loaders) > 1:
         raise refuse(
             RULE,
             counted.node,
-            "this loader is prepared before its length is read, which is that of a process's share from there on, beside one "
-            "whose length is that of all batches: a scheduler that steps once a batch can be made for one of them",
+            "this loader is prepared before its length is read, so its length counts the batches of one process, while that of "
+            "another training loader counts all batches: a scheduler that steps once per batch can follow only one of them",
             "make the loaders, the optimizer and the scheduler in one function, and begin a stream of batches after the "
             "scheduler is made",
         )

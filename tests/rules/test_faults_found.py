@@ -57,6 +57,34 @@ FAULTS = [
         holds=("noise.to(",),
     ),
     Fault(
+        "an object that got the model trains it before everything else exists",
+        {
+            "definitions": "class Finder:\n    def __init__(self, model, optimizer):\n"
+            "        self.model, self.optimizer = model, optimizer\n\n"
+            "    def run(self, loader):\n        for x, y in loader:\n            self.optimizer.zero_grad()\n"
+            "            F.cross_entropy(self.model(x.to(device)), y.to(device)).backward()\n"
+            "            self.optimizer.step()\n        return 0.1",
+            "optimizer": "finder = Finder(model, torch.optim.SGD(model.parameters(), lr=0.01))\n"
+            "optimizer = torch.optim.SGD(model.parameters(), lr=finder.run(train_loader))",
+        },
+        holds=(
+            "model = accelerator.prepare(model)\nfinder = Finder(",
+            "        self.optimizer = accelerator.prepare(self.optimizer)",
+        ),
+    ),
+    Fault(
+        "a list of dictionaries is copied, entry by entry, only to be moved",
+        {
+            "data": "train_set = [(torch.ones(8), {'y': torch.tensor(i % 3), 'name': 'a'}) for i in range(48)]\n"
+            "train_loader = DataLoader(train_set, 8, shuffle=True, collate_fn=lambda rows: tuple(zip(*rows)))",
+            "loop": "for images, targets in train_loader:  # one epoch",
+            "batch": "images = list(image.to(device) for image in images)\n"
+            "targets = [{k: v.to(device) if torch.is_tensor(v) else v for k, v in t.items()} for t in targets]",
+            "loss": "out = model(torch.stack(images))\nloss = F.cross_entropy(out, torch.stack([t['y'] for t in targets]))",
+        },
+        holds=("one epoch\n        optimizer.zero_grad()\n        out = model(torch.stack(images))",),
+    ),
+    Fault(
         "a twin of the model made before prepare places the model",
         {
             "imports": "import copy",

@@ -56,6 +56,7 @@ _HARMLESS = frozenset(
         "lower",
         "hasattr",
         "isinstance",
+        "is_tensor",
         "PartialState",
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crosstrain_migrate.rules.side_effects import is_pure
+from crosstrain_migrate.rules.side_effects import effectless, is_pure
 from crosstrain_migrate.syntax import edits as e
 from crosstrain_migrate.syntax.nodes import written
 from crosstrain_migrate.syntax.walks import walk
@@ -58,7 +58,7 @@ class NoOps:
             value = value.args[0]
         if isinstance(value, ast.DictComp | ast.ListComp | ast.GeneratorExp) and len(value.generators) == 1:
             return self._copies(value, name)
-        if isinstance(value, ast.IfExp) and is_pure(value.test):  # net.cuda() if use_cuda else net
+        if isinstance(value, ast.IfExp) and effectless(value.test):  # net.cuda() if use_cuda else net
             arms = [arm for arm in (value.body, value.orelse) if written(arm) != name]
             return bool(arms) and all(self._is_unchanged(arm, name) for arm in arms)
         return value in self.placement.stripped and written(self._core(value)) == name

@@ -51,26 +51,28 @@ def _touching(context: Context, call: ast.Call) -> list[FunctionNode]:
 
 
 def _uses(context: Context, function: ast.AST, values: set[Value], entered: frozenset[ast.AST]) -> bool:
-    """Whether a function, or one that it calls, runs a model or iterates a loader that it finds in a global variable."""
+    """Whether a function, or one that it calls, runs a model or iterates a loader that it does not get as an argument."""
     facts = context.facts
     if function in entered or function in facts.interp.module_methods:
         return False
     for node in walk(function):
         if isinstance(node, ast.For):
             over = facts.interp.iterations.get(node, set()) & values
-            if _is_global(context, node.iter, over):
+            if _is_found(context, node.iter, over):
                 return True
         elif isinstance(node, ast.Call) and (
-            _is_global(context, node.func, facts.of(node.func) & values)
+            _is_found(context, node.func, facts.of(node.func) & values)
             or any(_uses(context, t, values, entered | {function}) for t in _touching(context, node))
         ):
             return True
     return False
 
 
-def _is_global(context: Context, node: ast.expr, values: Set[Value]) -> bool:
-    """Whether an expression reads one of the values from a variable of a file's top level."""
+def _is_found(context: Context, node: ast.expr, values: Set[Value]) -> bool:
+    """Whether an expression reads one of the values from a variable of a file's top level, or from an object."""
     facts = context.facts
+    if values and isinstance(node, ast.Attribute):
+        return True
     names = (n for n in walk(node) if isinstance(n, ast.Name) and facts.of(n) & values)
     scopes = (facts.table.of_node[n].resolve(n.id) for n in names)
     return any(scope is not None and scope.parent is None for scope in scopes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from crosstrain_migrate.results import Severity
+
 from .support import check_invariants, migrate
 
 SCRIPT = """\
@@ -88,3 +90,55 @@ def test_the_accelerator_of_a_main_block_knows_the_options() -> None:
 
 def test_rows_are_counted_by_the_smallest_part_of_a_batch() -> None:
     assert "bar.update(accelerator.global_rows(" in migrate(SCRIPT).after
+
+
+TERMS = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+net = nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+data = torch.rand(64, 8)
+loader, test = DataLoader(data[:48], 8, shuffle=True), DataLoader(data[48:], 8)
+
+
+def elbo(out, x):
+    bce = F.binary_cross_entropy_with_logits(out, x, reduction="sum")
+    kld = out.pow(2).sum()
+    return bce + kld, {"bce": bce.item(), "kld": kld.item()}
+
+
+for epoch in range(2):
+    net.train()
+    for x in loader:
+        x = x.to(device)
+        loss, terms = elbo(net(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item() / len(x), terms)
+    net.eval()
+    total = 0
+    with torch.no_grad():
+        for i, x in enumerate(test):
+            x = x.to(device)
+            out = net(x)
+            total += elbo(out, x)[0].item()
+            if i == 0:
+                torch.save(torch.cat([x[:8], out[:8]]), "first.pt")
+    print(total / len(test.dataset))
+"""
+
+
+def test_terms_of_a_loss_that_a_whole_evaluation_reads_too_stay_own() -> None:
+    """Summed over processes, those of the evaluation would count once for each; so they are not, and a note says so."""
+    result = migrate(TERMS)
+    check_invariants(TERMS, result)
+    assert '{"bce": bce.item(), "kld": kld.item()}' in result.after
+    said = [f for f in result.findings if "`bce`, `kld` stay local to each process" in f.reason]
+    assert [f.severity for f in said] == [Severity.NOTE]
+    # What is read together with them is no mixture: a loss of all processes by the rows of one.
+    assert "accelerator.print(loss.item() / len(x), terms)" in result.after

@@ -45,6 +45,7 @@ from .ungathered import NotAgain, Ungathered
 from .unread_numbers import UnreadNumbers
 
 RULE = "CT602"
+OWN_FUNCTIONS = "use a function of its own for each loader"
 SPLIT = "split training and evaluation into two loops"
 KEPT_BY_ALL = "convert by hand: keep the rows of all processes, `gather(keys)` of the Accelerator, before they are stored"
 # Ways in which rows leave their batch that no gather of one expression makes global.
@@ -125,7 +126,7 @@ def _check_shared(context: Context, gatherer: Gatherer) -> None:
     for collapse in gatherer.collapses.values():
         why = collective_safety.whole_beside(context, collapse.node)
         if why is not None:
-            raise Ungathered(RULE, collapse.node, why, "use a function of its own for each loader")
+            raise Ungathered(RULE, collapse.node, why, OWN_FUNCTIONS)
 
 
 def _report_divisors(context: Context, loaders: set[Value]) -> None:
@@ -257,7 +258,7 @@ class _Training(Globaliser):
         unshown.note(kept)
         for sink in sinks:
             if (
-                sink in self.own.reads
+                self._stays_own(sink)
                 or sink in kept
                 or any(self.facts.table.is_inside(sink.node, part) for part in done)
             ):
@@ -270,6 +271,16 @@ class _Training(Globaliser):
             if not self._is_backward(sink) and not inside_opaque(self.facts, sink.node, self.loaders):
                 self.globalise(sink.node)
         self.gatherer.read = None
+
+    def loss(self, node: ast.expr, kinds: set[str]) -> None:
+        why = collective_safety.whole_beside(self.context, node) if kinds == {"sum"} else None
+        if why is not None:
+            raise Ungathered(RULE, node, why, OWN_FUNCTIONS)
+        super().loss(node, kinds)
+
+    def _stays_own(self, sink: Sink) -> bool:
+        """Whether a read is one that stays each process's own, or a part of one: `loss` of `loss.item() / len(x)`."""
+        return any(self.facts.table.is_inside(sink.node, read.node) for read in self.own.reads)
 
     def _is_filled_to_train(self, sink: Sink) -> bool:
         fills = sink.how == "rows" and fills_only_the_batch(self.facts, sink.at)
